@@ -1,14 +1,15 @@
-//! Starts one child process: what to run, and how the kernel is asked to run it.
+//! Starts one child process.
 //!
 //! # How it works
 //!
-//! In a sandbox, `Launcher::start` (`confinement/`) starts the process. Otherwise `std` does, on its `posix_spawn` path: no fork of a large server. That path needs an
-//! absolute program and no code between fork and exec, and both hold here. The child leads a process
-//! group of its own, so that it can be ended with everything it started.
+//! In a sandbox, `Launcher::start` (`confinement/`) starts the process. Otherwise `std` starts it on its
+//! `posix_spawn` path, which does not fork a large server. That path needs an absolute program path and
+//! no code between fork and exec. Both conditions hold here. The child leads its own process group, so
+//! that it can be ended together with everything it started.
 //!
-//! A text file that names no interpreter is not a program to the kernel. As `execvp` does, it is then
-//! given to `/bin/sh`; [`Program`] remembers this for as long as the file stays the same, which spares
-//! the next call the attempt.
+//! The kernel does not run a text file that names no interpreter. As `execvp` does, this module then
+//! runs the file with `/bin/sh`. [`Program`] remembers this for as long as the file stays the same,
+//! which spares the next call the first attempt.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -40,30 +41,32 @@ use crate::shebang::FileKind;
 /// The environment of a process.
 pub type Variables = Arc<[(OsString, OsString)]>;
 
-/// Stops Python from using its caches of compiled modules. They lie in the package but are not
-/// attested, so they may neither run nor change the package.
+/// Stops Python from using its caches of compiled modules. The caches lie in the package but are not
+/// attested. They must not run, and writing them must not change the package.
 pub const NO_PYTHON_CACHE: (&str, &str) = ("PYTHONPYCACHEPREFIX", "/dev/null");
 
-/// A program on disk, by its absolute path. Two programs are equal if the same is said of them, whatever has run of them.
+/// A program on disk, by its absolute path. Two programs are equal if their settings are equal; cached
+/// state is not compared.
 pub struct Program {
     path: PathBuf,
-    /// Where it runs; in the server's directory where absent.
+    /// The working directory; the server's directory if absent.
     directory: Option<PathBuf>,
-    /// Its own variables.
+    /// The variables that the declaration sets.
     env: Vec<(String, String)>,
-    /// Which variables of the server it gets besides the usual ones.
+    /// Patterns of the server's variables that the program gets besides the usual ones.
     pass_env: Vec<Pattern>,
-    /// What its processes run in; `None` for no confinement at all.
+    /// The sandbox of its processes; `None` for no confinement.
     sandbox: Option<Arc<Sandbox>>,
-    /// Its own files besides the program: a package, scripts among its arguments.
+    /// Files of the program besides its executable: a package, or scripts among its arguments.
     files: Vec<PathBuf>,
-    /// Whether it was found by its name in the server's `PATH`, so that the installation around it belongs to it.
+    /// Whether the program was found by name in the server's `PATH`. The installation around it then
+    /// belongs to it.
     is_installed: bool,
-    /// The variables of its processes, and what they were taken from.
+    /// The variables of its processes, and the environment that they were made from.
     variables: Mutex<Option<(Arc<Environment>, Variables)>>,
-    /// The copy that runs where only the attested bytes may.
+    /// The sealed copy that runs if only the attested bytes may run.
     sealed: Mutex<Option<Arc<Sealed>>>,
-    /// The file that the kernel refused to run and the shell did, if it is still that one.
+    /// The version of the file that the kernel refused to run and the shell ran.
     run_by_shell: Mutex<Option<FileVersion>>,
 }
 
@@ -89,17 +92,17 @@ impl fmt::Debug for Program {
     }
 }
 
-/// One attempt at a start.
+/// One attempt to start the program.
 struct Attempt<'a> {
     /// The copy that runs, if only the attested bytes may.
     sealed: Option<&'a Sealed>,
     streams: Streams,
-    /// What the kernel is asked to run.
+    /// The file that the kernel is asked to execute.
     file: &'a Path,
-    /// Whether the shell runs it.
+    /// Whether the shell runs the file.
     by_shell: bool,
     args: &'a [OsString],
-    /// The program's variables, and those of this call, which go before them.
+    /// The program's variables, and the variables of this call, which take precedence.
     variables: &'a Variables,
     env: &'a [(&'a str, OsString)],
 }
@@ -111,13 +114,13 @@ impl Attempt<'_> {
     }
 }
 
-/// A file that is being written cannot be run; this often it is tried again, first after this long and then after
-/// twice as long each time, 1.3 s in all.
+/// The number of retries when the file is busy. A file that is open for writing cannot be run. The first
+/// retry comes after this pause, each later one after twice the previous pause: 1.3 s in all.
 const BUSY_RETRIES: u32 = 7;
 const BUSY_PAUSE: Duration = Duration::from_millis(10);
 
 impl Program {
-    /// The program at `path`, which is made absolute: with a bare name `std` would have to fork.
+    /// Creates a program from `path`, which is made absolute: with a bare name `std` would have to fork.
     ///
     /// # Errors
     /// The current directory is gone, or the path is empty.
@@ -136,7 +139,7 @@ impl Program {
         })
     }
 
-    /// The program with these variables in its environment, and with those of the server that `pass_env` matches.
+    /// Sets the program's own variables and the patterns of server variables that it gets.
     #[must_use]
     pub fn with_env(mut self, env: Vec<(String, String)>, pass_env: Vec<Pattern>) -> Self {
         self.env = env;
@@ -144,7 +147,7 @@ impl Program {
         self
     }
 
-    /// The program with one more variable, which goes before any other of that name.
+    /// Adds a variable, which replaces any other of that name.
     #[must_use]
     pub(crate) fn with_variable(mut self, (name, value): (&str, &str)) -> Self {
         self.env.retain(|(known, _)| known != name);
@@ -152,22 +155,24 @@ impl Program {
         self
     }
 
-    /// The program in a directory of its own.
+    /// Sets the working directory.
     #[must_use]
     pub fn in_directory(mut self, directory: PathBuf) -> Self {
         self.directory = Some(directory);
         self
     }
 
-    /// The program as one that was found by its name in the server's `PATH`: it may read and run the installation around
-    /// it. `python3` may be a script that starts the chosen version, which lies beside it.
+    /// Marks the program as found by name in the server's `PATH`. It may then read and run the
+    /// installation around it. For example, `python3` may be a script that starts the chosen version,
+    /// which lies beside it.
     #[must_use]
     pub fn installed(mut self) -> Self {
         self.is_installed = true;
         self
     }
 
-    /// The program in a sandbox, in which it may read these files and directories besides its own file.
+    /// Confines the program to a sandbox, in which it may read these files and directories besides its
+    /// own file.
     #[must_use]
     pub fn confined(mut self, sandbox: Arc<Sandbox>, files: Vec<PathBuf>) -> Self {
         self.pass_env.extend_from_slice(sandbox.env());
@@ -182,22 +187,23 @@ impl Program {
         self
     }
 
-    /// What its processes run in.
+    /// Returns the sandbox of the program's processes.
     pub fn sandbox(&self) -> Option<&Arc<Sandbox>> {
         self.sandbox.as_ref()
     }
 
-    /// Where it is.
+    /// Returns the path of the program.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Where it runs; `None` for the directory of this process.
+    /// Returns the working directory; `None` for the directory of this process.
     pub fn directory(&self) -> Option<&Path> {
         self.directory.as_deref()
     }
 
-    /// The variables that every process of it gets: those that `environment` passes to it, and its own.
+    /// Returns the variables that every process of the program gets: those that `environment` passes to
+    /// it, and its own.
     pub fn variables(&self, environment: &Arc<Environment>) -> Variables {
         let mut known = self.variables.lock();
         if let Some((same, variables)) = &*known
@@ -213,8 +219,8 @@ impl Program {
         variables
     }
 
-    /// Its own files, which it may read in every sandbox: its file, its package, the installation
-    /// of its interpreter.
+    /// Returns the files that the program may read in every sandbox: its file, its package, the
+    /// installation of its interpreter.
     pub fn own_files(&self, environment: &Arc<Environment>) -> Vec<PathBuf> {
         let own = iter::once(self.path.clone()).chain(self.files.iter().cloned());
         own.chain(self.installation(environment)).collect()
@@ -230,12 +236,13 @@ impl Program {
         programs.flat_map(|program| installation(&program, home.as_ref())).collect()
     }
 
-    /// The programs whose installations it may use: its interpreter, and itself if it is installed.
+    /// Returns the programs whose installations this program may use: its interpreter, and itself if it
+    /// is installed.
     #[cfg(target_os = "linux")]
     fn programs(&self, file: &Path, env: &[(&OsStr, &OsStr)]) -> impl Iterator<Item = PathBuf> + use<> {
         let own = self.is_installed.then(|| self.path.clone());
         let is_foreign = self.sandbox.as_ref().is_some_and(|sandbox| sandbox.is_foreign());
-        // A `PATH` of its own is the declaration's, which must not choose what it may read.
+        // A `PATH` in `env` comes from the declaration, which must not choose what the program may read.
         let path = std::env::var_os("PATH").unwrap_or_default();
         let of_server = [(OsStr::new("PATH"), path.as_os_str())];
         let interpreter = interpreter(file, if is_foreign { &of_server } else { env });
@@ -248,13 +255,13 @@ impl Program {
         Vec::new()
     }
 
-    /// The beginning of its file, if that is text.
+    /// Returns the beginning of the program's file, if the file is text.
     pub fn script(&self) -> Option<String> {
         read_script(&self.path)
     }
 
-    /// The variables of the server that its files mention and that are not passed to it. `args`
-    /// may name scripts.
+    /// Returns the server's variables that the program's files mention and that are not passed to it.
+    /// `args` may name scripts.
     pub fn withheld(&self, args: &[OsString], environment: &Environment) -> BTreeSet<String> {
         let directory = self.directory.as_deref().unwrap_or(Path::new(""));
         let files = iter::once(self.path.clone()).chain(args.iter().map(|arg| directory.join(arg)));
@@ -266,8 +273,8 @@ impl Program {
             .collect()
     }
 
-    /// Starts it in a process group of its own, with pipes on all three standard streams, and with its
-    /// [`variables`](Self::variables) and `env` for an environment.
+    /// Starts the program in its own process group, with pipes on all three standard streams. Its
+    /// environment consists of [`variables`](Self::variables) and `env`.
     pub(crate) fn start(
         &self,
         args: &[OsString],
@@ -277,7 +284,7 @@ impl Program {
         self.spawn(None, Streams::Piped, args, env, environment)
     }
 
-    /// As [`start`](Self::start), but with standard streams of this process.
+    /// Like [`start`](Self::start), but with standard streams of this process.
     pub(crate) fn start_attached(
         &self,
         streams: Streams,
@@ -288,7 +295,7 @@ impl Program {
         self.spawn(None, streams, args, env, environment)
     }
 
-    /// As [`start`](Self::start), but runs a sealed copy of the file, whose content has this hash.
+    /// Like [`start`](Self::start), but runs a sealed copy of the file, whose content has this hash.
     ///
     /// # Errors
     /// The content of the file has another hash, or cannot be copied.
@@ -349,7 +356,7 @@ impl Program {
         }
     }
 
-    /// Starts it as a process of this one, unconfined.
+    /// Starts the program as a child of this process, unconfined.
     fn run(&self, attempt: &Attempt<'_>) -> io::Result<Child> {
         let stream = || match attempt.streams {
             Streams::Piped => Stdio::piped(),
@@ -379,7 +386,7 @@ impl Program {
         if let Some(directory) = &self.directory {
             command.current_dir(directory);
         }
-        // Locked for the start alone, not for the pauses.
+        // The lock is held for the start alone, not during the pauses.
         let started = match attempt.sealed {
             // No other child may inherit the copy.
             Some(sealed) => {
@@ -394,7 +401,7 @@ impl Program {
         started.map(Child::from)
     }
 
-    /// Has it started by the launcher of its sandbox; `None` if nothing confines it.
+    /// Starts the program through the launcher of its sandbox; `None` if nothing confines it.
     #[cfg(target_os = "linux")]
     fn launch(&self, attempt: &Attempt<'_>) -> Option<io::Result<Child>> {
         let launcher = self.sandbox.as_ref()?.launcher()?;
@@ -407,7 +414,7 @@ impl Program {
                 Err(err) => return Some(Err(err)),
             }
         }
-        // The launcher puts its own name of a sealed copy in place of these.
+        // For a sealed copy, the launcher replaces these paths with its own.
         let file = attempt.sealed.map_or(attempt.file, |_| &self.path);
         let shell = attempt.by_shell.then_some(file.as_os_str());
         Some(launcher.start(Start {
@@ -438,7 +445,7 @@ impl Program {
     }
 }
 
-/// The interpreter that a file names, if it is a script, and whether it names it by its path.
+/// Returns the interpreter that a script names, and whether the script gives its path.
 #[cfg(target_os = "linux")]
 fn interpreter(file: &Path, env: &[(&OsStr, &OsStr)]) -> Option<(PathBuf, bool)> {
     let head = read_head(file).unwrap_or_default();
@@ -458,23 +465,23 @@ fn interpreter(file: &Path, env: &[(&OsStr, &OsStr)]) -> Option<(PathBuf, bool)>
     }
 }
 
-/// A variable of an environment.
+/// Returns the value of a variable in `env`.
 #[cfg(target_os = "linux")]
 fn value_of(env: &[(&OsStr, &OsStr)], name: &str) -> Option<OsString> {
     env.iter().rev().find(|(known, _)| *known == name).map(|(_, value)| value.to_os_string())
 }
 
-/// Runs text that names no interpreter.
+/// The interpreter of text files that name none.
 const SHELL: &str = "/bin/sh";
 
 fn is_text(file: &Path) -> bool {
     read_head(file).is_ok_and(|head| FileKind::of(&head) != FileKind::Binary)
 }
 
-/// Bytes of a script that are searched for the variables that it mentions.
+/// The number of bytes of a script that are searched for variables.
 const MAX_SCRIPT: u64 = 256 * 1024;
 
-/// The beginning of a file, if that is text.
+/// Returns the beginning of a file, if the file is text.
 fn read_script(path: &Path) -> Option<String> {
     use io::Read as _;
     let mut script = Vec::new();
@@ -483,7 +490,7 @@ fn read_script(path: &Path) -> Option<String> {
     is_text.then(|| String::from_utf8_lossy(&script).into_owned())
 }
 
-/// Whether an error has this number.
+/// Returns whether an error has this number.
 pub fn is(error: &io::Error, errno: Errno) -> bool {
     error.raw_os_error() == Some(errno.raw_os_error())
 }

@@ -1,4 +1,4 @@
-//! A program as a configuration names it.
+//! A program as a configuration declares it.
 
 use std::borrow::Cow;
 use std::env;
@@ -20,32 +20,32 @@ use crate::reaper::Instance;
 use crate::start_failure;
 use crate::supervisor::Process;
 
-/// A program that stays between requests, as a configuration names it.
+/// A long-running program as a configuration declares it.
 #[derive(Clone, PartialEq)]
 pub struct Command {
-    /// The name of what it serves: unique among its kind.
+    /// The name of the service, unique among its kind.
     pub name: String,
     /// A program's path, or its name in `PATH`.
     pub command: String,
-    /// Its arguments; no shell sees them.
+    /// The arguments, passed without a shell.
     pub args: Vec<String>,
     /// Added to the environment.
     pub env: Vec<(String, String)>,
-    /// Patterns of the server's variables that it gets besides the usual ones.
+    /// Patterns of the server's variables that the program gets besides the usual ones.
     pub pass_env: Vec<Pattern>,
-    /// Where it runs; in orla's own directory where absent.
+    /// The working directory; orla's own directory if absent.
     pub directory: Option<PathBuf>,
-    /// What it runs in; `None` for no confinement at all.
+    /// The sandbox; `None` for no confinement.
     pub sandbox: Option<Arc<Sandbox>>,
-    /// How long it may take to answer its first request.
+    /// The maximum time until the program answers its first request.
     pub startup_timeout: Duration,
-    /// Whether it is started with the server, and not by its first use.
+    /// Whether the program is started with the server instead of at its first use.
     pub eager: bool,
 }
 
 impl fmt::Debug for Command {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Arguments and variables are where people put keys.
+        // Arguments and variables often hold keys.
         f.debug_struct("Command")
             .field("name", &self.name)
             .field("command", &self.command)
@@ -55,7 +55,7 @@ impl fmt::Debug for Command {
 }
 
 impl Command {
-    /// A text of the process without the values of its variables that look like secrets: some
+    /// Removes the values of variables that look like secrets from a text that the process wrote. Some
     /// programs print invalid values, and the text goes to logs and messages.
     pub fn without_secrets<'t>(&self, mut text: Cow<'t, str>) -> Cow<'t, str> {
         for (_, value) in self.env.iter().filter(|(name, value)| looks_secret(name, value)) {
@@ -67,8 +67,8 @@ impl Command {
     }
 }
 
-/// Whether a variable's value is a secret: its name says so, or it is long and looks like nothing that a person
-/// wrote.
+/// Returns whether a variable's value is a secret: its name says so, or the value is long and looks
+/// random.
 fn looks_secret(name: &str, value: &str) -> bool {
     const HINTS: [&str; 8] =
         ["AUTH", "TOKEN", "KEY", "SECRET", "COOKIE", "PASS", "CREDENTIAL", "PRIVATE"];
@@ -81,7 +81,7 @@ fn looks_secret(name: &str, value: &str) -> bool {
 }
 
 impl Command {
-    /// The content that an attestation can cover: a program that is named by its path.
+    /// Returns the content that an attestation can cover: a program that is declared by its path.
     pub fn content(&self) -> ContentSource {
         if !self.command.contains('/') {
             return ContentSource::Unknown;
@@ -90,32 +90,32 @@ impl Command {
         ContentSource::of_program(&self.path(), &self.args, env, self.directory.as_deref())
     }
 
-    /// The program's path, as far as it is known, for messages.
+    /// Returns the program's path for messages, as far as it is known.
     pub fn path(&self) -> PathBuf {
         self.program().map_or_else(|_| PathBuf::from(&self.command), Cow::into_owned)
     }
 
-    /// Why the program could not be started.
+    /// Explains why the program could not be started.
     pub fn explain(&self, error: &io::Error) -> String {
         if let Err(problem) = self.check_directory() {
             return format!("its directory {problem} (cwd)");
         }
         let path = self.path();
-        // It may never have been there: the file was not looked at before.
+        // The program may never have existed, because the file was not checked before.
         if error.kind() == io::ErrorKind::NotFound && path.metadata().is_err() {
             return format!("{} was not found", path.display());
         }
         start_failure::explain(&path, error).reason
     }
 
-    /// The program with its environment and its directory, and its arguments.
+    /// Returns the program with its environment and directory, and its arguments.
     ///
     /// # Errors
     /// There is no such program, or no current directory.
     pub fn launch(&self) -> io::Result<(Program, Vec<OsString>)> {
         let mut program =
             Program::new(&self.program()?)?.with_env(self.env.clone(), self.pass_env.clone());
-        // A `PATH` of its own is the declaration's, which must not choose what it may read.
+        // A `PATH` in `env` comes from the declaration, which must not choose what the program may read.
         if !self.command.contains('/') && self.env.iter().all(|(name, _)| name != "PATH") {
             program = program.installed();
         }
@@ -128,9 +128,10 @@ impl Command {
         Ok((program, self.args.iter().map(OsString::from).collect()))
     }
 
-    /// Its own files besides the program: the scripts among its arguments, which the configuration names.
+    /// Returns the program's files besides the executable: the scripts among the arguments that the
+    /// configuration declares.
     fn files(&self) -> Vec<PathBuf> {
-        // Others would choose what it reads.
+        // In a foreign declaration, the arguments would let a third party choose what the program reads.
         if self.sandbox.as_ref().is_some_and(|sandbox| sandbox.is_foreign()) {
             return Vec::new();
         }
@@ -139,7 +140,7 @@ impl Command {
         files.filter_map(|path| std::path::absolute(path).ok()).collect()
     }
 
-    /// Starts the program without supervising it: it runs for as long as the process is kept.
+    /// Starts the program unsupervised. The program runs until the process is dropped.
     ///
     /// # Errors
     /// The system's reason; nothing runs then.
@@ -148,7 +149,7 @@ impl Command {
         Process::start(program, args, instance).await
     }
 
-    /// Whether there is a program to start, going by its file.
+    /// Checks whether the program's file can be started.
     ///
     /// # Errors
     /// Why the program cannot be started.
@@ -167,7 +168,7 @@ impl Command {
         }
     }
 
-    /// Whether its directory is there.
+    /// Checks whether the working directory exists.
     ///
     /// # Errors
     /// Why it cannot run in it, after its path.
@@ -183,7 +184,7 @@ impl Command {
         }
     }
 
-    /// What to do if the program is not in `PATH`.
+    /// Returns advice for the case that the program is not in `PATH`.
     fn remedy(&self) -> String {
         let words: Vec<&str> = self.command.split_whitespace().collect();
         let package = || self.args.iter().find(|arg| !arg.starts_with('-')).map_or("PACKAGE", |arg| arg);
@@ -200,8 +201,8 @@ impl Command {
         }
     }
 
-    /// The program: what the command says, or what `PATH` has under that name. A relative path is relative
-    /// to where it runs.
+    /// Returns the program's path: the command itself, or the program of that name in `PATH`. A relative
+    /// path is relative to the working directory.
     fn program(&self) -> io::Result<Cow<'_, Path>> {
         let command = Path::new(&self.command);
         if self.command.contains('/') {

@@ -1,14 +1,14 @@
-//! Which variables of the server's environment a process gets.
+//! Selects the variables of the server's environment that a process gets.
 //!
-//! A process gets the variables that [`BASE`] names, those that its declaration or the configuration names in
-//! `pass_env`, and what the runner adds for the call. Everything else stays with the server: its environment is
-//! where people keep tokens.
+//! A process gets the variables that [`BASE`] names, those that its declaration or the configuration
+//! names in `pass_env`, and those that the runner adds for the call. All other variables stay with the
+//! server, because its environment often holds tokens.
 //!
 //! # How it works
 //!
-//! [`is_passed`] decides for one name and is pure. An [`Environment`] is the server's environment with the rules
-//! of one configuration. A [`Program`](crate::child::Program) asks it once and keeps the answer until the rules
-//! change, so a call pays nothing for it.
+//! [`is_passed`] decides on one name and is pure. An [`Environment`] is the server's environment with
+//! the rules of one configuration. A [`Program`](crate::child::Program) computes its variables once and
+//! keeps them until the rules change, so they cost nothing per call.
 
 mod mentions;
 
@@ -52,15 +52,15 @@ pub const BASE: [&str; 24] = [
 
 static BASE_PATTERNS: LazyLock<Vec<Pattern>> = LazyLock::new(|| BASE.map(Pattern::new).into());
 
-/// Whether a variable is passed to a process: some pattern has to match its name. A `secret` is passed only by a
-/// pattern that spells its name, without `*`.
+/// Returns whether a variable is passed to a process: some pattern must match its name. A `secret` is
+/// passed only by a pattern that spells its name, without `*`.
 pub fn is_passed<'p>(name: &str, secret: bool, patterns: impl IntoIterator<Item = &'p Pattern>) -> bool {
     patterns
         .into_iter()
         .any(|pattern| pattern.matches(name) && !(secret && pattern.as_str().contains('*')))
 }
 
-/// Whether a text can be a pattern of `pass_env`.
+/// Checks whether a text is a valid pattern of `pass_env`.
 ///
 /// # Errors
 /// What is expected instead.
@@ -75,27 +75,27 @@ pub fn check_pattern(text: &str) -> Result<(), &'static str> {
 #[derive(PartialEq, Eq)]
 pub struct Environment {
     variables: Vec<(OsString, OsString)>,
-    /// What every process gets besides [`BASE`].
+    /// The variables that every process gets besides [`BASE`].
     patterns: Vec<Pattern>,
     /// The names of variables that hold secrets.
     secrets: BTreeSet<String>,
 }
 
 impl Environment {
-    /// The environment of this process. Every child gets what `patterns` match, except for `secrets`, which
-    /// need a pattern without `*`.
+    /// Creates an environment from the variables of this process. Every child gets the variables that
+    /// `patterns` match. `secrets` need a pattern without `*`.
     pub fn new(patterns: Vec<Pattern>, secrets: BTreeSet<String>) -> Self {
         Self { variables: env::vars_os().collect(), patterns, secrets }
     }
 
-    /// The variables for a process whose declaration passes `own`.
+    /// Returns the variables for a process whose declaration passes `own`.
     pub fn passed_to(&self, own: &[Pattern]) -> Vec<(OsString, OsString)> {
         let passed = self.variables.iter().filter(|(name, _)| self.passes(&name.to_string_lossy(), own));
         passed.cloned().collect()
     }
 
-    /// The variables that are set here, that `script` mentions, and that a process whose declaration passes `own`
-    /// does not get; in the order of their names.
+    /// Returns the names of variables that are set here, that `script` mentions, and that a process
+    /// whose declaration passes `own` does not get.
     pub fn withheld(&self, script: &str, own: &[Pattern]) -> BTreeSet<String> {
         mentioned(script)
             .filter(|name| self.variables.iter().any(|(known, _)| known == name))
@@ -110,11 +110,11 @@ impl Environment {
     }
 }
 
-/// What the runner sets by itself.
+/// Variables that the runner sets itself.
 const RUNNERS: [&str; 4] = ["ORLA_TOOL", "ORLA_CALL_ID", "ORLA_INSTANCE", "TRACEPARENT"];
 
 impl Default for Environment {
-    /// The environment of this process, of which children get [`BASE`] alone.
+    /// Returns the environment of this process, of which children get [`BASE`] alone.
     fn default() -> Self {
         Self::new(Vec::new(), BTreeSet::new())
     }
@@ -122,7 +122,7 @@ impl Default for Environment {
 
 impl fmt::Debug for Environment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Values are where people keep secrets.
+        // The values may be secrets.
         f.debug_struct("Environment").field("patterns", &self.patterns).finish_non_exhaustive()
     }
 }
@@ -181,8 +181,8 @@ mod tests {
     }
 
     proptest! {
-        /// A name is passed only if a pattern matches it; a secret only if a pattern is its name. More patterns
-        /// never take a variable away.
+        /// A variable is passed only if a pattern matches its name, and a secret only if a pattern
+        /// equals its name. More patterns never remove a variable.
         #[test]
         fn nothing_is_passed_that_no_pattern_asks_for(
             name in "[A-C_*]{1,5}",

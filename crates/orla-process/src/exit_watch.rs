@@ -1,8 +1,8 @@
 //! Notices that a child process has exited, without reaping it.
 //!
-//! On Linux this is a descriptor to poll (pidfd). Where there is none, because the system has no such
-//! thing or is out of descriptors, the caller looks every few milliseconds. The child stays a zombie
-//! until it is waited for, so its id cannot pass to another process meanwhile.
+//! On Linux this uses a descriptor to poll (pidfd). If the system does not support pidfd or is out of
+//! descriptors, the caller polls every few milliseconds. The child stays a zombie until it is waited
+//! for, so its id cannot pass to another process meanwhile.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
-/// How often to look where there is nothing to poll.
+/// The polling interval without a descriptor.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// Watches one child process, which must not have been reaped.
@@ -25,19 +25,19 @@ impl ExitWatch {
         Self { pid, fd: open(pid) }
     }
 
-    /// Readable once the child has exited.
+    /// Returns a descriptor that is readable once the child has exited.
     pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.fd.as_ref().map(AsFd::as_fd)
     }
 
-    /// How long to sleep at most before looking again.
+    /// Returns the maximum time to sleep before the next check.
     pub(crate) fn nap(&self, left: Duration) -> Duration {
         if self.fd.is_some() { left } else { left.min(LOOK_EVERY) }
     }
 
-    /// Whether the child has exited.
+    /// Returns whether the child has exited.
     pub(crate) fn has_exited(&self) -> bool {
-        // Of a confined program this process is not the parent.
+        // This process is not the parent of a confined program.
         if let Some(fd) = &self.fd {
             let now = Timespec { tv_sec: 0, tv_nsec: 0 };
             return poll(&mut [PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)], Some(&now))

@@ -1,5 +1,5 @@
-//! Files of programs: opening them without waiting, their first bytes, and what tells one version of a file from the
-//! next without reading it.
+//! Files of programs: opening them without waiting, reading their first bytes, and detecting a changed
+//! version without reading the file.
 
 use std::env;
 use std::ffi::OsStr;
@@ -11,12 +11,13 @@ use std::time::{Duration, SystemTime};
 
 use rustix::fs::{Mode, OFlags};
 
-/// The times of files go in steps of up to this much, so that two changes within one look like one.
+/// File times have a granularity of up to this much, so that two changes within one step look like one.
 const STEP: Duration = Duration::from_secs(2);
-/// The clock that Linux gives files their times by lags behind by up to one tick, 10 ms at most.
+/// The clock of file times on Linux lags behind by up to one tick, 10 ms at most.
 const TICK: Duration = Duration::from_millis(20);
 
-/// Device, inode, size, and the time of the last change of content or mode, which no program can set.
+/// The device, inode and size of a file, and the time of the last change of content or mode, which no
+/// program can set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileVersion {
     device: u64,
@@ -27,8 +28,8 @@ pub struct FileVersion {
 }
 
 impl FileVersion {
-    /// The version of the file at `path`, or of the target if it is a link; `None` if it cannot be
-    /// examined.
+    /// Returns the version of the file at `path`, or of its target if it is a link; `None` if it cannot
+    /// be examined.
     pub fn of(path: &Path) -> Option<Self> {
         let metadata = fs::metadata(path).ok()?;
         Some(Self {
@@ -40,7 +41,8 @@ impl FileVersion {
         })
     }
 
-    /// Whether the file changed at `at` or later, as far as the system's clock for files can tell.
+    /// Returns whether the file changed at `at` or later, as far as the system's clock for files can
+    /// tell.
     pub fn is_newer_than(&self, at: SystemTime) -> bool {
         let (Ok(seconds), Ok(nanoseconds)) =
             (u64::try_from(self.seconds), u32::try_from(self.nanoseconds))
@@ -51,7 +53,7 @@ impl FileVersion {
         changed.is_none_or(|changed| changed >= at)
     }
 
-    /// Whether every change of the file from `now` on is sure to give it another version.
+    /// Returns whether every change of the file from `now` on will give it another version.
     pub fn is_settled(&self, now: SystemTime) -> bool {
         let Ok(seconds) = u64::try_from(self.seconds) else { return false };
         let changed = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds + 1));
@@ -64,12 +66,12 @@ impl FileVersion {
 /// # Errors
 /// It cannot be opened.
 pub fn open_regular(path: &Path) -> io::Result<File> {
-    // Opening a fifo would wait for its writer, and the file may have become one since it was listed.
+    // Opening a FIFO would wait for its writer, and the file may have become one since it was listed.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     Ok(File::from(rustix::fs::open(path, flags, Mode::empty())?))
 }
 
-/// The first 4 KiB of a file, which say what runs it.
+/// Returns the first 4 KiB of a file, which determine its interpreter.
 ///
 /// # Errors
 /// It cannot be opened or read.
@@ -79,7 +81,7 @@ pub fn read_head(path: &Path) -> io::Result<Vec<u8>> {
     Ok(head)
 }
 
-/// The program with this name in the directories of a `PATH`.
+/// Finds the program with this name in the directories of a `PATH`.
 pub(crate) fn program_in(path: &OsStr, name: &Path) -> Option<PathBuf> {
     let is_program = |path: &PathBuf| {
         path.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
@@ -87,12 +89,12 @@ pub(crate) fn program_in(path: &OsStr, name: &Path) -> Option<PathBuf> {
     env::split_paths(path).map(|directory| directory.join(name)).find(is_program)
 }
 
-/// The program with this name in the server's own `PATH`.
+/// Finds the program with this name in the server's own `PATH`.
 pub fn program_in_path(name: impl AsRef<Path>) -> Option<PathBuf> {
     program_in(&env::var_os("PATH")?, name.as_ref())
 }
 
-/// The system's reason without its number.
+/// Returns the system's error message without its number.
 pub fn reason(err: &io::Error) -> String {
     let text = err.to_string();
     text.split(" (os error").next().unwrap_or(&text).to_owned()

@@ -1,4 +1,4 @@
-//! One program in the foreground: it has the standard streams of this process, and its terminal.
+//! Runs one program in the foreground, with the standard streams and the terminal of this process.
 
 use std::ffi::OsString;
 use std::io;
@@ -19,17 +19,17 @@ use crate::reaper::INSTANCE;
 /// How a program in the foreground ended.
 #[derive(Clone, Copy, Debug)]
 pub struct Ended {
-    /// Its status.
+    /// The exit status.
     pub status: ExitStatus,
-    /// The limit for which it was ended.
+    /// The limit for which the program was ended.
     pub breach: Option<&'static str>,
 }
 
-/// How often it is looked whether a program with a time limit has ended.
+/// How often a program with a time limit is checked for its end.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// Runs a program to its end. It leads a process group of its own, which is the foreground of the
-/// terminal meanwhile, so that only it gets the signals of the terminal's keys.
+/// Runs a program to its end. The program leads its own process group, which is the foreground group of
+/// the terminal meanwhile, so that only this group gets the signals of the terminal's keys.
 ///
 /// # Errors
 /// It could not be started; the system's reason.
@@ -42,7 +42,7 @@ pub fn run(
     run_with(Streams::Inherited, program, args, wall, instance)
 }
 
-/// As [`run`], but what the program writes to its standard output goes to the standard error of this process.
+/// Like [`run`], but redirects the program's standard output to the standard error of this process.
 ///
 /// # Errors
 /// Those of [`run`].
@@ -89,12 +89,13 @@ struct Terminal {
 }
 
 impl Terminal {
-    /// Makes a group the foreground of the terminal, if there is one and this process has it.
+    /// Makes a group the foreground group of the terminal, if this process has a terminal and is its
+    /// foreground.
     fn lend(group: rustix::process::Pid) -> Option<Self> {
         let stdin = io::stdin();
         let owner = tcgetpgrp(stdin.as_fd()).ok().filter(|owner| *owner == getpgrp())?;
         tcsetpgrp(stdin.as_fd(), Pid::from_raw(group.as_raw_nonzero().get())).ok()?;
-        // It may have read from the terminal before, and was stopped for that.
+        // The program may have read from the terminal before, and was stopped for that.
         let _ = kill_process_group(group, Signal::CONT);
         Some(Self { owner })
     }
@@ -102,7 +103,8 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        // A process in the background that takes the terminal is stopped, unless it has blocked the signal for that.
+        // A background process that takes the terminal is stopped, unless it has blocked the signal for
+        // that.
         let mut blocked = SigSet::empty();
         blocked.add(Blocked::SIGTTOU);
         let _ = blocked.thread_block();

@@ -1,8 +1,8 @@
-//! What a server inherits from the process that started it, and its tools must not inherit in their turn.
+//! Stops tools from inheriting what the server inherited from the process that started it.
 //!
-//! Descriptors stay open across an exec unless they say otherwise, and so do ignored signals (of
-//! `nohup`, of a shell's background jobs). A tool that is handed its grandparent's socket keeps it
-//! open; one that ignores an interrupt cannot be interrupted.
+//! Descriptors stay open across an exec unless they are marked close-on-exec. Ignored signals (of
+//! `nohup`, of a shell's background jobs) stay ignored. A tool that inherits such a socket keeps it
+//! open. A tool that ignores an interrupt cannot be interrupted.
 
 use std::fs;
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use signal_hook::consts::{FORBIDDEN, SIGPIPE};
 
 /// The first descriptor that is not a standard stream.
 const FIRST: i32 = 3;
-/// The C library keeps the two signals after the classic ones to itself.
+/// The last classic signal. The C library reserves the two signals after it.
 const CLASSIC: i32 = 31;
 
-/// Closes this process to other processes of the same user: its environment, memory and descriptors cannot be read,
-/// and it cannot be traced. It leaves no core dump. Children are not affected, as an exec resets it. To be called
-/// first in `main`.
+/// Closes this process to other processes of the same user: they cannot read its environment, memory and
+/// descriptors, and cannot trace it. The process leaves no core dump. Children are not affected, as an
+/// exec resets the setting. Call this function first in `main`.
 ///
-/// Only Linux can do this per process; elsewhere nothing happens.
+/// Only Linux supports this per process; on other systems this function does nothing.
 pub fn close_to_others() {
     #[cfg(target_os = "linux")]
     {
@@ -30,26 +30,27 @@ pub fn close_to_others() {
     }
 }
 
-/// Keeps what was inherited from going further. To be called in `main` before any thread is started
-/// and any file is opened.
+/// Marks inherited descriptors and signals so that children do not inherit them. Call this function in
+/// `main` before any thread is started and any file is opened.
 pub fn keep_to_ourselves() {
     close_fds::set_fds_cloexec(FIRST, &[]);
-    // An empty set cannot be refused.
+    // Setting an empty mask cannot fail.
     let _ = SigSet::empty().thread_set_mask();
     for signal in ignored() {
-        // A handler, unlike a signal that is ignored, is not inherited; this one does nothing, so that
-        // what was ignored stays without effect here.
+        // Unlike an ignored signal, a handler is not inherited. This handler does nothing, so that an
+        // ignored signal stays without effect here.
         let _ = signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)));
     }
 }
 
-/// The signals that this process was started to ignore. Only Linux tells.
+/// Returns the signals that this process was started to ignore. Only Linux reports them.
 fn ignored() -> Vec<i32> {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     signals_of(&status, "SigIgn:")
 }
 
-/// The signals in a mask of `/proc/PID/status` which can be handled, and which `std` does not reset.
+/// Returns the signals in a mask of `/proc/PID/status` that can be handled and that `std` does not
+/// reset.
 fn signals_of(status: &str, mask: &str) -> Vec<i32> {
     let line = status.lines().find_map(|line| line.strip_prefix(mask));
     let bits = line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0);
@@ -68,7 +69,7 @@ mod tests {
     fn ignored_signals_are_read_from_their_mask() {
         let cases: [(&str, &[i32]); 4] = [
             ("Name:\torla\nSigIgn:\t0000000000000206\n", &[2, 3, 10]),
-            // The pipe, and signals that cannot be handled.
+            // SIGPIPE, and signals that cannot be handled.
             ("SigIgn:\t0000000180001000\n", &[]),
             ("SigIgn:\tnonsense\n", &[]),
             ("", &[]),

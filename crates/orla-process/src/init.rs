@@ -1,8 +1,8 @@
-//! The first process of a container has a duty that no other has: a process that loses its parent becomes its
-//! child, and stays a zombie until it is reaped.
+//! The duties of the first process of a container: a process that loses its parent becomes a child of
+//! the first process, and stays a zombie until it is reaped.
 //!
-//! A server that is the first process therefore starts itself once more, as its only child, and does
-//! nothing but pass on signals and reap. The server then never has a child that it did not start.
+//! A server that is the first process therefore starts itself once more, as its only child. The first
+//! process then only passes on signals and reaps. The server never has a child that it did not start.
 
 use std::env;
 use std::ffi::OsString;
@@ -15,15 +15,15 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, wait};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 
-/// Serves as `init` if this is the first process, and returns the server's exit code when that has
-/// ended. To be called in `main` before any thread is started.
+/// Serves as `init` if this is the first process, and returns the server's exit code when the server has
+/// ended. Call this function in `main` before any thread is started.
 pub fn run_if_first() -> Option<ExitCode> {
     if std::process::id() != 1 {
         return None;
     }
     match run() {
         Ok(code) => Some(code),
-        // Better a server that may gather zombies than none.
+        // A server that may accumulate zombies is better than no server.
         Err(err) => {
             tracing::warn!(error = %err, "cannot reap for others");
             None
@@ -40,14 +40,14 @@ fn run() -> io::Result<ExitCode> {
         (SIGUSR1, Signal::USR1),
         (SIGUSR2, Signal::USR2),
     ];
-    // Before the start, so that no signal and no exit is missed.
+    // The handlers are set before the start, so that no signal and no exit is missed.
     let mut signals = Signals::new(forwarded.iter().map(|(number, _)| *number).chain([SIGCHLD]))?;
     let mut args = env::args_os();
     let name = args.next().unwrap_or_else(|| OsString::from("server"));
-    // Not waited for through `std`: the loop below waits for every child there is.
+    // The child is not waited for through `std`: the loop below waits for every child.
     let child = Command::new(env::current_exe()?).arg0(name).args(args).spawn()?;
     let server = Pid::from_child(&child);
-    // A terminal sends its own signals to the server too.
+    // A terminal sends its signals to the server as well.
     let by_terminal = io::stdin().is_terminal();
     for signal in signals.forever() {
         if signal == SIGCHLD {
@@ -63,7 +63,7 @@ fn run() -> io::Result<ExitCode> {
     Ok(ExitCode::FAILURE)
 }
 
-/// Reaps the processes that have exited; gives the server's exit code once that has.
+/// Reaps the processes that have exited. Returns the server's exit code once the server has exited.
 fn reap(server: Pid) -> Option<ExitCode> {
     let mut code = None;
     loop {

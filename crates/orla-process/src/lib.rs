@@ -2,14 +2,14 @@
 //!
 //! # How it works
 //!
-//! [`runner`] runs one short program for each call, and [`standby`] starts such programs before
-//! they are called. [`supervisor`] keeps programs running that serve many calls, in any protocol.
-//! Both start a [`child::Program`] with the variables that [`environment`] passes to it.
-//! [`reaper`] ends the remaining processes when the server dies, and [`init`] reaps orphans if the
-//! server is a container's first process. [`shebang`] and [`start_failure`] say how the kernel
-//! treats a program's file, and why it could not start. [`foreground`] runs one program with the
-//! terminal of this process. [`confinement`] confines processes to their declarations. [`watch`]
-//! notices changes of files.
+//! [`runner`] runs one short program for each call, and [`standby`] starts such programs before they are
+//! called. [`supervisor`] keeps programs running that serve many calls, in any protocol. Both start a
+//! [`child::Program`] with the variables that [`environment`] passes to it. [`reaper`] ends the
+//! remaining processes when the server dies, and [`init`] reaps orphans if the server is a container's
+//! first process. [`shebang`] determines how the kernel treats a program's file, and [`start_failure`]
+//! explains why a program could not start. [`foreground`] runs one program with the terminal of this
+//! process. [`confinement`] confines processes to their declarations. [`watch`] notices changes of
+//! files.
 //!
 //! # Invariants
 //!
@@ -22,8 +22,8 @@
 //!
 //! # What is deliberately absent
 //!
-//! Nothing here knows a protocol, a file format or a tool. A provider implements the
-//! [`supervisor::Protocol`] for its supervised programs.
+//! This crate knows no protocol, file format or tool. A provider implements the [`supervisor::Protocol`]
+//! for its supervised programs.
 
 #![warn(missing_docs)]
 

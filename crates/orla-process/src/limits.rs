@@ -1,17 +1,17 @@
-//! What a child process may use, and how it is ended.
+//! The limits of a child process, and how it is ended.
 
 use std::time::Duration;
 
-/// Bounds on one child process. Every call has them.
+/// Limits of one child process, set for every call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The most that is kept of standard output, and of standard error, in bytes each. What comes
-    /// after it is read, counted and dropped. 1 MiB by default.
+    /// The maximum number of bytes that are kept of standard output and of standard error, each. Further
+    /// output is read, counted and dropped. 1 MiB by default.
     pub max_output_bytes: usize,
     /// The time between SIGTERM and SIGKILL. 2 s by default.
     pub grace: Duration,
-    /// How long a process may take to exit after SIGKILL before the call continues without it: a
-    /// process that is stuck in a device driver does not block the caller. 2 s by default.
+    /// How long a process may take to exit after SIGKILL before the call continues without it. A process
+    /// that is stuck in a device driver thus does not block the caller. 2 s by default.
     pub kill_wait: Duration,
 }
 
@@ -25,16 +25,16 @@ impl Default for Limits {
     }
 }
 
-/// Bounds on the threads that run child processes, one process each.
+/// Limits of the threads that run child processes, one process each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolLimits {
-    /// The most threads, and so the most processes at once. They are started when they are needed.
-    /// 64 by default.
+    /// The maximum number of threads, and so of concurrent processes. Threads are started on demand. 64
+    /// by default.
     pub max_threads: usize,
-    /// The most calls that wait for a thread. There are none if the caller admits at most
+    /// The maximum number of calls that wait for a thread. No call waits if the caller admits at most
     /// `max_threads` calls at once. 4,096 by default.
     pub max_waiting: usize,
-    /// How long a thread without work is kept. 5 s by default.
+    /// How long an idle thread is kept. 5 s by default.
     pub idle: Duration,
 }
 

@@ -16,38 +16,41 @@ pub(crate) enum Streams {
     Piped,
     /// The streams of this process.
     Inherited,
-    /// The same, but its output goes to the standard error of this process.
+    /// The streams of this process, with output sent to its standard error.
     Errors,
 }
 
-/// Kills the group of a process, and the process itself even if it has moved to another group. It must not have been
-/// reaped: until then the id is theirs. A process that has ended already is not an error.
+/// Kills the group of a process, and the process itself even if it has moved to another group. The
+/// process must not have been reaped, because only until then the id is its own. A process that has
+/// already ended is not an error.
 pub(crate) fn kill(leader: Pid) {
     let _ = kill_process_group(leader, Signal::KILL);
     let _ = kill_process(leader, Signal::KILL);
 }
 
-/// What stands for a process of which this one is not the parent.
+/// A process that waits for a child of another process.
 pub(crate) trait Guardian: std::fmt::Debug + Send + Sync {
-    /// Whether the process has ended; waits for that if `waits`.
+    /// Returns whether the process has ended; waits for that if `waits`.
     ///
     /// # Errors
     /// The system's reason.
     fn has_exited(&self, waits: bool) -> io::Result<bool>;
 
-    /// How the process ended, and the limit that it was ended for. Everything else that it started is killed.
+    /// Returns how the process ended, and the limit for which it was ended. Kills every other process
+    /// that it started.
     ///
     /// # Errors
     /// The guardian has been killed, and the process with it.
     fn release(self: Box<Self>) -> io::Result<(ExitStatus, Option<&'static str>)>;
 }
 
-/// A started process with its three pipes. It is neither ended nor reaped when it is dropped, unless it is confined.
+/// A started process with its three pipes. Dropping it neither ends nor reaps the process, unless it is
+/// confined.
 #[derive(Debug)]
 pub(crate) struct Child {
     pid: Pid,
     status: Option<ExitStatus>,
-    /// Present if another process has started this one.
+    /// Present if another process has started the process.
     guardian: Option<Box<dyn Guardian>>,
     breach: Option<&'static str>,
     pub(crate) stdin: Option<OwnedFd>,
@@ -56,7 +59,7 @@ pub(crate) struct Child {
 }
 
 impl From<std::process::Child> for Child {
-    /// `std` keeps no more of a child than its id and its pipes, so nothing is lost.
+    /// `std` keeps only the id and the pipes of a child, so nothing is lost.
     fn from(mut child: std::process::Child) -> Self {
         Self {
             pid: Pid::from_child(&child),
@@ -71,7 +74,7 @@ impl From<std::process::Child> for Child {
 }
 
 impl Child {
-    /// A process that another one has started.
+    /// Creates a handle to a process that another process has started.
     #[cfg(target_os = "linux")]
     pub(crate) fn guarded(pid: Pid, guardian: Box<dyn Guardian>, pipes: Option<[OwnedFd; 3]>) -> Self {
         let [stdin, stdout, stderr] = pipes.map_or([None, None, None], |pipes| pipes.map(Some));
@@ -82,12 +85,12 @@ impl Child {
         self.pid
     }
 
-    /// The limit that the program was ended for. Known once it has been waited for.
+    /// Returns the limit for which the program was ended. Known once the program has been waited for.
     pub(crate) fn breach(&self) -> Option<&'static str> {
         self.breach
     }
 
-    /// Waits for its end and reaps it. Its standard input is closed first.
+    /// Closes standard input, waits for the end of the process and reaps it.
     pub(crate) fn wait(&mut self) -> io::Result<ExitStatus> {
         drop(self.stdin.take());
         loop {
@@ -100,16 +103,16 @@ impl Child {
         }
     }
 
-    /// Reaps it if it has ended.
+    /// Reaps the process if it has ended.
     pub(crate) fn try_wait(&mut self) -> io::Result<Option<ExitStatus>> {
         self.look(WaitOptions::NOHANG)
     }
 
-    /// Whether it is stopped by a signal.
+    /// Returns whether a signal has stopped the process.
     pub(crate) fn is_stopped(&self) -> bool {
         if self.guardian.is_some() {
             let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid.as_raw_nonzero()));
-            // The state comes after the name, which may hold anything.
+            // The state follows the name, which may contain any characters.
             return stat.is_ok_and(|stat| {
                 stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
             });

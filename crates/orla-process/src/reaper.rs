@@ -1,27 +1,27 @@
-//! Tools die with their server, even when the server is killed by SIGKILL.
+//! Ends tools when their server ends, even if SIGKILL ended the server.
 //!
 //! # How it works
 //!
-//! Every child carries the server's mark in its environment (`ORLA_INSTANCE`). Before the first one
-//! starts, the server starts a *reaper*: its own program with a hidden command, in a process group of
-//! its own, whose standard input is a pipe that only the server holds. However the server ends, that
-//! pipe reads end-of-file, and the reaper kills every process with the mark, and its process group,
-//! until four looks in a row find none. A process that has moved to a session of its own is found
-//! too. A call pays nothing for this but one look whether the reaper still lives.
+//! Every child carries the server's mark in its environment (`ORLA_INSTANCE`). Before the first child
+//! starts, the server starts a *reaper*: its own program with a hidden command, in its own process
+//! group. The reaper's standard input is a pipe that only the server holds. However the server ends,
+//! that pipe reads end-of-file. The reaper then kills every process with the mark, and its process
+//! group, until four looks in a row find none. It also finds a process that has moved to its own
+//! session. A call only pays for a check whether the reaper still runs.
 //!
-//! A child that clears its environment loses the mark. So that it dies as well, the server tells the
-//! reaper through the pipe that it starts children, at most ten times a second, and the reaper then looks
-//! a few times which children the server has (`Children`).
+//! A child that clears its environment loses the mark. To end such children too, the server notifies the
+//! reaper through the pipe when it starts children, at most ten times a second. The reaper then looks a
+//! few times which children the server has (`Children`).
 //!
-//! The reaper survives what hits its server: it ignores SIGHUP, SIGINT and SIGTERM, and neither its
-//! name nor its command line say the server's name, so that `kill -HUP $(pgrep …)` does not find it.
+//! Signals to the server do not end the reaper. It ignores SIGHUP, SIGINT and SIGTERM. Its name and its
+//! command line do not contain the server's name, so that `kill -HUP $(pgrep …)` does not find it.
 //!
 //! # What is deliberately absent
 //!
-//! A process that leaves both its group and its environment behind (`setsid env -i …`) is not found, nor
-//! is a child that has just cleared its environment when the server is killed: the first look comes 10 ms
-//! after its start.
-//! Other systems than Linux do not show a process's environment, and have no reaper.
+//! A process that leaves both its group and its environment (`setsid env -i …`) is not found. A child
+//! that has just cleared its environment when the server is killed is not found either: the first look
+//! comes 10 ms after its start. Other systems than Linux do not show a process's environment, and have
+//! no reaper.
 
 mod children;
 
@@ -44,30 +44,31 @@ use crate::environment::Environment;
 
 /// The hidden command of the server's program.
 const COMMAND: &str = "__reaper";
-/// What the command line shows instead of the program.
+/// The process name that the command line shows.
 const ARG0: &str = "tool-reaper";
 /// The variable that holds the mark.
 pub const INSTANCE: &str = "ORLA_INSTANCE";
 
-/// A reaper that keeps dying is not started more often than this.
+/// The minimum time between two starts of the reaper.
 const RESTART_AFTER: Duration = Duration::from_secs(1);
 
-/// The server tells of children that it starts not more often than this.
+/// The minimum time between two notifications about started children.
 const WORD_EVERY: Duration = Duration::from_millis(100);
-/// When the reaper looks for children after such a word: for the one that was started then, for those
-/// that were started before the next word was due, and for those that had to wait for a thread.
+/// When the reaper looks for children after a notification: for the child that was started then, for
+/// children that were started before the next notification was due, and for children that had to wait
+/// for a thread.
 const LOOKS: [Duration; 3] =
     [Duration::from_millis(10), Duration::from_millis(120), Duration::from_secs(1)];
 
-/// One running server, as its children know it.
+/// One running server, as its children identify it.
 #[derive(Debug)]
 pub struct Instance {
     mark: String,
-    /// None where the program cannot be a reaper.
+    /// The reaper; `None` if the program cannot run as one.
     reaper: Option<Mutex<Reaper>>,
-    /// What children get of the server's environment.
+    /// The environment that children are started from.
     environment: RwLock<Arc<Environment>>,
-    /// What children are confined in.
+    /// The sandboxes of children.
     sandboxes: Sandboxes,
 }
 
@@ -75,22 +76,23 @@ pub struct Instance {
 struct Reaper {
     alive: Option<(Child, PipeWriter)>,
     last_start: Option<Instant>,
-    /// When it was last told that children start. A new one knows.
+    /// When the reaper was last notified. A new reaper needs no notification.
     last_word: Option<Instant>,
     warned: bool,
 }
 
 impl Instance {
-    /// An instance whose children die with it: all that carry its mark, and all that lead a process group.
-    /// The running program must begin with [`run_if_asked`] and
-    /// [`confinement::run_if_asked`](crate::confinement::run_if_asked), as the reaper and the launchers are the same program.
+    /// Creates an instance whose children end with it: all that carry its mark, and all that lead a
+    /// process group. The running program must begin with [`run_if_asked`] and
+    /// [`confinement::run_if_asked`](crate::confinement::run_if_asked), as the reaper and the launchers
+    /// are the same program.
     pub fn guarded() -> Arc<Self> {
         let reaper = cfg!(target_os = "linux").then(Mutex::default);
         Self::with(reaper)
     }
 
-    /// An instance whose children outlive it when it is killed: for programs that embed the runner
-    /// and for tests.
+    /// Creates an instance whose children outlive it when it is killed: for programs that embed the
+    /// runner and for tests.
     pub fn unguarded() -> Arc<Self> {
         Self::with(None)
     }
@@ -100,12 +102,13 @@ impl Instance {
         Arc::new(Self { mark: mark(), reaper, environment: RwLock::default(), sandboxes })
     }
 
-    /// The environment that children are started from.
+    /// Returns the environment that children are started from.
     pub fn environment(&self) -> Arc<Environment> {
         Arc::clone(&self.environment.read())
     }
 
-    /// Sets the environment that children are started from. The same environment changes nothing.
+    /// Sets the environment that children are started from. Setting an equal environment changes
+    /// nothing.
     pub fn set_environment(&self, environment: Environment) {
         let mut current = self.environment.write();
         if **current != environment {
@@ -113,17 +116,17 @@ impl Instance {
         }
     }
 
-    /// What children are confined in.
+    /// Returns the sandboxes of children.
     pub fn sandboxes(&self) -> &Sandboxes {
         &self.sandboxes
     }
 
-    /// What every child has in [`INSTANCE`].
+    /// Returns the value of [`INSTANCE`] in every child.
     pub fn mark(&self) -> &str {
         &self.mark
     }
 
-    /// Makes sure that the reaper runs. To be called before each start of a child; a failure is
+    /// Makes sure that the reaper runs. Call this function before each start of a child. A failure is
     /// logged once, and does not prevent the child from running.
     pub fn watch_over_children(&self) {
         let Some(reaper) = &self.reaper else { return };
@@ -134,7 +137,7 @@ impl Instance {
         {
             if last_word.is_none_or(|at| at.elapsed() >= WORD_EVERY) {
                 *last_word = Some(Instant::now());
-                // A full pipe says it as well.
+                // A full pipe notifies the reaper as well.
                 let _ = rustix::io::write(lifeline, &[0]);
             }
             return;
@@ -153,7 +156,7 @@ impl Instance {
         }
     }
 
-    /// The process id of the reaper.
+    /// Returns the process id of the reaper.
     #[doc(hidden)]
     pub fn reaper_id(&self) -> Option<u32> {
         let reaper = self.reaper.as_ref()?.lock();
@@ -164,8 +167,8 @@ impl Instance {
 fn start(mark: &str) -> io::Result<(Child, PipeWriter)> {
     let (lifeline, held) = io::pipe()?;
     fcntl_setfl(&held, OFlags::NONBLOCK)?;
-    // By this path the process is called `exe` and not as the program's file, and the file
-    // may have been replaced or removed since the server started.
+    // Through this path, the process is named `exe` and not after the program's file. The file may also
+    // have been replaced or removed since the server started.
     let _others = crate::sealed::STARTS.read();
     let child = Command::new("/proc/self/exe")
         .arg0(ARG0)
@@ -180,8 +183,8 @@ fn start(mark: &str) -> io::Result<(Child, PipeWriter)> {
     Ok((child, held))
 }
 
-/// Serves as the reaper if this process was started to be one, and returns true when that is done.
-/// To be called first thing in `main`.
+/// Serves as the reaper if this process was started as one, and returns true when it has finished. Call
+/// this function first in `main`.
 pub fn run_if_asked() -> bool {
     let mut args = env::args_os().skip(1);
     if args.next().as_deref() != Some(OsStr::new(COMMAND)) {
@@ -196,7 +199,7 @@ pub fn run_if_asked() -> bool {
 /// Waits for the end of standard input, then kills every process that carries `mark` and was a child of `server`.
 fn reap(mark: &OsStr, server: Option<i32>) {
     for signal in [SIGHUP, SIGINT, SIGTERM] {
-        // A handler that only notes the signal: safe code has no way to ignore one.
+        // A handler that only records the signal: safe code has no way to ignore one.
         let _ = signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)));
     }
     let mut children = Children::of(server);
@@ -218,11 +221,11 @@ fn sweep(entry: &[u8]) -> usize {
     };
     let kill = |process: std::fs::DirEntry| -> Option<()> {
         let pid = Pid::from_raw(process.file_name().to_str()?.parse().ok()?)?;
-        // Opened before the look, so that no reused id is hit.
+        // The descriptor is opened before the look, so that no reused id is hit.
         let fd = pidfd_open(pid, PidfdFlags::empty()).ok()?;
         let environment = std::fs::read(process.path().join("environ")).ok()?;
         environment.split(|byte| *byte == 0).any(|variable| variable == entry).then_some(())?;
-        // Its group may hold someone who has cleared the environment.
+        // The group may contain a process that has cleared its environment.
         if let Ok(group) = getpgid(Some(pid))
             && group != getpgrp()
         {
@@ -238,7 +241,7 @@ fn sweep(_entry: &[u8]) -> usize {
     0
 }
 
-/// Different in every instance on every machine.
+/// Returns a mark that differs for every instance on every machine.
 fn mark() -> String {
     let random = getrandom::u64().unwrap_or_else(|_| {
         let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();

@@ -1,8 +1,8 @@
-//! An immutable copy of a program, so that the bytes that were hashed are the bytes that run.
+//! An immutable copy of a program. It makes sure that the bytes that were hashed are the bytes that run.
 //!
-//! On Linux it is a sealed file in memory. A process is started from it by the path of its descriptor
-//! (`/proc/self/fd/N`), which an interpreter can open too, as the descriptor stays open in the process. Other systems
-//! have no sealed files, so a single file that must be attested is refused there.
+//! On Linux the copy is a sealed file in memory. A process is started from the path of its descriptor
+//! (`/proc/self/fd/N`). An interpreter can open this path too, as the descriptor stays open in the
+//! process. Other systems have no sealed files, so a single file that must be attested is refused there.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,10 +11,11 @@ use std::sync::Arc;
 use orla_marketplace::attestation::hash_text;
 use parking_lot::RwLock;
 
-/// The largest program that is copied.
+/// The maximum size of a copied program.
 const MAX_BYTES: u64 = 256 * 1024 * 1024;
 
-/// Held by each start of a process: alone by one whose process inherits a copy, so that no other process does.
+/// Held by each start of a process. A start whose process inherits a copy holds it exclusively, so that
+/// no other process inherits the copy.
 pub(crate) static STARTS: RwLock<()> = RwLock::new(());
 
 /// A sealed copy of a program.
@@ -26,7 +27,7 @@ pub(crate) struct Sealed {
 }
 
 impl Sealed {
-    /// A copy of the file at `path`, if its content has this hash.
+    /// Copies the file at `path`, if its content has this hash.
     ///
     /// # Errors
     /// It has another hash, cannot be read, is too large, or the system has no sealed files.
@@ -45,7 +46,7 @@ impl Sealed {
         Self::copy(&bytes, Arc::clone(hash))
     }
 
-    /// Whether its content has this hash.
+    /// Returns whether the content has this hash.
     pub(crate) fn has(&self, hash: &str) -> bool {
         *self.hash == *hash
     }
@@ -55,7 +56,7 @@ impl Sealed {
         use io::Write as _;
         use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        // Older systems do not know the flag, and every such file can be executed there.
+        // Older systems do not know the flag, and execute every such file.
         let file = memfd_create("attested", flags | MemfdFlags::EXEC)
             .or_else(|_| memfd_create("attested", flags))?;
         let mut file = std::fs::File::from(file);
@@ -74,7 +75,8 @@ impl Sealed {
         ))
     }
 
-    /// Where a child finds it, if [`inheritable`](Self::inheritable) holds while the child is started.
+    /// Returns the path of the copy in a child, if [`inheritable`](Self::inheritable) holds while the
+    /// child is started.
     pub(crate) fn path(&self) -> PathBuf {
         #[cfg(target_os = "linux")]
         {
@@ -85,14 +87,15 @@ impl Sealed {
         PathBuf::new()
     }
 
-    /// The copy itself.
+    /// Returns the descriptor of the copy.
     #[cfg(target_os = "linux")]
     pub(crate) fn descriptor(&self) -> std::os::fd::BorrowedFd<'_> {
         use std::os::fd::AsFd as _;
         self.file.as_fd()
     }
 
-    /// Lets children that are started during `start` inherit the copy. No other child may be started meanwhile.
+    /// Lets children that are started during `start` inherit the copy. No other child may be started
+    /// meanwhile.
     pub(crate) fn inheritable<T>(&self, start: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         #[cfg(target_os = "linux")]
         {

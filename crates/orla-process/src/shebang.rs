@@ -1,25 +1,25 @@
-//! What a file is to the kernel that is asked to run it (RFC 1 §4.3).
+//! Determines how the kernel runs a file (RFC 1 §4.3).
 //!
-//! Reads the first bytes only. The interpreter found here is shown to people and explains failures;
-//! what runs is what the kernel runs, options included.
+//! Only the first bytes are read. The interpreter found here is shown to users and explains failures.
+//! The kernel itself decides what runs, options included.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// What the first bytes of a file say about it.
+/// The kind of a file, according to its first bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FileKind {
     /// A script that names its interpreter.
     Script(Shebang),
-    /// Text that names none, the empty file included: `/bin/sh` runs it.
+    /// Text without an interpreter, including the empty file. `/bin/sh` runs it.
     Text,
-    /// Anything else.
+    /// Any other content.
     Binary,
 }
 
 impl FileKind {
-    /// What a file is that begins with `head`.
+    /// Returns the kind of a file that begins with `head`.
     pub fn of(head: &[u8]) -> Self {
         if let Some(shebang) = Shebang::parse(head) {
             return Self::Script(shebang);
@@ -28,7 +28,7 @@ impl FileKind {
         if head.starts_with(b"\x7fELF") || looked_at.contains(&0) { Self::Binary } else { Self::Text }
     }
 
-    /// The interpreter's common name: `python3`; `sh` for text without a shebang.
+    /// Returns the interpreter's common name: `python3`; `sh` for text without a shebang.
     pub fn interpreter(&self) -> Option<String> {
         match self {
             Self::Script(shebang) => Some(shebang.interpreter().to_string_lossy().into_owned()),
@@ -43,14 +43,14 @@ impl FileKind {
 pub struct Shebang {
     /// The program that the kernel starts.
     pub program: PathBuf,
-    /// Everything after it, which the kernel passes as one argument.
+    /// The rest of the line, which the kernel passes as one argument.
     pub argument: Option<OsString>,
     /// Whether the line ends in a carriage return, which the kernel treats as part of the name.
     pub carriage_return: bool,
 }
 
 impl Shebang {
-    /// The shebang of a file that begins with `head`.
+    /// Parses the shebang of a file that begins with `head`.
     pub fn parse(head: &[u8]) -> Option<Self> {
         let line = head.strip_prefix(b"#!")?;
         let line = line.split(|byte| *byte == b'\n').next().unwrap_or(line);
@@ -68,13 +68,13 @@ impl Shebang {
         })
     }
 
-    /// The interpreter's name: `python3` in `#!/usr/bin/env -S python3 -u`.
+    /// Returns the interpreter's name: `python3` in `#!/usr/bin/env -S python3 -u`.
     pub fn interpreter(&self) -> &OsStr {
         let named = self.searched().unwrap_or(self.program.as_os_str());
         Path::new(named).file_name().unwrap_or(named)
     }
 
-    /// The program that `env` looks for, where the kernel starts `env`.
+    /// Returns the program that `env` searches for, if the kernel starts `env`.
     pub fn searched(&self) -> Option<&OsStr> {
         if self.program.file_name() != Some(OsStr::new("env")) {
             return None;
@@ -83,7 +83,7 @@ impl Shebang {
         while let Some(word) = words.next() {
             match word {
                 b"" => {}
-                // These take the next word.
+                // These options take the next word.
                 b"-u" | b"-C" | b"--unset" | b"--chdir" => drop(words.next()),
                 b"-S" | b"--split-string" => {}
                 _ if word.starts_with(b"-S") && word.len() > 2 => {
@@ -96,7 +96,7 @@ impl Shebang {
         None
     }
 
-    /// Whether `env` gets a program and its options as one word, and so finds neither.
+    /// Returns whether `env` gets a program and its options as one word, and so finds neither.
     pub fn is_unsplit(&self) -> bool {
         self.searched().is_some()
             && self.argument.as_ref().is_some_and(|argument| {

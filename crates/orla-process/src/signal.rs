@@ -1,4 +1,4 @@
-//! The names of signals, and the exit codes of processes that one ended.
+//! The names of signals, and the exit codes of processes that a signal ended.
 
 use std::borrow::Cow;
 use std::os::unix::process::ExitStatusExt;
@@ -9,15 +9,15 @@ use rustix::process::Signal;
 /// The exit code of a process that SIGKILL ended.
 pub const KILLED: i32 = 128 + Signal::KILL.as_raw();
 
-/// The first of the real-time signals; the C library keeps the two before it to itself.
+/// The first of the real-time signals. The C library reserves the two before it.
 const REAL_TIME: i32 = 34;
 
-/// The exit code by the shell's convention: 128 + n for signal n.
+/// Returns the exit code by the shell's convention: 128 + n for signal n.
 pub fn exit_code(status: ExitStatus) -> i32 {
     status.code().or_else(|| Some(128 + status.signal()?)).unwrap_or(KILLED)
 }
 
-/// The name that people know a signal by.
+/// Returns the common name of a signal.
 pub fn signal_name(number: i32) -> Cow<'static, str> {
     let names = [
         (Signal::HUP, "SIGHUP"),

@@ -1,14 +1,14 @@
-//! Programs that are started before they are called, and wait for their input.
+//! Starts programs before they are called, and lets them wait for their input.
 //!
 //! # How it works
 //!
-//! One thread starts the processes, watches them, and ends those that are no longer wanted. A call takes the one that has
-//! waited longest ([`Standby::take`]), and the thread starts the next. All that a process may do before its call is
-//! start and wait: one that exits or writes to standard output has failed. After three failures in a row no
-//! more are started until the file changes.
+//! One thread starts the processes, watches them, and ends those that are no longer wanted. A call takes
+//! the process that has waited longest ([`Standby::take`]), and the thread starts the next. Before its
+//! call, a process may only start and wait. A process that exits or writes to standard output has
+//! failed. After three failures in a row, no more processes are started until the file changes.
 //!
-//! A process belongs to one version of its file. A call compares the version, so that what runs is always the file as it
-//! is, also without a reload.
+//! A process belongs to one version of its file. A call compares the version, so that the current
+//! content of the file runs, also without a reload.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -34,27 +34,28 @@ use crate::signal::{KILLED, exit_code};
 use crate::start_failure::StartFailure;
 use crate::wake::Wake;
 
-/// A process that ends after this long has done its part: it waited. What ended it is no fault of the program.
+/// A process that ends after this time has waited as it should. Its end is not a failure of the program.
 const EARLY: Duration = Duration::from_secs(10);
 
 /// After this many failures in a row, no more processes are started.
 const MAX_FAILURES: u32 = 3;
 
-/// Bytes of each output that the reason of a failure quotes.
+/// The number of bytes of each output that the reason of a failure quotes.
 const MAX_QUOTED: usize = 4096;
 
 /// How long a killed process may take to end before its status is given up.
 const KILL_WAIT: Duration = Duration::from_secs(1);
 
-/// How often the thread looks for the end of processes that it has killed.
+/// How often the thread checks for the end of processes that it has killed.
 const REAP_EVERY: Duration = Duration::from_millis(5);
 
-/// What waiting processes may use.
+/// The limits of waiting processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StandbyLimits {
-    /// Processes that wait at the same time, of all programs together.
+    /// The maximum number of waiting processes, of all programs together.
     pub max_processes: usize,
-    /// How long one waits. After that, none of its program is started until the next call.
+    /// The maximum time that a process waits. After that, none of its program is started until the next
+    /// call.
     pub max_idle: Duration,
 }
 
@@ -67,17 +68,17 @@ impl Default for StandbyLimits {
 /// A program to prestart.
 #[derive(Clone, Debug)]
 pub struct Wanted {
-    /// What to start.
+    /// The program to start.
     pub program: Arc<Program>,
-    /// Its arguments, without its own name.
+    /// The arguments, without the program's name.
     pub args: Vec<OsString>,
-    /// Added to its environment.
+    /// Additional variables.
     pub env: Vec<(&'static str, OsString)>,
-    /// How many processes wait for a call.
+    /// The number of processes that wait for a call.
     pub count: usize,
 }
 
-/// Keeps processes waiting. Dropping it ends them.
+/// Keeps processes waiting. Dropping it ends the processes.
 #[derive(Debug)]
 pub struct Standby {
     shared: Arc<Shared>,
@@ -104,9 +105,9 @@ struct State {
 #[derive(Debug)]
 struct Pool {
     wanted: Wanted,
-    /// What its processes get of the server's environment.
+    /// The environment that the processes were started from.
     environment: Arc<Environment>,
-    /// The file as it was before the last start; `None` if there was none.
+    /// The version of the file before the last start; `None` if there was no start.
     version: Option<FileVersion>,
     waiting: VecDeque<Waiting>,
     /// Processes that failed in a row.
@@ -117,11 +118,11 @@ struct Pool {
 /// Whether processes are started.
 #[derive(Debug)]
 enum Activity {
-    /// As many as are wanted.
+    /// As many processes as wanted are started.
     Active,
-    /// Its processes waited too long, or one could not be started. None is started until the next call.
+    /// The processes waited too long, or one could not be started. None is started until the next call.
     Asleep,
-    /// It failed too often in a row, with the reason. None is started until the file changes.
+    /// The program failed too often in a row, with the reason. None is started until the file changes.
     Failed(Arc<StartFailure>),
 }
 
@@ -132,7 +133,7 @@ struct Waiting {
     since: Instant,
 }
 
-/// What the thread polls while others may take the process.
+/// The descriptors that the thread polls while a call may take the process.
 #[derive(Debug)]
 struct Watched {
     exit: ExitWatch,
@@ -143,12 +144,12 @@ struct Watched {
 #[derive(Debug)]
 pub struct Started {
     child: Option<Child>,
-    /// Where it is reaped if it is not used.
+    /// Where the process is reaped if it is not used.
     home: Weak<Shared>,
 }
 
 impl Standby {
-    /// Without any programs to prestart; see [`want`](Self::want).
+    /// Creates a standby without programs; see [`want`](Self::want).
     ///
     /// # Errors
     /// The server has no file descriptors left.
@@ -156,7 +157,8 @@ impl Standby {
         Ok(Self { shared: Arc::new(Shared { instance, state: Mutex::default(), wake: Wake::new()? }) })
     }
 
-    /// Sets which programs are prestarted. Waiting processes of unchanged programs are kept, all others are ended.
+    /// Sets which programs are prestarted. Waiting processes of unchanged programs are kept, all others
+    /// are ended.
     pub fn want(&self, wanted: Vec<Wanted>, limits: StandbyLimits) {
         let environment = self.shared.instance.environment();
         let mut state = self.shared.lock();
@@ -182,7 +184,7 @@ impl Standby {
             pool.wanted = wanted;
             let excess = pool.waiting.len().saturating_sub(pool.wanted.count);
             state.ending.extend(pool.waiting.drain(..excess).map(Waiting::kill));
-            // A reload is another chance.
+            // A reload allows another attempt.
             (pool.failures, pool.activity) = (0, Activity::Active);
             state.pools.push(pool);
         }
@@ -202,7 +204,7 @@ impl Standby {
         self.shared.wake.wake();
     }
 
-    /// Takes a waiting process of this program; `None` if none waits: the caller starts one.
+    /// Takes a waiting process of this program; `None` if none waits, and the caller starts one.
     ///
     /// # Errors
     /// The program fails when it is prestarted; the reason.
@@ -216,7 +218,7 @@ impl Standby {
         if pool.version != version {
             ending.extend(pool.renew().map(Waiting::kill));
         }
-        // What has failed stays for the thread, which finds out why.
+        // Failed processes stay for the thread, which determines the reason.
         let index = pool.waiting.iter().position(|waiting| !waiting.has_failed());
         let taken = index.and_then(|index| pool.waiting.remove(index));
         if taken.is_some() || matches!(pool.activity, Activity::Asleep) {
@@ -235,8 +237,8 @@ impl Standby {
 }
 
 impl Standby {
-    /// Ends every waiting process, and starts no more. A process would treat the end of its input
-    /// as a call.
+    /// Ends every waiting process, and starts no more. A process would treat the end of its input as a
+    /// call.
     pub fn end(&self) {
         let mut state = self.shared.lock();
         state.is_closing = true;
@@ -257,7 +259,7 @@ impl Shared {
         self.state.lock()
     }
 
-    /// The thread: starts what is missing, and watches what waits.
+    /// Runs the thread: starts missing processes, and watches waiting ones.
     fn tend(&self) {
         loop {
             let mut state = self.lock();
@@ -268,7 +270,7 @@ impl Shared {
             let now = Instant::now();
             state.end_idle(now);
             if let Some(start) = state.next_start() {
-                // Starting takes a while, and no call may wait for that.
+                // Starting takes time, and no call may wait for it.
                 drop(state);
                 let (version, child) = self.start(&start);
                 self.lock().add(&start, version, child);
@@ -280,7 +282,7 @@ impl Shared {
             self.sleep(&watched, until);
             let failed = self.lock().take_failed();
             for (start, waiting) in failed {
-                // Finding out why takes a while, and no call may wait for that.
+                // Determining the reason takes time, and no call may wait for it.
                 let is_early = waiting.since.elapsed() < EARLY;
                 let mut child = waiting.kill();
                 let failure = is_early.then(|| failure(&mut child));
@@ -291,13 +293,13 @@ impl Shared {
 
     fn start(&self, start: &Start) -> (Option<FileVersion>, io::Result<Child>) {
         let Wanted { program, args, env, .. } = &start.wanted;
-        // Before the start: what changes later is then noticed.
+        // The version is read before the start, so that a later change is noticed.
         let version = FileVersion::of(program.path());
         self.instance.watch_over_children();
         (version, program.start(args, env, &start.environment))
     }
 
-    /// Sleeps until a process does something, a call comes, or this much time has passed.
+    /// Sleeps until a process acts, a call arrives, or this much time has passed.
     fn sleep(&self, watched: &[Arc<Watched>], until: Option<Duration>) {
         let mut fds = vec![PollFd::from_borrowed_fd(self.wake.fd(), PollFlags::IN)];
         for watched in watched {
@@ -311,7 +313,7 @@ impl Shared {
             (nap < Duration::MAX).then_some(nap)
         });
         let timeout = until.and_then(|until| Timespec::try_from(until).ok());
-        // If interrupted, the thread simply looks again.
+        // After an interruption, the thread looks again.
         let _ = poll(&mut fds, timeout.as_ref());
         self.wake.clear();
     }
@@ -334,7 +336,7 @@ impl State {
         self.ending.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
     }
 
-    /// Ends what has waited too long.
+    /// Ends processes that have waited too long.
     fn end_idle(&mut self, now: Instant) {
         for pool in &mut self.pools {
             let is_idle = |waiting: &Waiting| now.duration_since(waiting.since) >= self.limits.max_idle;
@@ -356,7 +358,7 @@ impl State {
         Some(pool.start())
     }
 
-    /// Takes in a process that was started, if it is still wanted.
+    /// Adds a started process, if it is still wanted.
     fn add(&mut self, start: &Start, version: Option<FileVersion>, child: io::Result<Child>) {
         let pool = self.pools.iter_mut().find(|pool| pool.serves(&start.wanted, &start.environment));
         let child = match child {
@@ -380,7 +382,7 @@ impl State {
         pool.waiting.push_back(waiting);
     }
 
-    /// Takes out the processes that did more than wait.
+    /// Removes the processes that did more than wait.
     fn take_failed(&mut self) -> Vec<(Start, Waiting)> {
         let mut failed = Vec::new();
         for pool in &mut self.pools {
@@ -396,7 +398,7 @@ impl State {
         failed
     }
 
-    /// Counts a failure of a program; without one, the process had waited as it should.
+    /// Counts a failure of a program. `None` means that the process had waited as it should.
     fn count_failure(&mut self, start: &Start, failure: Option<StartFailure>, child: Child) {
         self.ending.push(child);
         let pool = self.pools.iter_mut().find(|pool| pool.serves(&start.wanted, &start.environment));
@@ -408,7 +410,7 @@ impl State {
         }
     }
 
-    /// Ends what exceeds the limit.
+    /// Ends processes that exceed the limit.
     fn end_excess(&mut self) {
         let mut left = self.limits.max_processes;
         for pool in &mut self.pools {
@@ -422,7 +424,7 @@ impl State {
         self.pools.iter().flat_map(|pool| &pool.waiting).map(|waiting| &waiting.watched)
     }
 
-    /// When the thread has something to do by itself.
+    /// Returns the time until the thread's next look.
     fn next_look(&self, now: Instant) -> Option<Duration> {
         if !self.ending.is_empty() {
             return Some(REAP_EVERY);
@@ -444,7 +446,7 @@ impl Pool {
         }
     }
 
-    /// Whether its processes are what is wanted.
+    /// Returns whether the processes match `wanted`.
     fn serves(&self, wanted: &Wanted, environment: &Arc<Environment>) -> bool {
         self.wanted.program == wanted.program
             && self.wanted.args == wanted.args
@@ -456,7 +458,7 @@ impl Pool {
         Start { wanted: self.wanted.clone(), environment: Arc::clone(&self.environment) }
     }
 
-    /// Starts again with another version of the file; gives back the processes of the old one.
+    /// Starts again with another version of the file; returns the processes of the old one.
     fn renew(&mut self) -> impl Iterator<Item = Waiting> + use<> {
         (self.version, self.failures, self.activity) = (None, 0, Activity::Active);
         std::mem::take(&mut self.waiting).into_iter()
@@ -470,7 +472,8 @@ impl Waiting {
         Self { child, watched: Arc::new(Watched { exit, stdout }), since: Instant::now() }
     }
 
-    /// Whether it did anything but wait: it has exited, or there is something to read or the end of its output.
+    /// Returns whether the process did anything but wait: it has exited, has written, or has closed its
+    /// output.
     fn has_failed(&self) -> bool {
         let is_readable = |pipe: &OwnedFd| {
             let mut fds = [PollFd::new(pipe, PollFlags::IN)];
@@ -479,14 +482,14 @@ impl Waiting {
         self.watched.exit.has_exited() || self.watched.stdout.as_ref().is_some_and(is_readable)
     }
 
-    /// Kills its group. It is still to be reaped.
+    /// Kills the group. The process still has to be reaped.
     fn kill(self) -> Child {
         kill(self.child.pid());
         self.child
     }
 }
 
-/// Says what a killed process did instead of waiting, with what it wrote to standard error.
+/// Describes what a killed process did instead of waiting, with its standard error.
 fn failure(child: &mut Child) -> StartFailure {
     let output = child.stdout.take().map(File::from).map(quote).unwrap_or_default();
     let said = child.stderr.take().map(File::from).map(quote).unwrap_or_default();
@@ -504,7 +507,7 @@ fn failure(child: &mut Child) -> StartFailure {
     StartFailure { exit_code, reason, detail: Some(said) }
 }
 
-/// The status of a process that was killed, or ended before.
+/// Returns the status of a process that was killed, or ended before.
 fn status(child: &mut Child) -> Option<ExitStatus> {
     let end = Instant::now() + KILL_WAIT;
     loop {
@@ -515,7 +518,7 @@ fn status(child: &mut Child) -> Option<ExitStatus> {
     }
 }
 
-/// What is in the pipe, without waiting for more.
+/// Returns the bytes in the pipe, without waiting for more.
 fn quote(mut pipe: impl io::Read + AsFd) -> String {
     let mut bytes = vec![0; MAX_QUOTED];
     let read = fcntl_setfl(&pipe, OFlags::NONBLOCK).map_or(0, |()| pipe.read(&mut bytes).unwrap_or(0));
@@ -523,7 +526,7 @@ fn quote(mut pipe: impl io::Read + AsFd) -> String {
 }
 
 impl Started {
-    /// The process, from now on the caller's to end and to reap.
+    /// Returns the process. The caller then has to end and reap it.
     ///
     /// # Errors
     /// It was taken already.
@@ -541,7 +544,7 @@ impl Drop for Started {
                 home.lock().ending.push(child);
                 home.wake.wake();
             }
-            // Its thread has ended; what was killed is gone in a moment.
+            // The thread has ended. The killed process exits in a moment.
             None => drop(child.wait()),
         }
     }

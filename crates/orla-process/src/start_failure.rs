@@ -1,8 +1,8 @@
-//! Why a program could not be started, in words that lead to the cure.
+//! Explains why a program could not be started, and how to fix it.
 //!
 //! The kernel says `No such file or directory` for a missing file, a missing interpreter, a carriage
-//! return in the first line and a missing loader. Here the file is looked at again, after the fact, so
-//! that working calls pay nothing for it.
+//! return in the first line and a missing loader. This module examines the file after a failed start, so
+//! that successful calls pay nothing for it.
 
 use std::env;
 use std::ffi::OsStr;
@@ -22,23 +22,23 @@ pub const CANNOT_EXECUTE: i32 = 126;
 /// The shell's code for a program that could not be found.
 pub const NOT_FOUND: i32 = 127;
 
-/// How an ELF file begins.
+/// The first bytes of an ELF file.
 const ELF: &[u8] = b"\x7fELF";
-/// The bytes of the smallest header of an ELF file.
+/// The size in bytes of the smallest header of an ELF file.
 const ELF_HEADER: usize = 52;
 
 /// Why a program could not be started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StartFailure {
-    /// By the shell's convention: [`CANNOT_EXECUTE`] or [`NOT_FOUND`].
+    /// The exit code by the shell's convention: [`CANNOT_EXECUTE`] or [`NOT_FOUND`].
     pub exit_code: i32,
-    /// What completes the sentence "it could not start: …".
+    /// The text that completes the sentence "it could not start: …".
     pub reason: String,
-    /// Further details, as a shell would print them on standard error.
+    /// Further details, in the form that a shell prints on standard error.
     pub detail: Option<String>,
 }
 
-/// Explains the error that starting `program` gave.
+/// Explains the error of a failed start of `program`.
 pub fn explain(program: &Path, error: &io::Error) -> StartFailure {
     let found = |exit_code, reason: String| StartFailure { exit_code, reason, detail: None };
     if is(error, Errno::NOENT) || is(error, Errno::NOTDIR) {
@@ -72,12 +72,12 @@ pub fn explain(program: &Path, error: &io::Error) -> StartFailure {
     found(CANNOT_EXECUTE, reason(error))
 }
 
-/// Why a program will not start, as far as its file shows that. A program of another machine may run all the same, by
-/// an emulator that the kernel knows.
+/// Explains why a program will not start, as far as its file shows that. A program for another machine
+/// may still run, through an emulator that the kernel knows.
 pub fn foresee(program: &Path) -> Option<StartFailure> {
     let found = |exit_code, reason: String| StartFailure { exit_code, reason, detail: None };
     match head(program) {
-        // A relative interpreter is looked up in the working directory, which differs.
+        // A relative interpreter is looked up in the working directory, which varies.
         (FileKind::Script(shebang), _) if shebang.program.is_absolute() => {
             if shebang.carriage_return || !shebang.program.exists() {
                 return Some(StartFailure {
@@ -98,8 +98,8 @@ pub fn foresee(program: &Path) -> Option<StartFailure> {
     }
 }
 
-/// Explains exit code 127 of a script whose interpreter `env` was to find: `None` if it is there, and
-/// the code is the script's own.
+/// Explains exit code 127 of a script whose interpreter `env` searches for; `None` if the interpreter
+/// exists, and the code is the script's own.
 pub fn explain_env(program: &Path) -> Option<StartFailure> {
     let FileKind::Script(shebang) = head(program).0 else { return None };
     let searched = shebang.searched()?;
@@ -129,7 +129,7 @@ fn missing(shebang: &Shebang) -> String {
     }
 }
 
-/// The path that the first line names, where nothing is.
+/// Returns the path in the first line, if no file exists there.
 fn missing_file(shebang: &Shebang) -> Option<String> {
     let is_missing = fs::symlink_metadata(&shebang.program).is_err();
     is_missing.then(|| format!("{}: no such file\n", shebang.program.display()))
@@ -150,7 +150,7 @@ fn missing_loader(head: &[u8]) -> String {
     }
 }
 
-/// What a binary is that this machine does not run.
+/// Describes a binary that this machine does not run.
 fn foreign(head: &[u8]) -> String {
     let machine = (head.starts_with(ELF) && head.len() >= 20).then(|| {
         let (low, high) = if head[5] == 2 { (head[19], head[18]) } else { (head[18], head[19]) };

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::fs::{OFlags, fcntl_setfl};
 
-/// Wakes a thread out of its poll.
+/// Wakes a thread from its poll.
 #[derive(Debug)]
 pub(crate) struct Wake {
     reader: io::PipeReader,
@@ -20,7 +20,7 @@ impl Wake {
         Ok(Self { reader, writer })
     }
 
-    /// Readable once someone has called [`wake`](Self::wake).
+    /// Returns a descriptor that is readable once [`wake`](Self::wake) was called.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.reader.as_fd()
     }

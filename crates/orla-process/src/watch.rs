@@ -1,18 +1,18 @@
-//! Notices that files have changed, and says so once the dust has settled.
+//! Reports changes of files, once no further change follows.
 //!
 //! # How it works
 //!
-//! The system's own notices (inotify, FSEvents) arrive on a thread of the `notify` crate, which only
-//! adds to a bounded set. [`Watcher::changed`] waits for the first, then until nothing has come for a
-//! while, and gives all of them as one change. Editors replace files rather than write them, so it is
-//! the directory around a file that is watched; and a directory that is removed and made anew, or is
-//! not there yet, is watched through its nearest ancestor. Of a link to a file, both are watched: the link
-//! and the file that it leads to.
+//! The system's notifications (inotify, FSEvents) arrive on a thread of the `notify` crate, which only
+//! adds to a bounded set. [`Watcher::changed`] waits for the first notification, then until none has
+//! come for a while, and returns all of them as one change. Editors replace files instead of writing to
+//! them, so the directory around a file is watched. A directory that is removed and created again, or
+//! that does not exist yet, is watched through its nearest ancestor. For a link to a file, both the link
+//! and its target are watched.
 //!
 //! # What is deliberately absent
 //!
-//! Nothing is read here: the receiver of a notice decides what has really changed. Lost notices (an overflow)
-//! count as a change of everything.
+//! Nothing is read here: the receiver of a notification decides what has really changed. Lost
+//! notifications (an overflow) count as a change of everything.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
@@ -26,28 +26,29 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-/// The most paths a change names; more of them count all the same.
+/// The maximum number of paths in a change. Further paths are counted.
 const NAMED: usize = 64;
-/// A change is reported after this time, or ten times `quiet` if that is longer, even if more changes follow.
+/// A change is reported after this time, or ten times `quiet` if that is longer, even if more changes
+/// follow.
 const AT_MOST: Duration = Duration::from_secs(5);
-/// Directories whose content is made by machines.
+/// Directories with generated content.
 const IGNORED: [&str; 4] = [".git", "node_modules", "__pycache__", "target"];
 
-/// What to watch. It need not exist.
+/// A path to watch. It need not exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     /// A file or directory.
     pub path: PathBuf,
-    /// Whether what is in its subdirectories counts.
+    /// Whether changes in subdirectories count.
     pub recursive: bool,
 }
 
-/// What has changed.
+/// A set of changed paths.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Change {
     /// The paths, in order; the first 64 of them.
     pub paths: Vec<PathBuf>,
-    /// Whether there are more changes than the named ones, or some notices were lost.
+    /// Whether there are more changes than the named ones, or some notifications were lost.
     pub and_more: bool,
 }
 
@@ -55,7 +56,7 @@ pub struct Change {
 #[derive(Debug)]
 pub struct Watcher {
     system: RecommendedWatcher,
-    /// As they were asked for, by their absolute paths.
+    /// The requested targets, by their absolute paths.
     asked: Vec<Target>,
     pending: Arc<Pending>,
     quiet: Duration,
@@ -64,7 +65,7 @@ pub struct Watcher {
 
 #[derive(Debug, Default)]
 struct Pending {
-    /// What is asked for, and what links among it lead to.
+    /// The requested targets, and the targets of links among them.
     targets: Mutex<Arc<[Target]>>,
     state: Mutex<State>,
     arrived: Notify,
@@ -74,12 +75,12 @@ struct Pending {
 struct State {
     paths: BTreeSet<PathBuf>,
     and_more: bool,
-    /// When the last notice came, so that a pause can be told.
+    /// When the last notification came, to detect a pause.
     newest: Option<Instant>,
 }
 
 impl Watcher {
-    /// Watches `targets`. Changes are reported once none has followed for `quiet`.
+    /// Creates a watcher for `targets`. Changes are reported once none has followed for `quiet`.
     ///
     /// # Errors
     /// The system has no more watches or descriptors.
@@ -96,7 +97,7 @@ impl Watcher {
         Ok(watcher)
     }
 
-    /// The next change. Nothing is lost when the future is dropped.
+    /// Waits for the next change. Nothing is lost when the future is dropped.
     pub async fn changed(&mut self) -> Change {
         loop {
             while self.pending.newest().is_none() {
@@ -124,15 +125,15 @@ impl Watcher {
         }
     }
 
-    /// Watches what is there now, in place of what was.
+    /// Watches the current files and directories in place of the previous ones.
     fn arm(&mut self) -> Result<()> {
         for path in std::mem::take(&mut self.armed).into_keys() {
-            // It may be gone.
+            // The path may be gone.
             let _ = self.system.unwatch(&path);
         }
         let linked = self.asked.iter().filter_map(linked_file);
         let targets: Arc<[Target]> = self.asked.iter().cloned().chain(linked).collect();
-        // Before the watches: their notices are looked at with these.
+        // The targets are set before the watches, because notifications are compared with them.
         self.pending.set_targets(Arc::clone(&targets));
         for target in targets.iter() {
             if target.path.is_dir() {
@@ -146,7 +147,7 @@ impl Watcher {
         for (path, recursive) in &self.armed {
             let mode = if *recursive { RecursiveMode::Recursive } else { RecursiveMode::NonRecursive };
             match self.system.watch(path, mode) {
-                // Gone since the look: the watch on its ancestor will tell of it.
+                // The path has disappeared since the look. The watch on its ancestor will report it.
                 Err(err) if matches!(err.kind, notify::ErrorKind::PathNotFound) => {}
                 result => result?,
             }
@@ -155,8 +156,8 @@ impl Watcher {
     }
 }
 
-/// The file that a target leads to, where it is a link to one. A link to a directory is followed by the
-/// watch itself.
+/// Returns the file that a target leads to, if it is a link to a file. The watch itself follows a link
+/// to a directory.
 fn linked_file(target: &Target) -> Option<Target> {
     let is_link = target.path.symlink_metadata().ok()?.is_symlink();
     let path = target.path.canonicalize().ok().filter(|path| is_link && path.is_file())?;
@@ -208,7 +209,7 @@ impl Pending {
     }
 }
 
-/// Whether a notice is of a change: files that are opened and read stay the same.
+/// Returns whether a notification is about a change: opening and reading a file is none.
 fn is_change(kind: EventKind) -> bool {
     match kind {
         EventKind::Access(kind) => kind == AccessKind::Close(AccessMode::Write),
@@ -216,10 +217,10 @@ fn is_change(kind: EventKind) -> bool {
     }
 }
 
-/// Whether a notice about `path` is about one of the targets.
+/// Returns whether a notification about `path` concerns one of the targets.
 fn concerns(targets: &[Target], path: &Path) -> bool {
     targets.iter().any(|target| {
-        // The target itself, or a directory above it that has come or gone.
+        // The target itself, or a directory above it that was created or removed.
         if target.path.starts_with(path) {
             return true;
         }
@@ -282,7 +283,7 @@ mod tests {
         for number in 0..200 {
             fs::write(path.join(format!("f{number:03}")), "x").unwrap();
         }
-        // On a busy machine some events come late, and make a change of their own.
+        // On a busy machine some events come late, and form a separate change.
         let mut changes = vec![change(&mut watcher).await];
         while let Ok(more) = tokio::time::timeout(QUIET * 5, watcher.changed()).await {
             changes.push(more);
@@ -310,7 +311,7 @@ mod tests {
     async fn a_file_behind_a_link_is_noticed_and_so_is_a_link_that_leads_elsewhere() {
         use std::os::unix::fs::symlink;
         let (_directory, path) = canonical();
-        // As a mounted ConfigMap has it: the file is a link through a link to a directory.
+        // The layout of a mounted ConfigMap: the file is a link through a link to a directory.
         for version in ["one", "two"] {
             fs::create_dir(path.join(version)).unwrap();
             fs::write(path.join(version).join("orla.yaml"), version).unwrap();

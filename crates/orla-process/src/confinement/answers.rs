@@ -1,10 +1,11 @@
-//! Answers system calls of a confined program, where the kernel alone cannot decide.
+//! Answers the system calls of a confined program on which the kernel alone cannot decide.
 //!
 //! # How it works
 //!
-//! Filters see the arguments of a system call, but not what they point to. So each such call waits for the first process of the
-//! compartment, which copies what the arguments point to, decides on the copy, and does on the copy what the call asks for. The program
-//! can change its memory or its descriptors meanwhile, and changes nothing by that.
+//! Filters see the arguments of a system call, but not the memory that they point to. Each such call
+//! therefore waits for the first process of the compartment. That process copies the memory, decides on
+//! the copy, and performs the call with the copy. If the program changes its memory or its descriptors
+//! meanwhile, the decision is not affected.
 //!
 //! | calls | decided by |
 //! |---|---|
@@ -28,15 +29,16 @@ use super::connects::Connects;
 use super::metadata::{self, Metadata};
 use super::wire::{self, Message};
 
-/// The most calls of one compartment that block at a time. Each has a thread.
+/// The maximum number of calls of one compartment that block at a time. Each has a thread.
 const MAX_BLOCKED: usize = 64;
 const STACK: usize = 128 * 1024;
 
-/// Why a call fails: the number of an error.
+/// The error number of a failed call.
 pub(super) type Errno = i32;
 
-/// In the spawner: has the calls of its children wait for the first process from now on. Returns false if another program, such as a
-/// container runtime, already answers system calls. Then changes of metadata are refused.
+/// In the spawner: makes the calls of its children wait for the first process from now on. Returns false
+/// if another program, such as a container runtime, already answers system calls. In that case all
+/// changes of metadata are refused.
 ///
 /// # Errors
 /// The reason of the system.
@@ -65,8 +67,8 @@ pub(super) fn ask(connects: &Connects, channel: &UnixStream) -> io::Result<bool>
     Ok(is_asked)
 }
 
-/// In the first process: answers the calls of the compartment on another thread, until this process ends. Gives how many are in
-/// progress.
+/// In the first process: answers the calls of the compartment on another thread, until this process
+/// ends. Returns the counter of calls in progress.
 ///
 /// # Errors
 /// The reason of the system.
@@ -104,7 +106,8 @@ impl Answers {
                 Err(err) if matches!(err.raw_os_error(), Some(libc::ENOENT | libc::EINTR)) => continue,
                 Err(_) => return,
             };
-            // Counted before it is looked at: the program may be killed at any moment.
+            // The call is counted before it is examined, because the program may be killed at any
+            // moment.
             let others = self.in_progress.fetch_add(1, Ordering::SeqCst);
             if call.number == libc::SYS_connect {
                 self.connect(call, others);
@@ -146,13 +149,14 @@ impl Answers {
         let _ = self.notifications.answer(call, result);
     }
 
-    /// Otherwise all that was read may have been of another process.
+    /// Checks that the caller still waits. If it does not, the memory that was read may belong to
+    /// another process.
     fn still_waits(&self, call: &Notification) -> Result<(), Errno> {
         if self.notifications.waits(call) { Ok(()) } else { Err(libc::EINTR) }
     }
 }
 
-/// Copies memory of a thread, as much as there is of it.
+/// Copies memory of a thread, as much as exists.
 pub(super) fn read_memory(thread: i32, pointer: u64, into: &mut [u8]) -> Result<usize, Errno> {
     let memory = fs::File::open(format!("/proc/{thread}/mem")).map_err(|_| libc::EACCES)?;
     match memory.read_at(into, pointer) {
@@ -161,7 +165,7 @@ pub(super) fn read_memory(thread: i32, pointer: u64, into: &mut [u8]) -> Result<
     }
 }
 
-/// Copies as much memory of a thread as there is room for.
+/// Copies as much memory of a thread as fits.
 pub(super) fn read_exact_memory(thread: i32, pointer: u64, into: &mut [u8]) -> Result<(), Errno> {
     match read_memory(thread, pointer, into)? {
         count if count == into.len() => Ok(()),
@@ -169,27 +173,27 @@ pub(super) fn read_exact_memory(thread: i32, pointer: u64, into: &mut [u8]) -> R
     }
 }
 
-/// A thread of a confined program, whose files are opened to name them and not to read them.
+/// A thread of a confined program. Its files are opened to identify them, not to read them.
 #[derive(Clone, Copy)]
 pub(super) struct Named(pub(super) i32);
 
 impl Named {
-    /// What a descriptor of the thread is.
+    /// Opens the file of a descriptor of the thread.
     pub(super) fn descriptor(self, number: u64) -> Result<OwnedFd, Errno> {
-        // The kernel looks at the lower half.
+        // The kernel uses only the lower half.
         match number as u32 as i32 {
             number if number < 0 => Err(libc::EBADF),
             number => open(&format!("/proc/{}/fd/{number}", self.0)).map_err(|_| libc::EBADF),
         }
     }
 
-    /// The working directory of the thread.
+    /// Opens the working directory of the thread.
     pub(super) fn directory(self) -> Result<OwnedFd, Errno> {
         open(&format!("/proc/{}/cwd", self.0))
     }
 
-    /// What is at a path that the thread has given, from a directory. Magic links of procfs are refused: they would lead to files of
-    /// this process.
+    /// Opens a path that the thread has given, relative to a directory. Magic links of procfs are
+    /// refused, because they would lead to files of this process.
     pub(super) fn open(self, from: &OwnedFd, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
         let flags = OFlags::PATH | OFlags::CLOEXEC | flags;
         rustix::fs::openat2(from, path, flags, Mode::empty(), ResolveFlags::NO_MAGICLINKS)
@@ -202,7 +206,7 @@ fn open(path: &str) -> Result<OwnedFd, Errno> {
         .map_err(rustix::io::Errno::raw_os_error)
 }
 
-/// The path of an open file of this process.
+/// Returns the path of an open file of this process.
 pub(super) fn own(file: &OwnedFd) -> PathBuf {
     format!("/proc/self/fd/{}", file.as_raw_fd()).into()
 }

@@ -9,23 +9,27 @@
 //!                        └── program (in that PID namespace; Landlock, seccomp, no capabilities)
 //! ```
 //!
-//! The spawner enters everything that confines and takes time, once: namespaces, `/proc`, a file system in memory and the
-//! seccomp filters, which its children inherit. To start a program it makes a process that has its memory, restricts itself and
-//! becomes the program. The spawner is outside of the PID namespace, so the program cannot see it.
+//! The spawner sets up once everything that confines and takes time: namespaces, `/proc`, a file system
+//! in memory and the seccomp filters. Its children inherit this state. To start a program, the spawner
+//! makes a process that shares its memory. This process restricts itself and executes the program. The
+//! spawner is outside of the PID namespace, so the program cannot see it.
 //!
-//! When the program ends, the first process kills what is left in its namespace, and the spawner removes what is left of the
-//! temporary directory. Only then does the next program run there. A compartment in which anything stays ends, and the
-//! kernel removes its namespaces.
+//! When the program ends, the first process kills the remaining processes of its namespace, and the
+//! spawner removes the remaining files of the temporary directory. Only then does the next program run
+//! there. A compartment that cannot be emptied ends, and the kernel removes its namespaces.
 //!
 //! # Protocol
 //!
-//! A message to the spawner, and its answers: a start, answered by the process id once the program runs, or by the error; the
-//! end of the program, with its status; the server's word that it needs the process id no longer, answered when the compartment is empty again.
+//! A message to the spawner is a start request. The spawner answers with the process id once the program
+//! runs, or with the error. When the program ends, the spawner sends its status. The server then says
+//! that it needs the process id no longer, and the spawner answers when the compartment is empty again.
 //!
 //! # Invariants
 //!
-//! - The program stays a zombie until the server says that it needs the id no longer: no other process has it meanwhile.
-//! - The spawner ends when the server does; the first process ends with the spawner, and everything in the namespace with it.
+//! - The program stays a zombie until the server says that it needs the process id no longer. No other
+//!   process gets the id meanwhile.
+//! - The spawner ends when the server ends. The first process ends with the spawner, and the kernel ends
+//!   everything in the namespace with it.
 
 use std::collections::HashMap;
 use std::fs;
@@ -58,14 +62,14 @@ use super::usage::Watch;
 use super::wire::Message;
 use super::{NO_LIMIT, READY, REFUSED, answers, usage};
 
-/// Below the mount point: where programs have their temporary directories.
+/// The directory below the mount point that holds the temporary directories of programs.
 const TEMPORARY: &str = "tmp";
-/// Below the mount point: the file that a probe is refused.
+/// The file below the mount point that a probe must not be able to read.
 const BAIT: &str = "bait";
-/// The most programs of which a spawner keeps the rules of Landlock.
+/// The maximum number of programs whose Landlock rules a spawner keeps.
 const MAX_RULESETS: usize = 16;
 
-/// Ends when the server closes the socket.
+/// Serves start requests. Ends when the server closes the socket.
 pub(super) fn serve(rules: &Rules, mount_point: PathBuf, socket: OwnedFd) -> io::Result<()> {
     let mut socket = Some(socket);
     let mut compartment = match Compartment::enter(rules, mount_point, &mut socket) {
@@ -88,39 +92,40 @@ pub(super) fn serve(rules: &Rules, mount_point: PathBuf, socket: OwnedFd) -> io:
     Ok(())
 }
 
-/// What the spawner has of its compartment.
+/// The spawner's state.
 struct Compartment<'a> {
     rules: &'a Rules,
-    /// Where its file system in memory is mounted; nothing below it concerns its programs.
+    /// The mount point of the file system in memory. Programs do not use the path for anything else.
     mount_point: PathBuf,
     first: First,
-    /// By the identity of the program's own files: a file that is replaced is another one.
+    /// The rules by the identity of the program's own files. A replaced file has another identity.
     rulesets: HashMap<Vec<Identity>, RulesetCreated>,
     starter: Starter,
 }
 
-/// A file by its device and number, and what the program may do with it.
+/// A file by its device and inode number, and the access that the program has to it.
 type Identity = (u64, u64, OwnAccess);
 
-/// What the first process is asked.
+/// A request to the first process.
 #[derive(Clone, Copy)]
 enum Order {
-    /// To look at what the program uses.
+    /// Look at the resources that the program uses.
     Watch = 1,
-    /// To end what is left, and to say which limit the program was ended for.
+    /// End the remaining processes, and report the limit for which the program was ended.
     Clear = 2,
 }
 
 impl<'a> Compartment<'a> {
     fn enter(rules: &'a Rules, mount_point: PathBuf, socket: &mut Option<OwnedFd>) -> io::Result<Self> {
-        // What is sent to the group of the launcher or of a program does not concern it.
+        // Signals to the group of the launcher or of a program must not reach the spawner.
         setpgid(None, None)?;
         nix::sched::unshare(
             CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWIPC | CloneFlags::CLONE_NEWPID,
         )?;
         let channel = (!rules.is_open).then(UnixStream::pair).transpose()?;
         let first = First::start(rules, &mount_point, socket, channel.as_ref())?;
-        // Its programs inherit all this. What it does itself from here on is allowed to them, too.
+        // The programs inherit all this. The filters also allow what the spawner itself does from here
+        // on.
         match &channel {
             None => keep_watched()?,
             Some((_, asking)) => {
@@ -132,7 +137,7 @@ impl<'a> Compartment<'a> {
         Ok(Self { rules, mount_point, first, rulesets: HashMap::new(), starter: Starter::default() })
     }
 
-    /// Starts a program, or probes the profile: `None` if that holds.
+    /// Starts a program, or probes the profile; `None` if the probe succeeds.
     fn start(&mut self, request: Message, fds: Vec<OwnedFd>) -> io::Result<Option<Pid>> {
         let request = Request::of(request)?;
         let mut fds = fds.into_iter();
@@ -156,7 +161,7 @@ impl<'a> Compartment<'a> {
         Ok(Some(program))
     }
 
-    /// Tries out the profile in a copy of this process.
+    /// Tests the profile in a copy of this process.
     ///
     /// # Errors
     /// The profile does not hold.
@@ -182,7 +187,7 @@ impl<'a> Compartment<'a> {
         }
     }
 
-    /// What a program is restricted in.
+    /// Returns the Landlock rules for a program.
     fn ruleset(&mut self, request: &Request) -> io::Result<RulesetCreated> {
         let reads = request.read.iter().map(|path| (path, OwnAccess::Read));
         let all = reads.chain(request.run.iter().map(|path| (path, OwnAccess::Run)));
@@ -221,11 +226,13 @@ impl<'a> Compartment<'a> {
         Ok(place)
     }
 
-    /// Follows a program to its end. False if the server is gone, or the compartment cannot be used again.
+    /// Follows a program to its end. Returns false if the server is gone, or if the compartment cannot
+    /// be used again.
     fn follow(&self, program: Pid, socket: &Option<OwnedFd>) -> io::Result<bool> {
         let exit = pidfd_open(program, PidfdFlags::empty())?;
         let Some(server) = socket else { return Ok(false) };
-        // The server says nothing until the program has ended, so it is gone if anything comes.
+        // The server sends nothing until the program has ended. If the socket is readable, the server is
+        // gone.
         if is_readable(server.as_fd(), exit.as_fd())? {
             return Ok(false);
         }
@@ -254,7 +261,7 @@ impl<'a> Compartment<'a> {
         if !is_watched {
             is_empty = self.first.clear()?.is_empty;
         }
-        // What nothing but limits confines may have changed its first process.
+        // A program that only limits confine may have changed its first process.
         if !is_empty || self.rules.is_open {
             return Ok(false);
         }
@@ -263,12 +270,13 @@ impl<'a> Compartment<'a> {
         Ok(true)
     }
 
-    /// Removes what the program has left.
+    /// Removes everything that the program has left behind.
     ///
     /// # Errors
     /// Something stays.
     fn tidy(&self) -> io::Result<()> {
-        // Memory, queues and semaphores of System V outlive their processes: a line each, below a heading.
+        // Memory, queues and semaphores of System V outlive their processes. Each has one line below a
+        // heading.
         for kind in ["shm", "sem", "msg"] {
             let mut lines = [0; 512];
             let count = fs::File::open(format!("/proc/sysvipc/{kind}"))?.read(&mut lines)?;
@@ -277,7 +285,7 @@ impl<'a> Compartment<'a> {
             }
         }
         let temporary = self.mount_point.join(TEMPORARY);
-        // With `fs:write:/` a program could move it.
+        // With `fs:write:/` a program could move the directory.
         let is_as_it_was =
             fs::symlink_metadata(&temporary)?.is_dir() && fs::read_dir(&self.mount_point)?.count() == 1;
         if !is_as_it_was {
@@ -294,14 +302,14 @@ impl<'a> Compartment<'a> {
     }
 }
 
-/// An error as an answer: its number, negative, where a process id would be, and its text.
+/// Encodes an error as an answer: its negative number in place of a process id, and its text.
 fn error_said(err: &io::Error) -> Vec<u8> {
     let mut bytes = (-err.raw_os_error().unwrap_or(0)).to_le_bytes().to_vec();
     bytes.extend_from_slice(err.to_string().as_bytes());
     bytes
 }
 
-/// The error that an answer says.
+/// Decodes the error in an answer.
 pub(super) fn said_error(answer: &[u8]) -> io::Error {
     match answer.split_first_chunk::<4>().map(|(number, text)| (i32::from_le_bytes(*number), text)) {
         Some((number @ ..0, _)) => io::Error::from_raw_os_error(-number),
@@ -310,7 +318,7 @@ pub(super) fn said_error(answer: &[u8]) -> io::Error {
     }
 }
 
-/// Waits until one of them can be read: whether the first can.
+/// Waits until one of the two can be read. Returns whether the first can.
 fn is_readable(one: BorrowedFd<'_>, other: BorrowedFd<'_>) -> io::Result<bool> {
     loop {
         let mut fds = [
@@ -326,17 +334,18 @@ fn is_readable(one: BorrowedFd<'_>, other: BorrowedFd<'_>) -> io::Result<bool> {
     }
 }
 
-/// The spawner's side of the first process.
+/// The spawner's handle to the first process.
 struct First {
     orders: OwnedFd,
     answers: OwnedFd,
 }
 
-/// What the first process says of a program that has ended.
+/// The report of the first process on a program that has ended.
 struct Cleared {
-    /// The number of the limit that it was ended for.
+    /// The number of the limit for which the program was ended.
     breach: u8,
-    /// Whether nothing of it is left: a connect that blocks, or a change of a file on a hanging disk, cannot be ended.
+    /// Whether the compartment is empty. A connect that blocks, or a change of a file on a hanging disk,
+    /// cannot be ended.
     is_empty: bool,
 }
 
@@ -376,7 +385,7 @@ impl First {
         Ok(())
     }
 
-    /// Has everything ended that is left.
+    /// Ends all remaining processes.
     fn clear(&self) -> io::Result<Cleared> {
         self.order(Order::Clear)?;
         let mut said = [NO_LIMIT, 0];
@@ -391,7 +400,8 @@ impl First {
     }
 }
 
-/// The first process of a compartment's PID namespace. The kernel ends everything in there when this process ends.
+/// Runs as the first process of a compartment's PID namespace. The kernel ends all processes of the
+/// namespace when this process ends.
 fn first_process(
     rules: &Rules,
     mount_point: &Path,
@@ -400,7 +410,7 @@ fn first_process(
     channel: Option<&(UnixStream, UnixStream)>,
 ) -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
-    // What it has is none of its programs' business: `/proc/1` belongs to root.
+    // Programs must not see the state of this process: `/proc/1` belongs to root.
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     prepare(rules, mount_point)?;
     let children = SigSet::from(nix::sys::signal::Signal::SIGCHLD);
@@ -442,7 +452,7 @@ fn first_process(
                 Ok(_) if order[0] == Order::Watch as u8 => watch = Some(Watch::new(&rules.limits)),
                 Ok(_) => {
                     kill_others();
-                    // Those that were started here lose their parents, and become children of this process.
+                    // Processes that lose their parents become children of this process.
                     while wait(WaitOptions::empty()).is_ok() {}
                     rustix::io::write(answers, &[breach, u8::from(are_answered())])?;
                     (watch, breach) = (None, NO_LIMIT);
@@ -454,15 +464,16 @@ fn first_process(
     }
 }
 
-/// Kills every process of the namespace but this one.
+/// Kills every other process of the namespace.
 fn kill_others() {
     let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(-1), nix::sys::signal::Signal::SIGKILL);
 }
 
-/// Settings and requests of the host's kernel. The user root may write them without any capability, and they reach beyond the sandbox.
+/// Settings and requests of the host's kernel. The user root may write them without any capability, and
+/// they take effect beyond the sandbox.
 const KERNEL: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
 
-/// Mounts what is the compartment's own.
+/// Mounts the compartment's own file systems.
 fn prepare(rules: &Rules, mount_point: &Path) -> io::Result<()> {
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     mount("proc", "/proc", "proc", flags, None)?;
@@ -473,9 +484,9 @@ fn prepare(rules: &Rules, mount_point: &Path) -> io::Result<()> {
     let options = std::ffi::CString::new(format!("mode=755{size}"))?;
     mount("orla", mount_point, "tmpfs", flags, Some(options.as_c_str()))?;
     fs::create_dir(mount_point.join(TEMPORARY))?;
-    // Programs in memory are not to be had here either. Older kernels do not know it.
+    // Programs in memory are refused here as well. Older kernels do not know the setting.
     let _ = fs::write("/proc/sys/vm/memfd_noexec", "2");
-    // Other permissions to write do not cover this `/proc`.
+    // Other write permissions do not cover this `/proc`.
     let root = rustix::fs::stat("/")?;
     let is_root = |stat: rustix::fs::Stat| (stat.st_dev, stat.st_ino) == (root.st_dev, root.st_ino);
     if !rules.write.iter().any(|directory| rustix::fs::fstat(directory).is_ok_and(is_root)) {

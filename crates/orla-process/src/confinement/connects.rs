@@ -1,7 +1,8 @@
-//! Connects on behalf of a confined program, where the address decides: `net:loopback` and `unix:PATH`.
+//! Connects sockets on behalf of a confined program if the decision depends on the address:
+//! `net:loopback` and `unix:PATH`.
 //!
-//! The first process of the compartment ([`answers`](super::answers)) takes the very socket of the program (pidfd_getfd(2)) and connects it to
-//! a copy of the address, which it has checked.
+//! The first process of the compartment ([`answers`](super::answers)) takes the program's own socket
+//! (pidfd_getfd(2)) and connects it to a copy of the address that it has checked.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -18,10 +19,10 @@ use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open}
 use super::answers::{Errno, Named, own, read_exact_memory};
 use super::{NetworkMode, proxy};
 
-/// The most bytes of an address.
+/// The maximum length of an address in bytes.
 const MAX_ADDRESS: usize = 128;
 
-/// What the program may connect to.
+/// The addresses that a program may connect to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Connects {
     pub(super) network: NetworkMode,
@@ -33,14 +34,14 @@ pub(super) struct Connects {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Address {
     Internet(SocketAddr),
-    /// A path, from the working directory of the program if it is relative.
+    /// A path, relative to the working directory of the program if not absolute.
     Unix(PathBuf),
-    /// No address: the socket is to forget its peer.
+    /// No address: the socket drops its peer.
     None,
 }
 
 impl Connects {
-    /// Whether the kernel cannot decide by itself.
+    /// Returns whether the kernel alone cannot decide.
     pub(super) fn need_answers(&self) -> bool {
         self.network == NetworkMode::Loopback || !self.unix.is_empty()
     }
@@ -55,7 +56,7 @@ impl Connects {
     }
 }
 
-/// A socket of the program, and what it is to be connected to.
+/// A socket of the program, and the address to connect it to.
 pub(super) struct Target {
     socket: OwnedFd,
     to: Endpoint,
@@ -63,13 +64,13 @@ pub(super) struct Target {
 
 enum Endpoint {
     Internet(SocketAddr),
-    /// What is at an allowed path.
+    /// The socket file at an allowed path.
     Unix(OwnedFd),
     None,
 }
 
 impl Target {
-    /// Whether connecting may take its time.
+    /// Returns whether connecting may block.
     pub(super) fn blocks(&self) -> bool {
         rustix::fs::fcntl_getfl(&self.socket).is_ok_and(|flags| !flags.contains(OFlags::NONBLOCK))
     }
@@ -86,13 +87,13 @@ impl Target {
 }
 
 impl Connects {
-    /// What a call is about, if it is allowed.
+    /// Returns the target of a call, if it is allowed.
     ///
     /// # Errors
     /// `EACCES` if the program may not connect to it, or another number of the call.
     pub(super) fn target(&self, call: &Notification) -> Result<Target, Errno> {
         let [descriptor, pointer, length, ..] = call.arguments;
-        // The kernel looks at the lower half of both numbers.
+        // The kernel uses only the lower half of both numbers.
         let (descriptor, length) = (descriptor as u32 as i32, length as u32 as usize);
         if descriptor < 0 {
             return Err(libc::EBADF);
@@ -113,7 +114,7 @@ impl Connects {
         Ok(Target { socket, to })
     }
 
-    /// Opens what is at a path, if that is allowed.
+    /// Opens the file at a path, if the path is allowed.
     fn open(&self, thread: i32, path: &Path) -> Result<OwnedFd, Errno> {
         let thread = Named(thread);
         let opened = thread.directory().and_then(|from| thread.open(&from, path, OFlags::empty()));
@@ -123,7 +124,7 @@ impl Connects {
     }
 }
 
-/// A copy of a descriptor of a thread's process.
+/// Copies a descriptor of a thread's process.
 fn take(thread: i32, descriptor: i32) -> rustix::io::Result<OwnedFd> {
     let status = fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
     let process = status.lines().find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok());
@@ -132,7 +133,7 @@ fn take(thread: i32, descriptor: i32) -> rustix::io::Result<OwnedFd> {
     pidfd_getfd(process, descriptor, PidfdGetfdFlags::empty())
 }
 
-/// Reads an address as `connect` takes it.
+/// Parses an address in the form that `connect` takes.
 fn parse(bytes: &[u8]) -> Option<Address> {
     let (family, rest) = bytes.split_first_chunk::<2>()?;
     match i32::from(u16::from_ne_bytes(*family)) {
@@ -175,7 +176,7 @@ mod tests {
         let v6 = [&[0, 80, 9, 9, 9, 9][..], &[0; 15], &[1]].concat();
         assert_eq!(parse(&bytes(libc::AF_INET6, &v6)), internet("[::1]:80"));
         assert_eq!(parse(&bytes(libc::AF_UNIX, b"/run/x\0y")), Some(Address::Unix("/run/x".into())));
-        // Abstract names, addresses that are cut off, and other families.
+        // Abstract names, truncated addresses, and other families.
         for bytes in [
             bytes(libc::AF_UNIX, b"\0x"),
             bytes(libc::AF_INET, &[0, 80, 127, 0]),

@@ -1,7 +1,8 @@
-//! The system calls that a confined process is refused.
+//! The system calls that are refused to a confined process.
 //!
-//! Everything is allowed that is not listed: programs of all kinds run here, and what they may reach is decided by
-//! namespaces and Landlock. The lists are of what these do not cover, and of what only serves to attack a kernel.
+//! Every call that is not listed is allowed. Programs of all kinds run here, and namespaces and Landlock
+//! decide what they may reach. The lists contain the calls that namespaces and Landlock do not cover,
+//! and calls that only serve to attack a kernel.
 
 use std::io;
 
@@ -15,11 +16,11 @@ use super::{metadata, sockets};
 #[derive(Debug)]
 pub(super) struct Filters {
     programs: Vec<BpfProgram>,
-    /// Refuses all changes of metadata. Used if no process decides on them.
+    /// Refuses all changes of metadata. Used if no process decides on such changes.
     metadata: BpfProgram,
 }
 
-/// Refused altogether.
+/// Calls that are always refused.
 const REFUSED: &[i64] = &[
     // Other processes.
     libc::SYS_ptrace,
@@ -85,14 +86,14 @@ const REFUSED_HERE: &[i64] = &[];
 const SYS_OPEN_TREE_ATTR: i64 = 467;
 const SYS_FILE_SETATTR: i64 = 469;
 
-/// Hints on how long what is written will stay.
+/// Hints on the expected lifetime of written data.
 const F_SET_RW_HINT: i32 = 1036;
 const F_SET_FILE_RW_HINT: i32 = 1038;
 /// `TIOCSTI` types into a terminal, `TIOCLINUX` pastes into one.
 const TERMINAL: [u64; 2] = [0x5412, 0x541C];
 /// A file in memory that cannot become a program.
 const MFD_NOEXEC_SEAL: u64 = 0x8;
-/// Requests that change what belongs to a file and not to its content.
+/// Requests that change attributes of a file, not its content.
 const FILE_FLAGS: [u64; 8] = [
     0x4008_6602, // FS_IOC_SETFLAGS
     0x4004_6602, // FS_IOC32_SETFLAGS
@@ -104,15 +105,17 @@ const FILE_FLAGS: [u64; 8] = [
     0xC050_6617, // FS_IOC_ADD_ENCRYPTION_KEY
 ];
 
-/// Requests to a file system that change more than the file of the descriptor, which may be open to read only: FAT sets the mode
-/// (`FAT_IOCTL_SET_ATTRIBUTES`), OCFS2 makes a file (`OCFS2_IOC_REFLINK`).
+/// Requests to a file system that change more than the file of the descriptor, which may be open for
+/// reading only. FAT sets the mode (`FAT_IOCTL_SET_ATTRIBUTES`), and OCFS2 makes a file
+/// (`OCFS2_IOC_REFLINK`).
 const FILE_SYSTEM: [u64; 2] = [0x4004_7211, 0x4018_6F04];
-/// Where a request names its type.
+/// The bits of a request that hold its type.
 const TYPE: u64 = 0xFF00;
-/// Types of requests of file systems that make subvolumes and snapshots through any descriptor: Btrfs, bcachefs, F2FS.
+/// The request types of file systems that make subvolumes and snapshots through any descriptor: Btrfs,
+/// bcachefs, F2FS.
 const FILE_SYSTEM_TYPES: [u64; 3] = [0x9400, 0xBC00, 0xF500];
-/// Those of Btrfs that every file system knows, and that change no content of a file that may only be read: `FICLONE`, `FICLONERANGE`,
-/// `FIDEDUPERANGE`.
+/// Btrfs requests that every file system knows, and that change no content of a file that is only
+/// readable: `FICLONE`, `FICLONERANGE`, `FIDEDUPERANGE`.
 const CLONES: [u64; 3] = [0x4004_9409, 0x4020_940D, 0xC018_9436];
 
 impl Filters {
@@ -125,14 +128,15 @@ impl Filters {
     ) -> io::Result<Self> {
         let mut refusals = Refusals::of(REFUSED.iter().chain(REFUSED_HERE).copied());
         refusals.refuse(SYS_OPEN_TREE_ATTR);
-        // Flags of files; their other metadata are decided on by [`metadata`].
+        // Flags of files. [`metadata`] decides on other metadata.
         refusals.refuse(SYS_FILE_SETATTR);
         // `unshare(CLONE_THREAD)` changes nothing: `orla_sys::fork` checks with it that there is one thread.
         let alone = u64::from(libc::CLONE_THREAD.unsigned_abs());
         refusals.refuse_if(libc::SYS_unshare, &[(0, SeccompCmpOp::Ne, alone)])?;
-        // The rest of System V is checked for after each program; queues of POSIX show nowhere.
+        // System V memory and semaphores are checked after each program. POSIX queues are not visible
+        // anywhere.
         refusals.refuse(libc::SYS_mq_open);
-        // A sibling would be a child of the spawner.
+        // A process with the same parent would be a child of the spawner.
         let namespaces = libc::CLONE_PARENT
             | libc::CLONE_NEWNS
             | libc::CLONE_NEWUSER
@@ -156,16 +160,17 @@ impl Filters {
             refusals.refuse_if(libc::SYS_ioctl, &conditions)?;
         }
         sockets::refuse(&mut refusals, connects.network, !connects.unix.is_empty())?;
-        // Leases and notices of directories hold up other processes; hints change files that may only be read.
+        // Leases and directory notifications hold up other processes. Hints change files that are only
+        // readable.
         for request in [libc::F_SETLEASE, libc::F_NOTIFY, F_SET_RW_HINT, F_SET_FILE_RW_HINT] {
             let request = u64::from(request.unsigned_abs());
             refusals.refuse_if(libc::SYS_fcntl, &[(1, SeccompCmpOp::Eq, request)])?;
         }
-        // A process may not change the limits of others, such as those of the one that watches it.
+        // A process may not change the limits of other processes, such as the process that watches it.
         refusals.refuse_if(libc::SYS_prlimit64, &[(0, SeccompCmpOp::Ne, 0)])?;
         refuse_privileged_files(&mut refusals)?;
         if !runs_any_file {
-            // Landlock does not cover files in memory, and `vm.memfd_noexec` can be set by root alone.
+            // Landlock does not cover files in memory, and only root can set `vm.memfd_noexec`.
             let executable = (1, SeccompCmpOp::MaskedEq(MFD_NOEXEC_SEAL), 0);
             refusals.refuse_if(libc::SYS_memfd_create, &[executable])?;
         }
@@ -174,11 +179,12 @@ impl Filters {
             for call in [libc::SYS_memfd_create, libc::SYS_memfd_secret, libc::SYS_shmget] {
                 refusals.refuse(call);
             }
-            // Shared memory stays when it is no longer mapped, and then counts for no process.
+            // Shared memory stays after it is unmapped, and then counts for no process.
             let shared = (libc::MAP_SHARED | libc::MAP_ANONYMOUS).unsigned_abs().into();
             refusals.refuse_if(libc::SYS_mmap, &[(3, SeccompCmpOp::MaskedEq(shared), shared)])?;
         }
-        // Their flags are in memory, where no filter sees them; libraries fall back to clone and openat.
+        // The flags of these calls are in memory, where no filter sees them. Libraries fall back to
+        // clone and openat.
         let unknown = Refusals::of([libc::SYS_clone3, libc::SYS_openat2]);
         let mut all = vec![refusals.compile(libc::EPERM)?, unknown.compile(libc::ENOSYS)?];
         if cfg!(target_arch = "x86_64") {
@@ -188,8 +194,8 @@ impl Filters {
         Ok(Self { programs: all, metadata: metadata.compile(libc::EPERM)? })
     }
 
-    /// Puts them in force for this thread and for what it starts. They cannot be taken back. Unless another process
-    /// answers changes of metadata (`is_metadata_answered`), all are refused.
+    /// Puts the filters in force for this thread and its children. The filters cannot be removed. All
+    /// changes of metadata are refused unless another process answers them (`is_metadata_answered`).
     pub(super) fn apply(&self, is_metadata_answered: bool) -> io::Result<()> {
         let metadata = (!is_metadata_answered).then_some(&self.metadata);
         let mut all = self.programs.iter().chain(metadata);
@@ -197,8 +203,8 @@ impl Filters {
     }
 }
 
-/// Refuses new files that run with the rights of their owner or group. Run outside of the sandbox, such a file would
-/// have the rights of the server.
+/// Refuses new files that run with the rights of their owner or group. Outside of the sandbox, such a
+/// file would run with the rights of the server.
 fn refuse_privileged_files(refusals: &mut Refusals) -> io::Result<()> {
     let bits = [u64::from(libc::S_ISUID), u64::from(libc::S_ISGID)];
     let mut with_mode = |call: i64, mode: u8| {
@@ -210,7 +216,7 @@ fn refuse_privileged_files(refusals: &mut Refusals) -> io::Result<()> {
     for call in [libc::SYS_creat, libc::SYS_mknod] {
         with_mode(call, 1)?;
     }
-    // The mode means something only where a file is made.
+    // The mode matters only where a file is created.
     let makes = [libc::O_CREAT, libc::O_TMPFILE].map(|flags| u64::from(flags.unsigned_abs()));
     let opens = [
         (libc::SYS_openat, 2, 3),
@@ -228,12 +234,12 @@ fn refuse_privileged_files(refusals: &mut Refusals) -> io::Result<()> {
     Ok(())
 }
 
-/// The x32 ABI has the same calls under other numbers, which the other filters do not know.
+/// Refuses the x32 ABI, which has the same calls under other numbers that the other filters do not know.
 fn without_x32() -> BpfProgram {
     const X32: u32 = 0x4000_0000;
     const ALLOW: u32 = libc::SECCOMP_RET_ALLOW;
     const ERRNO: u32 = libc::SECCOMP_RET_ERRNO;
-    /// `BPF_LD | BPF_W | BPF_ABS`: the number of the call is at 0.
+    /// `BPF_LD | BPF_W | BPF_ABS`. The number of the call is at offset 0.
     const LOAD_WORD: u16 = 0x20;
     /// `BPF_JMP | BPF_JGE | BPF_K`
     const JUMP_IF_AT_LEAST: u16 = 0x35;

@@ -1,8 +1,9 @@
-//! The launcher: a process of its own for each profile. It enters the user and network namespaces of the profile, opens
-//! what the profile is about, and forks a spawner for each [`compartment`](super::compartment). What a program of the profile
-//! restricts itself with is here, too.
+//! The launcher: a separate process for each profile. It enters the user and network namespaces of the
+//! profile, opens the paths of the profile, and forks a spawner for each
+//! [`compartment`](super::compartment). This module also contains the restrictions that a program of the
+//! profile applies to itself.
 //!
-//! The launcher ends when its socket does, which is when the server drops it or dies.
+//! The launcher ends when its socket closes, which happens when the server drops the launcher or dies.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -33,10 +34,11 @@ use super::filters::Filters;
 use super::wire::{self, Message};
 use super::{BASE_DEVICES, BASE_EXECUTE, BASE_READ, Limits, NetworkMode, network_probe, proxy, usage};
 
-/// How often the use of a tree with limits is looked at.
+/// How often the resource use of a process tree with limits is checked.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// What a profile allows, opened: paths mean what they meant when the launcher started.
+/// The opened paths and the settings of a profile. Paths keep the meaning that they had when the
+/// launcher started.
 pub(super) struct Rules {
     read: Vec<OwnedFd>,
     execute: Vec<OwnedFd>,
@@ -48,7 +50,7 @@ pub(super) struct Rules {
     network: NetworkMode,
     pub(super) connects: Connects,
     has_home: bool,
-    /// Whether nothing but limits is in force.
+    /// Whether only limits are in force.
     pub(super) is_open: bool,
 }
 
@@ -69,13 +71,13 @@ pub(super) fn serve() -> io::Result<()> {
         let pid = open_compartment(&rules, request, fds, socket);
         let pid = pid.unwrap_or_else(|err| -err.raw_os_error().unwrap_or(libc::EIO));
         answer(socket, pid.to_le_bytes())?;
-        // Spawners that have ended since.
+        // Reaps spawners that have ended since.
         while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
     }
     Ok(())
 }
 
-/// Forks the spawner of a compartment. Gives its process id.
+/// Forks the spawner of a compartment. Returns its process id.
 fn open_compartment(
     rules: &Rules,
     request: Message,
@@ -89,7 +91,7 @@ fn open_compartment(
     match orla_sys::fork()? {
         Fork::Parent(spawner) => Ok(spawner.as_raw()),
         Fork::Child => {
-            // The server is to notice when the launcher dies.
+            // The server must notice when the launcher dies.
             drop(socket.take());
             let served = compartment::serve(rules, mount_point, own);
             std::process::exit(i32::from(served.is_err()))
@@ -114,7 +116,8 @@ fn answer_with(
     socket.as_ref().map_or(Ok(()), |socket| wire::write(socket.as_fd(), &message, fds))
 }
 
-/// Opens the paths of the profile and enters its namespaces. Gives also the socket for the broker, where there is to be one.
+/// Opens the paths of the profile and enters its namespaces. Also returns the socket for the broker, if
+/// the profile needs one.
 fn enter(setup: Message) -> Result<(Rules, Option<TcpListener>), String> {
     let [read, write, execute, settings, limits, unix] = setup.lists().map_err(|err| err.to_string())?;
     let [network, home, scope]: [Vec<u8>; 3] =
@@ -123,13 +126,13 @@ fn enter(setup: Message) -> Result<(Rules, Option<TcpListener>), String> {
     let declared = |paths: Vec<Vec<u8>>| {
         paths.into_iter().map(|path| open(&path_of(path))).collect::<Result<Vec<_>, _>>()
     };
-    // Before the namespaces, with the rights of the server.
+    // These paths are opened before the namespaces are entered, with the rights of the server.
     let base =
         |paths: &[&str]| paths.iter().filter_map(|path| open(Path::new(path)).ok()).collect::<Vec<_>>();
     let limits = usage::decode(&limits)?;
     let runs_any_file = execute.iter().any(|path| path == b"/");
     let connects = Connects { network, unix: unix.into_iter().map(path_of).collect() };
-    // A shared mapping of it is memory that belongs to no process.
+    // A shared mapping of the device is memory that belongs to no process.
     let (zero, devices): (Vec<&str>, Vec<&str>) =
         BASE_DEVICES.iter().partition(|device| limits.memory.is_some() && **device == "/dev/zero");
     let mut rules = Rules {
@@ -172,17 +175,18 @@ fn path_of(bytes: Vec<u8>) -> PathBuf {
     OsString::from_vec(bytes).into()
 }
 
-/// Opens what a rule is about, following links.
+/// Opens the path of a rule, following links.
 fn open(path: &Path) -> Result<OwnedFd, String> {
     use rustix::fs::{Mode, OFlags};
     rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
         .map_err(|err| format!("{}: {}", path.display(), io::Error::from(err)))
 }
 
-/// Opens what a rule is about by its real path. A link in it was put there since the server looked, and is refused.
+/// Opens the path of a rule by its real path. A link in the path was created after the server checked
+/// it, and is refused.
 pub(super) fn open_real(path: &Path) -> Result<OwnedFd, String> {
     use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, openat};
-    // Not by openat2, which programs are refused, and with them the process that starts them.
+    // openat2 is not used: it is refused to programs, and with them to the process that starts them.
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let walk = || {
         let mut open: Option<OwnedFd> = None;
@@ -202,27 +206,27 @@ pub(super) fn open_real(path: &Path) -> Result<OwnedFd, String> {
 /// One program to start.
 pub(super) struct Request {
     file: PathBuf,
-    /// Whether the program is a shell, and its first argument the script.
+    /// Whether the program is a shell that gets the script as its first argument.
     is_by_shell: bool,
     arg0: OsString,
     directory: Option<PathBuf>,
     args: Vec<OsString>,
     env: Vec<(OsString, OsString)>,
-    /// Its own files, which it may read, and those among them that it may run.
+    /// The program's own files, which it may read, and those among them that it may run.
     pub(super) read: Vec<PathBuf>,
     pub(super) run: Vec<PathBuf>,
-    /// What the profile is tried out on instead.
+    /// The probe to run instead of the program.
     pub(super) probe: Option<Probe>,
 }
 
-/// What a program may do with a file of its own.
+/// The access that a program has to one of its own files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum OwnAccess {
     Read,
     Run,
 }
 
-/// What a probe expects to be refused.
+/// The operations that a probe expects to be refused.
 #[derive(Clone, Copy)]
 pub(super) struct Probe {
     reading: bool,
@@ -256,7 +260,8 @@ impl Request {
 }
 
 impl Request {
-    /// What is executed: the program or its sealed copy, which an interpreter opens again, with `place` for its temporary files.
+    /// Executes the program, or its sealed copy, which an interpreter opens again. `place` holds its
+    /// temporary files.
     pub(super) fn exec(
         &self,
         rules: &Rules,
@@ -286,7 +291,7 @@ impl Request {
         Exec::new(file.as_os_str(), args, env)
     }
 
-    /// Restricts this process, which is about to become the program.
+    /// Restricts this process before it executes the program.
     pub(super) fn restrict(
         &self,
         rules: &Rules,
@@ -294,7 +299,7 @@ impl Request {
         streams: &[OwnedFd; 3],
         sealed: Option<&OwnedFd>,
     ) -> io::Result<()> {
-        // The group of the call, which the server signals.
+        // The process group of the call, which the server signals.
         setpgid(None, None)?;
         enforce(ruleset)?;
         let [stdin, stdout, stderr] = streams;
@@ -307,19 +312,19 @@ impl Request {
         if let Some(directory) = &self.directory {
             rustix::process::chdir(directory)?;
         }
-        // After everything that opens files.
+        // This step follows everything that opens files.
         usage::restrict(&rules.limits)
     }
 }
 
-/// Puts rules of Landlock in force.
+/// Puts Landlock rules in force.
 pub(super) fn enforce(ruleset: Option<&RulesetCreated>) -> io::Result<()> {
     let Some(ruleset) = ruleset else { return Ok(()) };
     ruleset.try_clone()?.restrict_self().map(drop).map_err(io::Error::other)
 }
 
-/// The rules of Landlock for one program of a profile: what it may do below the directory of its temporary files, and with its
-/// own files, which are `own` to read and, where that is said, to run.
+/// Returns the Landlock rules for one program of a profile: for the directory of its temporary files,
+/// and for its own files. The program may read the files in `own`, and run those that are marked so.
 pub(super) fn landlock(
     rules: &Rules,
     own: &[(OwnedFd, OwnAccess)],
@@ -346,7 +351,7 @@ pub(super) fn landlock(
     ] {
         fds.iter().try_for_each(|fd| allow(fd, access))?;
     }
-    // A file may also be read, as an interpreter does; `exec` alone is about running.
+    // A file may also be read, as an interpreter does. Only `exec` concerns running.
     for fd in rules.programs.iter().filter(|fd| !is_directory(fd)) {
         allow(fd, AccessFs::ReadFile | AccessFs::Execute)?;
     }
@@ -364,8 +369,8 @@ fn is_directory(fd: &OwnedFd) -> bool {
     })
 }
 
-/// What every confined process is restricted in. The first part is what confinement rests on; what follows covers
-/// what namespaces cover as well.
+/// Returns the restrictions of every confined process. Confinement depends on the first part. The second
+/// part covers the same ground as the namespaces.
 fn ruleset(network: NetworkMode) -> Result<RulesetCreated, String> {
     let base = || {
         Ruleset::default()
@@ -384,7 +389,8 @@ fn ruleset(network: NetworkMode) -> Result<RulesetCreated, String> {
     let ports = |err| format!("net:HOST needs Landlock ABI 4 (Linux 6.7): {err}");
     match network {
         NetworkMode::None | NetworkMode::Loopback | NetworkMode::All => create(base()?).map_err(text),
-        // The namespace is shared by the calls of a profile. Connections to the broker alone keep them apart.
+        // The calls of a profile share the namespace. Allowing only connections to the broker keeps them
+        // apart.
         NetworkMode::Hosts => {
             let ruleset = base()?.handle_access(AccessNet::ConnectTcp | AccessNet::BindTcp);
             let ruleset = create(ruleset.map_err(ports)?).map_err(ports)?;
@@ -393,8 +399,8 @@ fn ruleset(network: NetworkMode) -> Result<RulesetCreated, String> {
     }
 }
 
-/// A program that nothing but limits confines keeps its capabilities, but none with which it could blind the process that
-/// watches it.
+/// Drops the capabilities with which a program could blind the process that watches it. A program that
+/// only limits confine keeps its other capabilities.
 pub(super) fn keep_watched() -> io::Result<()> {
     for capability in [CapabilitySet::SYS_ADMIN, CapabilitySet::SYS_PTRACE, CapabilitySet::SYS_RESOURCE]
     {
@@ -403,13 +409,14 @@ pub(super) fn keep_watched() -> io::Result<()> {
     Ok(())
 }
 
-/// A process without capabilities cannot get any, as its bounding set is empty and it gains no privileges.
+/// Drops all capabilities. The process cannot regain any, as its bounding set is empty and it gains no
+/// privileges.
 pub(super) fn drop_capabilities() -> io::Result<()> {
     for number in 0..64 {
         if let Some(capability) = CapabilitySet::from_bits(1 << number)
             && rustix::thread::remove_capability_from_bounding_set(capability).is_err()
         {
-            // The first that the kernel does not know is the end of the list.
+            // The first capability that the kernel does not know ends the list.
             break;
         }
     }
@@ -420,7 +427,7 @@ pub(super) fn drop_capabilities() -> io::Result<()> {
     Ok(())
 }
 
-/// Tries what the profile refuses.
+/// Attempts the operations that the profile refuses.
 ///
 /// # Errors
 /// What was possible, or refused for another reason than the profile.
@@ -450,7 +457,7 @@ pub(super) fn probe(rules: &Rules, bait: &Path, place: &Path, expected: Probe) -
             wrong.push(format!("{what} was refused ({err})"));
         }
     };
-    // What is refused for another reason than the profile would prove nothing.
+    // A refusal for another reason than the profile would prove nothing.
     let file = place.join("probe");
     allowed("writing a temporary file", fs::write(&file, "x"));
     allowed("reading a temporary file", fs::read(&file).map(drop));

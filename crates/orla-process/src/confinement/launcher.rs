@@ -27,16 +27,16 @@ use super::{ANSWER, BASE_EXECUTE, COMMAND, Limits, NetworkMode, READY, REFUSED, 
 use crate::process::{Child, Guardian, Streams};
 use crate::sealed::STARTS;
 
-/// What the command line shows instead of the program.
+/// The process name that the command line shows.
 const ARG0: &str = "tool-launcher";
-/// How long a start waits for a compartment to be emptied before it uses another one.
+/// How long a start waits for a compartment to become empty before it uses another one.
 const CLEARING: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
-/// Maximum number of idle compartments of a profile. Each is two small processes.
+/// The maximum number of idle compartments of a profile. Each consists of two small processes.
 const MAX_IDLE: usize = 8;
 /// A compartment that has been idle for this long ends when the next one becomes idle, if it is not the only one.
 const IDLE: Duration = Duration::from_secs(10);
-/// Directories on which a temporary directory can be mounted, in a namespace of its own. The first one that the
-/// program does not use is taken.
+/// Directories on which a temporary directory can be mounted, in a separate namespace. The first one
+/// that the program does not use is taken.
 const MOUNT_POINTS: &[&str] = &[
     "/mnt",
     "/media",
@@ -57,17 +57,17 @@ pub(crate) struct Launcher {
     setup: [Vec<Vec<u8>>; 6],
     /// The paths in the profile.
     paths: Vec<PathBuf>,
-    /// The paths that may be written.
+    /// The paths that programs may write.
     writable: Vec<PathBuf>,
-    /// The hosts that its brokers connect to, and the hash of the profile; `None` without a broker.
+    /// The hosts that the brokers connect to, and the hash of the profile; `None` without a broker.
     hosts: Option<(Allowed, String)>,
-    /// The paths as they are declared, and what each led to.
+    /// The paths as declared, and the identity of the file that each led to.
     declared: Vec<(PathBuf, Option<Identity>)>,
     running: Mutex<Option<Running>>,
     idle: Arc<Idle>,
 }
 
-/// The idle compartments of a profile; the one that has been idle longest is first.
+/// The idle compartments of a profile, the longest idle first.
 #[derive(Debug, Default)]
 struct Idle(Mutex<VecDeque<(Compartment, Instant)>>);
 
@@ -78,7 +78,7 @@ impl Idle {
         all.remove(fitting).map(|(compartment, _)| compartment)
     }
 
-    /// Keeps a compartment, if there are not enough already.
+    /// Keeps a compartment, unless enough are idle already.
     fn keep(&self, compartment: Compartment) {
         let mut all = self.0.lock();
         let is_unused = all.front().is_some_and(|(_, since)| since.elapsed() > IDLE);
@@ -86,7 +86,7 @@ impl Idle {
         if all.len() < MAX_IDLE {
             all.push_back((compartment, Instant::now()));
         }
-        // It ends without the lock.
+        // The compartment is dropped outside the lock.
         drop(all);
         drop(unused);
     }
@@ -97,35 +97,35 @@ impl Idle {
 pub(crate) struct Start<'a> {
     /// The file to execute.
     pub(crate) file: &'a Path,
-    /// The name that the program gets as its argument zero.
+    /// The program's argument zero.
     pub(crate) arg0: &'a OsStr,
     pub(crate) directory: Option<&'a Path>,
     pub(crate) args: Vec<&'a OsStr>,
     pub(crate) env: Vec<(&'a OsStr, &'a OsStr)>,
-    /// Its own files and directories, which it may read.
+    /// The program's own files and directories, which it may read.
     pub(crate) read: Vec<PathBuf>,
-    /// The files and directories of its own from which it may also run programs.
+    /// The program's own files and directories from which it may also run programs.
     pub(crate) run: Vec<PathBuf>,
-    /// Whether the program is a shell, and its first argument the script.
+    /// Whether the program is a shell that gets the script as its first argument.
     pub(crate) is_by_shell: bool,
     pub(crate) streams: Streams,
-    /// An open copy of the program or script that runs in place of it.
+    /// An open copy of the program or script that runs instead of the original.
     pub(crate) sealed: Option<BorrowedFd<'a>>,
 }
 
-/// The server's end of a compartment. Dropping it ends everything in there.
+/// The server's end of a compartment. Dropping it ends all processes of the compartment.
 #[derive(Debug)]
 struct Compartment {
     socket: UnixStream,
     mount_point: &'static str,
-    /// Whether its last program has to be gone before the next one starts.
+    /// Whether the last program must be gone before the next one starts.
     is_left: bool,
     /// The broker of its namespace, which outlives the launcher.
     _broker: Option<Arc<Broker>>,
 }
 
 impl Compartment {
-    /// Whether nothing is left of its last program; waits a moment for that.
+    /// Returns whether nothing is left of the last program; waits briefly for that.
     ///
     /// # Errors
     /// Something stays, or the compartment is gone.
@@ -160,7 +160,7 @@ impl Guardian for Occupied {
                 poll(&mut [PollFd::from_borrowed_fd(self.exit.as_fd(), PollFlags::IN)], None)? > 0
             );
         }
-        // Once the spawner has said how it ended, nothing has to be waited for.
+        // Once the spawner has reported how the program ended, there is nothing to wait for.
         let socket = PollFd::from_borrowed_fd(self.compartment.socket.as_fd(), PollFlags::IN);
         Ok(poll(&mut [socket], Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))? > 0)
     }
@@ -188,14 +188,14 @@ struct Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // The compartments that it opened end with their sockets.
+        // The compartments that the launcher opened end with their sockets.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
 impl Launcher {
-    /// A launcher for a profile, started and tried out.
+    /// Creates a launcher for a profile, starts it and tests it.
     ///
     /// # Errors
     /// What cannot be enforced, a sentence for each.
@@ -285,7 +285,7 @@ impl Launcher {
         Ok(launcher)
     }
 
-    /// Starts a program in a process group of its own, with pipes on all three standard streams.
+    /// Starts a program in its own process group, with pipes on all three standard streams.
     ///
     /// # Errors
     /// The system's reason.
@@ -295,14 +295,14 @@ impl Launcher {
         }
         let (ends, pipes) = streams(start.streams)?;
         let (compartment, answer) = self.send(&start, ends, "")?;
-        // Where it is an error, the compartment goes.
+        // If the answer is an error, the compartment is dropped.
         let pid = pid_of(&answer)?;
         let exit = pidfd_open(pid, PidfdFlags::empty())?;
         let occupied = Occupied { compartment, idle: Arc::clone(&self.idle), exit };
         Ok(Child::guarded(pid, Box::new(occupied), pipes))
     }
 
-    /// The real path of what a program may read or run because it is its own.
+    /// Returns the real path of one of the program's own files.
     ///
     /// # Errors
     /// A link leads to it out of what the profile may write: the program may have made it.
@@ -314,7 +314,7 @@ impl Launcher {
             .map_err(|err| io::Error::new(err.kind(), format!("{}: {err}", path.display())))
     }
 
-    /// Whether the paths of the profile still lead to what they led to.
+    /// Returns whether the paths of the profile still lead to the same files.
     pub(super) fn is_current(&self) -> bool {
         self.declared.iter().all(|(path, led_to)| identity(path) == *led_to)
     }
@@ -327,7 +327,7 @@ impl Launcher {
         Ok(())
     }
 
-    /// Tries what the profile refuses, inside of it.
+    /// Attempts, inside the profile, the operations that it refuses.
     fn probe(&self, expected: &str) -> io::Result<()> {
         let nothing = Path::new("/");
         let start = Start {
@@ -350,7 +350,8 @@ impl Launcher {
         probed.map_err(|err| io::Error::other(format!("a probe inside of the profile: {err}")))
     }
 
-    /// Sends a start to a compartment, with the standard streams. Gives the compartment and its answer.
+    /// Sends a start to a compartment, with the standard streams. Returns the compartment and its
+    /// answer.
     fn send(
         &self,
         start: &Start<'_>,
@@ -379,7 +380,7 @@ impl Launcher {
         Ok((compartment, answer))
     }
 
-    /// Sends a start to a compartment that takes it.
+    /// Sends a start to a compartment that accepts it.
     fn request(
         &self,
         message: &Message,
@@ -395,7 +396,7 @@ impl Launcher {
                     Err(err) if Errno::from_io_error(&err) == Some(Errno::TOOBIG) => {
                         break Some(Err(err));
                     }
-                    // It has died, and so has not read it.
+                    // The compartment has died, and so has not read the request.
                     Err(_) => {}
                 },
                 Ok(false) => busy.push(compartment),
@@ -411,7 +412,7 @@ impl Launcher {
         Ok(compartment)
     }
 
-    /// Has the launcher open a compartment. The launcher is started anew if it has died.
+    /// Makes the launcher open a compartment. Restarts the launcher if it has died.
     fn open(&self, mount_point: &'static str) -> io::Result<Compartment> {
         let (socket, other) = UnixStream::pair()?;
         socket.set_read_timeout(Some(ANSWER))?;
@@ -453,7 +454,8 @@ impl Launcher {
         socket.set_read_timeout(Some(ANSWER))?;
         socket.set_write_timeout(Some(ANSWER))?;
         let others = STARTS.read();
-        // See the reaper for the path. The working directory is the server's, as that of every program.
+        // The reaper module explains the path. The working directory is the server's, as for every
+        // program.
         let process = Command::new("/proc/self/exe")
             .arg0(ARG0)
             .arg(COMMAND)
@@ -483,7 +485,8 @@ impl Launcher {
         Ok(running)
     }
 
-    /// Where the temporary directory of a program is mounted: where nothing is that it may use.
+    /// Returns a mount point for the temporary directory of a program that hides nothing that the
+    /// program may use.
     fn mount_point(&self, start: &Start<'_>) -> io::Result<&'static str> {
         let concerns = |place: &Path| {
             let own = start.read.iter().chain(&start.run).map(PathBuf::as_path);
@@ -503,7 +506,8 @@ impl Launcher {
     }
 }
 
-/// A real path with its device and inode: a file that replaces another at the same path is another one.
+/// A real path with its device and inode. A file that replaces another at the same path has another
+/// identity.
 type Identity = (PathBuf, u64, u64);
 
 fn identity(path: &Path) -> Option<Identity> {
@@ -518,7 +522,7 @@ fn declared_paths(profile: &Profile) -> impl Iterator<Item = &PathBuf> {
     sets.into_iter().flatten().chain(profile.caches.keys())
 }
 
-/// The ends of the standard streams that a program gets, and those that are kept here.
+/// Returns the ends of the standard streams for the program, and the ends that the server keeps.
 fn streams(streams: Streams) -> io::Result<([OwnedFd; 3], Option<[OwnedFd; 3]>)> {
     if streams != Streams::Piped {
         let (stdin, stdout, stderr) = (io::stdin(), io::stdout(), io::stderr());
@@ -536,7 +540,7 @@ fn streams(streams: Streams) -> io::Result<([OwnedFd; 3], Option<[OwnedFd; 3]>)>
     ))
 }
 
-/// The process id in an answer.
+/// Extracts the process id of an answer.
 ///
 /// # Errors
 /// The number of an error is in its place.
@@ -545,12 +549,12 @@ fn pid_of(answer: &[u8]) -> io::Result<Pid> {
     pid.and_then(Pid::from_raw).ok_or_else(|| said_error(answer))
 }
 
-/// One answer of a launcher or a spawner.
+/// Receives one answer of a launcher or a spawner.
 fn answer(socket: &UnixStream) -> io::Result<Vec<u8>> {
     answer_with(socket).map(|(answer, _)| answer)
 }
 
-/// One answer with its descriptors.
+/// Receives one answer with its descriptors.
 fn answer_with(socket: &UnixStream) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
     let (message, fds) = wire::read(socket.as_fd())?.ok_or(io::ErrorKind::UnexpectedEof)?;
     let [mut answer] = message.lists::<1>()?;
@@ -558,7 +562,7 @@ fn answer_with(socket: &UnixStream) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
     Ok((answer, fds))
 }
 
-/// The real path of what a program is to get.
+/// Returns the real path of a file that is passed to a program.
 ///
 /// # Errors
 /// It is not there, or a link leads to it out of what the program may write: the program may have made that link.
@@ -570,15 +574,17 @@ fn real_path(path: &Path, is_writable: impl Fn(&Path) -> bool) -> io::Result<Pat
     Ok(real)
 }
 
-/// Whether it is of the system, which every program may read and run.
+/// Returns whether the path belongs to the system directories, which every program may read and run.
 fn is_system(path: &Path) -> bool {
     BASE_EXECUTE.iter().any(|base| path.starts_with(base))
 }
 
-/// The directories of an interpreter's installation, where that is not the system's: the one around the directory
-/// of its program, if it looks like one; else the file alone.
+/// Returns the directories of an interpreter's installation outside the system directories. This is the
+/// directory around the directory of its program, if it looks like an installation, and otherwise the
+/// file alone.
 pub(crate) fn installation(program: &Path, home: Option<&OsString>) -> Vec<PathBuf> {
-    // By real directories: `/tmp/../bin` is `/bin`. The program itself may be a link, as in a virtual environment.
+    // Real directories are compared: `/tmp/../bin` is `/bin`. The program itself may be a link, as in a
+    // virtual environment.
     let directory = program.parent().and_then(|directory| std::fs::canonicalize(directory).ok());
     let named = directory.zip(program.file_name()).map(|(directory, name)| directory.join(name));
     let mut all: Vec<PathBuf> = Vec::new();

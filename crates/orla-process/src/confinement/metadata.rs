@@ -1,12 +1,15 @@
-//! Changes of metadata on behalf of a confined program, of files that it may write.
+//! Changes metadata on behalf of a confined program, of files that the program may write.
 //!
-//! Landlock knows nothing of metadata, and on a read-only mount writes fail with `EROFS` where programs expect `EACCES`. So
-//! the first process of a compartment opens the file that a call is about, looks where that file is, and changes it in the program's place.
+//! Landlock does not control metadata, and on a read-only mount writes fail with `EROFS` where programs
+//! expect `EACCES`. The first process of a compartment therefore opens the file of a call, determines
+//! where that file is, and changes it in the program's place.
 //!
 //! # Invariants
 //!
-//! - No path leads through a magic link of procfs: it would lead to what the first process has open, beyond its mount namespace.
-//! - Where a file is, is decided as Landlock does it, by the directories above the file and not by the text of a path.
+//! - No path leads through a magic link of procfs. Such a link would lead to files that the first
+//!   process has open, beyond its mount namespace.
+//! - The location of a file is decided as Landlock does it, by the directories above the file and not by
+//!   the text of a path.
 
 use std::ffi::OsStr;
 use std::io;
@@ -54,21 +57,21 @@ const SYS_FCHMODAT2: i64 = 452;
 const SYS_SETXATTRAT: i64 = 463;
 const SYS_REMOVEXATTRAT: i64 = 466;
 
-/// The most bytes of a path, with its end.
+/// The maximum length of a path in bytes, with its terminator.
 const MAX_PATH: usize = libc::PATH_MAX.unsigned_abs() as usize;
-/// The most directories above a file.
+/// The maximum number of directories above a file.
 const MAX_DEPTH: usize = 256;
 const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: libc::UTIME_NOW };
 
-/// Where a program may change metadata.
+/// The files whose metadata a program may change.
 pub(super) struct Metadata {
-    /// Files, and directories with what is below them.
+    /// Writable files, and directories with their content.
     writable: Vec<Identity>,
-    /// A directory whose metadata stay as they are, and not those of what is below.
+    /// A directory whose own metadata must not change. The metadata of its content may.
     around: Identity,
 }
 
-/// A file by its device and number.
+/// A file by its device and inode number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Identity(u64, u64);
 
@@ -88,13 +91,13 @@ pub(super) struct Change {
 enum To {
     Mode(u32),
     Times(Timestamps),
-    /// A user and a group; `u32::MAX` for the one that the file has.
+    /// A user and a group; `u32::MAX` keeps the current one.
     Owner(u32, u32),
     /// An extended attribute.
     Attribute,
 }
 
-/// What a call names as its file.
+/// How a call identifies its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     Descriptor(u64),
@@ -102,35 +105,36 @@ enum Place {
     Path(u64, u64, u64),
 }
 
-/// How a call gives times. Without a pointer they are now.
+/// How a call gives times. A null pointer means the current time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Times {
-    /// Two of seconds and nanoseconds.
+    /// Two pairs of seconds and nanoseconds.
     Nanoseconds(u64),
-    /// Two of seconds and microseconds.
+    /// Two pairs of seconds and microseconds.
     #[cfg(target_arch = "x86_64")]
     Microseconds(u64),
-    /// Two of seconds.
+    /// Two values in seconds.
     #[cfg(target_arch = "x86_64")]
     Seconds(u64),
 }
 
 impl Change {
     pub(super) fn apply(&self) -> Result<(), Errno> {
-        // By its descriptor: another file may be at the path by now.
+        // The descriptor is used, because another file may be at the path by now.
         let file = own(&self.file);
         let stat = || rustix::fs::fstat(&self.file).map_err(rustix::io::Errno::raw_os_error);
         let changed = match &self.to {
             To::Mode(mode) => {
                 let is_directory = FileType::from_raw_mode(stat()?.st_mode) == FileType::Directory;
-                // A file that runs with the rights of its owner or group would have those of the server, outside of the sandbox.
+                // A file that runs with the rights of its owner or group would have the server's rights
+                // outside of the sandbox.
                 if mode & (libc::S_ISUID | libc::S_ISGID) != 0 && !is_directory {
                     return Err(libc::EPERM);
                 }
                 rustix::fs::chmodat(CWD, file, Mode::from_raw_mode(*mode), AtFlags::empty())
             }
             To::Times(times) => rustix::fs::utimensat(CWD, file, times, AtFlags::empty()),
-            // Programs that copy a file as it is, set the owner that it has already.
+            // Programs that copy a file with its attributes set the owner that it already has.
             To::Owner(user, group) => {
                 let stat = stat()?;
                 let is_same = [(*user, stat.st_uid), (*group, stat.st_gid)]
@@ -138,7 +142,8 @@ impl Change {
                     .all(|(wanted, own)| *wanted == u32::MAX || wanted == own);
                 return if is_same { Ok(()) } else { Err(libc::EPERM) };
             }
-            // As on a file system without them, so that programs go on without.
+            // The same error as on a file system without extended attributes, so that programs continue
+            // without them.
             To::Attribute => return Err(libc::EOPNOTSUPP),
         };
         changed.map_err(rustix::io::Errno::raw_os_error)
@@ -146,7 +151,7 @@ impl Change {
 }
 
 impl Metadata {
-    /// What is below these may be changed, and these themselves; of `around`, only what is below.
+    /// Allows changes of `writable` and of everything below, and of everything below `around`.
     ///
     /// # Errors
     /// The reason of the system.
@@ -158,7 +163,7 @@ impl Metadata {
         })
     }
 
-    /// The change that a call asks for.
+    /// Returns the change that a call asks for.
     ///
     /// # Errors
     /// `EPERM` if the file is not among those that the program may write, or another number of the call.
@@ -206,7 +211,7 @@ impl Metadata {
         }
     }
 
-    /// Whether a file is a writable one, or below one.
+    /// Returns whether a file is writable or lies below a writable directory.
     ///
     /// # Errors
     /// It is not known where the file is: it has no name any more, or is moved at this moment.
@@ -224,7 +229,7 @@ impl Metadata {
             let path = rustix::fs::readlink(own(file), Vec::new())?;
             let path = Path::new(OsStr::from_bytes(path.as_bytes()));
             let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Ok(false) };
-            // The path is a text of a moment ago, perhaps of another mount namespace.
+            // The path is a snapshot, perhaps from another mount namespace.
             let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
             let parent = rustix::fs::openat2(CWD, parent, flags, Mode::empty(), resolve)?;
             let there = rustix::fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW)?;
@@ -239,7 +244,7 @@ impl Metadata {
             if self.writable.contains(&directory) || directory == self.around {
                 return Ok(true);
             }
-            // The root is above itself.
+            // The parent of the root is the root.
             if directory == below {
                 return Ok(false);
             }
@@ -250,7 +255,7 @@ impl Metadata {
     }
 }
 
-/// Opens the file of a call, to name it and not to read it.
+/// Opens the file of a call to identify it, not to read it.
 fn open(thread: i32, place: Place) -> Result<OwnedFd, Errno> {
     let thread = Named(thread);
     let (directory, pointer, flags) = match place {
@@ -289,14 +294,14 @@ fn nofollow(flags: i32) -> OFlags {
     if flags & libc::AT_SYMLINK_NOFOLLOW != 0 { OFlags::NOFOLLOW } else { OFlags::empty() }
 }
 
-/// The text up to its end.
+/// Returns the text up to its terminator.
 fn terminated(bytes: &[u8]) -> Result<&Path, Errno> {
     let end = bytes.iter().position(|byte| *byte == 0);
     let end = end.ok_or(if bytes.len() < MAX_PATH { libc::EFAULT } else { libc::ENAMETOOLONG })?;
     Ok(Path::new(OsStr::from_bytes(&bytes[..end])))
 }
 
-/// Where a path begins that leads through a process's own entries of procfs.
+/// The start of a path that leads through a process's own entries of procfs.
 #[derive(Debug, PartialEq)]
 enum Start {
     Descriptor(u64),
@@ -304,7 +309,7 @@ enum Start {
     Directory,
 }
 
-/// What a path of procfs means to its process, and the path from there.
+/// Returns what a path of procfs means to its process, and the rest of the path.
 fn of_process(path: &Path) -> Option<(Start, &Path)> {
     let below = |entries: &[&str]| entries.iter().find_map(|entry| path.strip_prefix(entry).ok());
     let streams = ["/dev/stdin", "/dev/stdout", "/dev/stderr"];
@@ -319,7 +324,7 @@ fn of_process(path: &Path) -> Option<(Start, &Path)> {
     let mut rest = below(&["/dev/fd", "/proc/self/fd", "/proc/thread-self/fd"])?.components();
     let name = rest.next()?.as_os_str().to_str()?;
     let number: u64 = name.parse().ok()?;
-    // The kernel knows it by this name only, and not by `+3` or `03`.
+    // The kernel knows the descriptor by this name only, not by `+3` or `03`.
     (number.to_string() == name).then_some((Start::Descriptor(number), rest.as_path()))
 }
 

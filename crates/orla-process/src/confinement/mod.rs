@@ -2,10 +2,10 @@
 //!
 //! # How it works
 //!
-//! [`Sandboxes::of`] makes a [`Sandbox`] of a declaration. Equal declarations in one directory
-//! share a sandbox. A sandbox that confines has a launcher, a small separate process (`inside`),
-//! which gets the profile and opens compartments of it (`compartment`). Each runs one program at a
-//! time. [`Program`](crate::child::Program) asks its sandbox to start it.
+//! [`Sandboxes::of`] makes a [`Sandbox`] from a declaration. Equal declarations in one directory share a
+//! sandbox. A sandbox that confines has a launcher, a small separate process (`inside`). The launcher
+//! gets the profile and opens compartments for it (`compartment`). Each compartment runs one program at
+//! a time. [`Program`](crate::child::Program) asks its sandbox to start it.
 //!
 //! | what | by what |
 //! |---|---|
@@ -22,9 +22,10 @@
 //!
 //! # Invariants
 //!
-//! - What cannot be enforced here makes its capability unavailable, unless the configuration says that it may run unconfined.
-//! - A sandbox is `enforced` only after a probe inside was refused everything that must be
-//!   refused.
+//! - A declaration that cannot be enforced makes its capability unavailable, unless the configuration
+//!   allows it to run unconfined.
+//! - A sandbox is `enforced` only after every operation that must be refused was refused to a probe
+//!   inside.
 
 #[cfg(target_os = "linux")]
 mod answers;
@@ -74,25 +75,25 @@ pub use orla_confine::{
 };
 pub use support::Support;
 
-/// The hidden command of the server's program that makes a launcher of it.
+/// The hidden command that makes the server's program run as a launcher.
 const COMMAND: &str = "__launch";
-/// What a launcher says when it has entered its profile.
+/// A launcher sends this when it has entered its profile.
 #[cfg(target_os = "linux")]
 const READY: &str = "ready";
-/// How long a launcher and a broker may take for an answer.
+/// The maximum time that a launcher or a broker may take to answer.
 #[cfg(target_os = "linux")]
 const ANSWER: std::time::Duration = std::time::Duration::from_secs(30);
-/// The answer of a probe that was refused everything it should be refused: neither an error nor a process id.
+/// The answer of a successful probe. It is neither an error nor a process id.
 #[cfg(target_os = "linux")]
 const REFUSED: &str = "refused";
 
-/// Instead of the number of a limit.
+/// A placeholder for the number of a limit.
 #[cfg(target_os = "linux")]
 const NO_LIMIT: u8 = u8::MAX;
 
-/// Directories of the system that every confined process may read and run programs of.
+/// System directories that every confined process may read and run programs from.
 const BASE_EXECUTE: &[&str] = &["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
-/// What of `/etc` the loader, name service, time zone and TLS need.
+/// The parts of `/etc` that the loader, name service, time zone and TLS need.
 const BASE_READ: &[&str] = &[
     "/etc/ld.so.cache",
     "/etc/ld.so.conf",
@@ -124,22 +125,23 @@ const BASE_READ: &[&str] = &[
     "/etc/ca-certificates.conf",
     "/etc/crypto-policies",
 ];
-/// Devices without effect.
+/// Devices without side effects.
 const BASE_DEVICES: &[&str] = &["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
 
-/// What every confined process may read, as real paths and as they are usually written.
+/// Returns the paths that every confined process may read, as real paths and as they are usually
+/// written.
 pub fn base() -> Vec<PathBuf> {
     let all = [BASE_EXECUTE, BASE_READ, BASE_DEVICES, &["/proc", "/dev/tty"]].concat();
     let real = all.iter().filter_map(|path| std::fs::canonicalize(path).ok());
     all.iter().map(PathBuf::from).chain(real).collect()
 }
 
-/// What of the network the kernel leaves to a process.
+/// The network access that the kernel leaves to a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg(target_os = "linux")]
 enum NetworkMode {
     None,
-    /// Connections to the broker, in a namespace of its own.
+    /// Connections to the broker, in a separate namespace.
     Hosts,
     /// TCP to loopback addresses, in the namespace of the host.
     Loopback,
@@ -173,20 +175,20 @@ impl NetworkMode {
     }
 }
 
-/// Which processes are confined: `sandbox`.
+/// The value of `sandbox`: which processes are confined.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// None.
+    /// No process.
     Off,
-    /// Those whose declaration has permissions.
+    /// Processes whose declaration has permissions.
     #[default]
     Declared,
-    /// All.
+    /// All processes.
     Strict,
 }
 
 impl Mode {
-    /// As the configuration names it.
+    /// Returns the value's name in the configuration.
     pub fn name(self) -> &'static str {
         match self {
             Self::Off => "off",
@@ -196,54 +198,56 @@ impl Mode {
     }
 }
 
-/// What happens to a process that cannot be confined as declared: `sandbox_fallback`.
+/// The value of `sandbox_fallback`: how a process is treated that cannot be confined as declared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fallback {
-    /// It is unavailable.
+    /// The process is unavailable.
     #[default]
     Refuse,
-    /// It runs unconfined, which is shown.
+    /// The process runs unconfined, and its status shows that.
     Allow,
 }
 
-/// What a declaration says of confinement.
+/// The parts of a declaration that concern confinement.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Declared {
-    /// Its permissions; `None` if it has none, which is not the same as an empty list.
+    /// The permissions; `None` if the declaration has none, which differs from an empty list.
     pub permissions: Option<Vec<String>>,
-    /// Its limits.
+    /// The resource limits.
     pub limits: Limits,
-    /// Instead of the server's own.
+    /// Replaces the server's own fallback.
     pub fallback: Option<Fallback>,
-    /// Whether the program and its arguments come from others. Then only permissions say what it
-    /// may read: neither files among its arguments nor the installation of an interpreter that a
-    /// script names by its path are its own.
+    /// Whether a third party wrote the program and its arguments. Then only permissions say what the
+    /// program may read: files among its arguments and the installation of an interpreter that a script
+    /// names by path do not belong to the program.
     pub is_foreign: bool,
-    /// Whether a part of it that may confine is unreadable. Then nothing runs.
+    /// Whether a part that may concern confinement is unreadable. Then nothing runs.
     pub is_unclear: bool,
 }
 
 impl Declared {
-    /// Whether processes are to be confined by it.
+    /// Returns whether the declaration confines processes.
     fn confines(&self) -> bool {
         self.permissions.is_some() || self.limits.confine() || self.is_unclear
     }
 
-    /// What a person is asked to grant: the permissions, and the variables that `pass_env` names as `env:PATTERN`.
+    /// Returns the permissions that a user is asked to grant, and the variables that `pass_env` names as
+    /// `env:PATTERN`.
     pub fn wanted(&self, pass_env: &[Pattern]) -> impl Iterator<Item = String> {
         let passed = pass_env.iter().map(|pattern| format!("env:{}", pattern.as_str()));
         self.permissions.iter().flatten().cloned().chain(passed)
     }
 
-    /// The declaration of permissions that policies also read: it has those that confine, if there
-    /// are any.
+    /// Creates a declaration from permissions that policies also read. It contains those that confine,
+    /// if there are any.
     pub fn of_words(words: &[String]) -> Self {
         let words: Vec<String> =
             words.iter().filter(|word| orla_confine::confines(word)).cloned().collect();
         Self { permissions: (!words.is_empty()).then_some(words), ..Self::default() }
     }
 
-    /// The declaration with what `other` adds: its permissions, and its limits in place of those here.
+    /// Returns the declaration with the permissions of `other` added, and with the limits of `other`
+    /// replacing its own.
     #[must_use]
     pub fn changed_by(&self, other: &Self) -> Self {
         let permissions = match (&self.permissions, &other.permissions) {
@@ -265,16 +269,16 @@ impl Declared {
 /// How far a process is confined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
-    /// To exactly what is declared; a probe has shown it.
+    /// Confined to exactly what is declared, as a probe has shown.
     Enforced,
-    /// Not at all.
+    /// Not confined.
     Unconfined,
-    /// It cannot be confined as it is declared, and does not run.
+    /// The process cannot be confined as declared, and does not run.
     Unavailable,
 }
 
 impl Level {
-    /// As `/status` and `orla doctor` name it.
+    /// Returns the name in `/status` and `orla doctor`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Enforced => "enforced",
@@ -284,7 +288,7 @@ impl Level {
     }
 }
 
-/// What processes of one declaration run in.
+/// The confinement of the processes of one declaration.
 #[derive(Debug)]
 pub struct Sandbox {
     level: Level,
@@ -299,7 +303,8 @@ pub struct Sandbox {
     launcher: Option<launcher::Launcher>,
 }
 
-/// Two sandboxes are equal if they are one, or if neither confines anything and they say the same.
+/// Two sandboxes are equal if they are the same object, or if neither confines anything and their
+/// declarations are equal.
 impl PartialEq for Sandbox {
     fn eq(&self, other: &Self) -> bool {
         let is_unconfined = self.profile.is_none() && other.profile.is_none();
@@ -313,32 +318,32 @@ impl PartialEq for Sandbox {
 }
 
 impl Sandbox {
-    /// How far its processes are confined.
+    /// Returns how far the processes are confined.
     pub fn level(&self) -> Level {
         self.level
     }
 
-    /// The hash of its profile; `None` where nothing is confined.
+    /// Returns the hash of the profile; `None` if nothing is confined.
     pub fn profile(&self) -> Option<&str> {
         self.profile.as_deref()
     }
 
-    /// Whether others wrote what is run in it, and how.
+    /// Returns whether a third party wrote the program that runs in the sandbox, and its arguments.
     pub(crate) fn is_foreign(&self) -> bool {
         self.is_foreign
     }
 
-    /// The permissions as they were declared.
+    /// Returns the permissions as declared.
     pub fn permissions(&self) -> &[String] {
         &self.permissions
     }
 
-    /// What is declared and not in force, and why.
+    /// Returns what is declared and not in force, with the reasons.
     pub fn missing(&self) -> &[String] {
         &self.missing
     }
 
-    /// What there is to show of it.
+    /// Returns the status to show.
     pub fn status(&self) -> SandboxStatus {
         SandboxStatus {
             level: self.level.name(),
@@ -350,43 +355,43 @@ impl Sandbox {
         }
     }
 
-    /// Whether nothing is confined because of `sandbox: off`.
+    /// Returns whether nothing is confined because of `sandbox: off`.
     pub fn is_off(&self) -> bool {
         self.level == Level::Unconfined && self.grants.is_none()
     }
 
-    /// Patterns of variables that its processes get besides the usual ones.
+    /// Returns patterns of variables that the processes get besides the usual ones.
     pub fn env(&self) -> &[Pattern] {
         &self.env
     }
 
-    /// The package of a script that it may read besides the script: with `preset:node`, the directory that holds what the
-    /// script imports.
+    /// Returns the package that a script may read besides its own file. With `preset:node`, this is the
+    /// directory that holds the script's imports.
     pub(crate) fn package_of(&self, script: &Path) -> Option<PathBuf> {
         let is_node = self.permissions.iter().any(|word| word == "preset:node" || word == "preset:npx");
         let script = std::fs::canonicalize(script).ok().filter(|_| is_node)?;
         let home = std::env::var_os("HOME");
         let owner = std::fs::metadata(&script).ok()?.uid();
         node_package(&script, |directory| {
-            // Nothing that another user can make a package.
+            // A file that another user can create does not make a directory a package.
             let is_own = std::fs::metadata(directory.join("package.json"))
                 .is_ok_and(|file| file.is_file() && [owner, 0].contains(&file.uid()));
             is_own && !is_wide(directory, home.as_deref())
         })
     }
 
-    /// Variables that name what its processes may use.
+    /// Returns variables that name resources for the processes.
     pub(crate) fn variables(&self) -> &[(String, String)] {
         &self.variables
     }
 
-    /// What its processes may do besides the base; `None` where the declaration has no meaning.
+    /// Returns what the processes may do besides the base; `None` if the declaration is invalid.
     pub fn grants(&self) -> Option<&SandboxGrants> {
         self.grants.as_deref()
     }
 
-    /// The operation that a failed program was probably refused, judged by its output. `directory`
-    /// is where it ran; without one, relative paths are ignored.
+    /// Returns the operation that was probably refused to a failed program, judged by its output.
+    /// `directory` is its working directory; without one, relative paths are ignored.
     pub fn refusal(&self, stderr: &str, directory: Option<&Path>) -> Option<Refusal> {
         let grants = self.grants()?;
         let home = std::env::var_os("HOME").map(PathBuf::from);
@@ -400,7 +405,7 @@ impl Sandbox {
         orla_confine::refusal(stderr, directory, &allowed)
     }
 
-    /// Whether the paths of its declaration still lead to the same files and directories.
+    /// Returns whether the paths of the declaration still lead to the same files and directories.
     fn is_current(&self) -> bool {
         #[cfg(target_os = "linux")]
         return self.launcher.as_ref().is_none_or(launcher::Launcher::is_current);
@@ -408,7 +413,7 @@ impl Sandbox {
         true
     }
 
-    /// Checks whether its processes can run.
+    /// Checks whether processes of the sandbox can run.
     ///
     /// # Errors
     /// The reason why they cannot.
@@ -444,24 +449,25 @@ impl Sandbox {
     }
 }
 
-/// Whether a real directory holds more than one installation or package: a home, what is around it, and directories at the
-/// root of the file system.
+/// Returns whether a real directory holds more than one installation or package: a home directory, its
+/// ancestors, and directories at the root of the file system.
 fn is_wide(directory: &Path, home: Option<&OsStr>) -> bool {
     let home = home.map(|home| std::fs::canonicalize(home).unwrap_or_else(|_| PathBuf::from(home)));
     directory.components().count() <= 2 || home.is_some_and(|home| home.starts_with(directory))
 }
 
-/// The directory that holds what a script of Node imports: the outermost `node_modules` around it, or the nearest package.
+/// Returns the directory that holds the imports of a Node.js script: the outermost `node_modules` around
+/// it, or the nearest package.
 fn node_package(script: &Path, is_package: impl Fn(&Path) -> bool) -> Option<PathBuf> {
     let around = || script.ancestors().skip(1);
     let outermost = around().filter(|directory| directory.ends_with("node_modules")).last();
     outermost.or_else(|| around().find(|directory| is_package(directory))).map(Path::to_owned)
 }
 
-/// What is missing to a declaration that nothing enforces.
+/// The reason why a declaration is not enforced.
 const OFF: &str = "sandbox: off";
 
-/// What a server decides of all sandboxes.
+/// The server-wide settings of all sandboxes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
     /// `sandbox`
@@ -474,7 +480,7 @@ pub struct Rules {
 #[derive(Debug, Default)]
 pub struct Sandboxes {
     rules: RwLock<Rules>,
-    /// By declaration and directory.
+    /// The sandboxes by declaration and directory.
     known: Mutex<HashMap<(Declared, PathBuf), Arc<Sandbox>>>,
     /// Whether the running program can be its own launcher.
     has_launcher: bool,
@@ -487,34 +493,35 @@ impl std::hash::Hash for Declared {
 }
 
 impl Sandboxes {
-    /// The sandboxes of a server. `has_launcher` says whether its program begins with [`run_if_asked`].
+    /// Creates the sandboxes of a server. `has_launcher` says whether its program begins with
+    /// [`run_if_asked`].
     pub(crate) fn new(has_launcher: bool) -> Self {
         Self { has_launcher, ..Self::default() }
     }
 
-    /// The rules in force.
+    /// Returns the rules in force.
     pub fn rules(&self) -> Rules {
         *self.rules.read()
     }
 
-    /// Puts rules in force for the sandboxes that are made from now on.
+    /// Sets the rules for sandboxes that are made from now on.
     pub fn set_rules(&self, rules: Rules) {
         if std::mem::replace(&mut *self.rules.write(), rules) != rules {
             self.known.lock().clear();
         }
     }
 
-    /// Ends unused launchers, and forgets which declarations could not be confined, because that
-    /// may have changed.
+    /// Ends unused launchers, and forgets which declarations could not be confined, because that may
+    /// have changed.
     pub fn tidy(&self) {
         self.known
             .lock()
             .retain(|_, sandbox| Arc::strong_count(sandbox) > 1 && sandbox.profile.is_some());
     }
 
-    /// The sandbox of a declaration whose paths are relative to `base`; `None` if nothing is
-    /// declared and nothing is to be confined. The launcher of a new sandbox is started and
-    /// tested, which takes some milliseconds.
+    /// Returns the sandbox of a declaration whose paths are relative to `base`; `None` if nothing is
+    /// declared and nothing has to be confined. A new sandbox starts and tests its launcher, which takes
+    /// some milliseconds.
     pub fn of(&self, declared: &Declared, base: &Path) -> Option<Arc<Sandbox>> {
         let rules = self.rules();
         match rules.mode {
@@ -536,7 +543,7 @@ impl Sandboxes {
         Some(made)
     }
 
-    /// How far the processes of a sandbox are confined; `None` is one of a process that declares nothing.
+    /// Returns the status of a sandbox; `None` stands for a process that declares nothing.
     pub fn status_of(&self, sandbox: Option<&Arc<Sandbox>>) -> SandboxStatus {
         let undeclared = || self.of(&Declared::default(), Path::new("/"));
         let sandbox = sandbox.cloned().or_else(undeclared);
@@ -555,7 +562,7 @@ impl Sandboxes {
             variable: &|name| std::env::var(name).ok(),
             program: &|name| crate::file::program_in_path(name),
         };
-        // A word that means nothing is a mistake of the declaration, which no fallback covers.
+        // An invalid word is a mistake in the declaration, which no fallback covers.
         let profile = match Profile::of(&permissions, &declared.limits, &places) {
             Ok(profile) => profile,
             Err(problems) => return Sandbox::unavailable(permissions, problems),
@@ -584,7 +591,7 @@ impl Sandboxes {
     }
 }
 
-/// What a profile allows besides the base, for people.
+/// Describes for users what a profile allows besides the base.
 fn grants(profile: &Profile, is_open: bool) -> SandboxGrants {
     let real = |path: &PathBuf| std::fs::canonicalize(path).unwrap_or_else(|_| path.clone());
     let shown = |path: &PathBuf| real(path).display().to_string();
@@ -618,20 +625,20 @@ fn enforce(_: &Profile, _: bool, _: Option<&Path>) -> Result<Sandbox, Vec<String
     Err(vec!["processes can only be confined on Linux".to_owned()])
 }
 
-/// The number of a limit, as processes name it to each other.
+/// Returns the number of a limit in messages between processes.
 #[cfg(target_os = "linux")]
 fn limit_number(name: &str) -> u8 {
     let index = Limits::ENFORCED.iter().position(|known| *known == name);
     index.and_then(|index| u8::try_from(index).ok()).unwrap_or(NO_LIMIT)
 }
 
-/// Serves as a launcher if this process was started to be one, and returns true when that is done. To be called
-/// first thing in `main`, before anything that changes the process.
+/// Serves as a launcher if this process was started as one, and returns true when it has finished. Call
+/// this function first in `main`, before anything that changes the process.
 pub fn run_if_asked() -> bool {
     if std::env::args_os().nth(1).as_deref() != Some(COMMAND.as_ref()) {
         return false;
     }
-    // The launcher has told the server of an error over the socket, as far as there is one.
+    // The launcher has reported any error to the server over the socket, if it has one.
     #[cfg(target_os = "linux")]
     let _ = inside::serve();
     true

@@ -1,4 +1,4 @@
-//! Tries, inside of a profile, what it refuses of the network.
+//! Attempts, inside a profile, the network operations that it refuses.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -9,14 +9,14 @@ use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
 use super::{NetworkMode, proxy};
 
-/// A port that has no service on most machines (discard).
+/// A port without a service on most machines (discard).
 const NEARBY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9);
 /// An address that no machine has (RFC 5737).
 const ELSEWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), proxy::PORT);
 
-/// Tries to get around what the profile allows. Gives what was wrong.
+/// Attempts to get around the profile. Returns what was wrong.
 pub(super) fn probe(network: NetworkMode) -> Vec<String> {
-    // As a program is once it is executed. What connects for a process looks into its memory.
+    // The state of a program after exec. The process that connects on its behalf reads its memory.
     let _ = set_dumpable_behavior(DumpableBehavior::Dumpable);
     let mut wrong = Vec::new();
     let mut refused = |what: &str, tried: io::Result<()>| match tried {
@@ -36,7 +36,7 @@ pub(super) fn probe(network: NetworkMode) -> Vec<String> {
     let nearby = TcpStream::connect(NEARBY).map(drop);
     match network {
         NetworkMode::None | NetworkMode::Hosts => refused("a connection to another port", nearby),
-        // What is refused for another reason than the profile would prove nothing.
+        // A refusal for another reason than the profile would prove nothing.
         NetworkMode::Loopback => {
             if let Err(err) = nearby
                 && is_refusal(network, &err)
@@ -55,7 +55,7 @@ pub(super) fn probe(network: NetworkMode) -> Vec<String> {
     wrong
 }
 
-/// Whether a rule has refused it, or, in a namespace of its own, there is no route.
+/// Returns whether a rule has refused the operation, or whether a separate namespace has no route.
 fn is_refusal(network: NetworkMode, err: &io::Error) -> bool {
     match err.raw_os_error() {
         Some(libc::EACCES | libc::EPERM) => true,
@@ -64,7 +64,7 @@ fn is_refusal(network: NetworkMode, err: &io::Error) -> bool {
     }
 }
 
-/// Asks the broker for an undeclared host. Gives the beginning of its answer.
+/// Asks the broker for an undeclared host. Returns the beginning of the answer.
 fn undeclared() -> io::Result<String> {
     let mut stream = TcpStream::connect(proxy::ADDRESS)?;
     stream.set_read_timeout(Some(super::ANSWER))?;

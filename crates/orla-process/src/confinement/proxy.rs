@@ -1,4 +1,5 @@
-//! The only way out of a namespace of a profile that declares hosts: a socket that listens there and that the server's broker serves.
+//! The only way out of the namespace of a profile that declares hosts: a socket that listens in the
+//! namespace and that the server's broker serves.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
@@ -8,30 +9,31 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, sendto, socket_with,
 };
 
-/// The port of the broker. The namespace has no other listener, so it is always free; it is none of those that the kernel chooses
-/// for the other end of a connection, so no connection can end where it began.
+/// The port of the broker. The namespace has no other listener, so the port is always free. The kernel
+/// never chooses it as the local port of a connection, so no connection can connect to itself.
 pub(super) const PORT: u16 = 3128;
 pub(super) const ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), PORT);
 
-/// Brings the loopback interface of this namespace up and listens there.
+/// Brings up the loopback interface of this namespace and listens on it.
 pub(super) fn listen() -> io::Result<TcpListener> {
     bring_up()?;
     TcpListener::bind(ADDRESS)
 }
 
-/// The variables that lead programs to the broker. Every client understands an address of HTTP; some fail at the start if `ALL_PROXY` is one
-/// of SOCKS and a library is missing.
+/// Returns the variables that direct programs to the broker. Every client understands an HTTP address.
+/// Some clients fail at startup if `ALL_PROXY` is a SOCKS address and a library is missing.
 pub(super) fn variables() -> impl Iterator<Item = (String, String)> {
     let http = format!("http://{ADDRESS}");
     let proxies = ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"].map(|name| (name, http.clone()));
     let others = [("SOCKS_PROXY", format!("socks5h://{ADDRESS}")), ("NO_PROXY", String::new())];
     let both = proxies.into_iter().chain(others);
     both.flat_map(|(name, value)| [(name.to_owned(), value.clone()), (name.to_lowercase(), value)])
-        // Node.js heeds the others only with this.
+        // Node.js uses the other variables only with this one.
         .chain([("NODE_USE_ENV_PROXY".to_owned(), "1".to_owned())])
 }
 
-/// Sets `IFF_UP` of the loopback interface, which is the first of every namespace (rtnetlink(7)).
+/// Sets `IFF_UP` of the loopback interface, which is the first interface of every namespace
+/// (rtnetlink(7)).
 fn bring_up() -> io::Result<()> {
     const RTM_NEWLINK: u16 = 16;
     const REQUEST_AND_ACKNOWLEDGE: u16 = 1 | 4;
@@ -39,7 +41,8 @@ fn bring_up() -> io::Result<()> {
     const LOOPBACK: i32 = 1;
     const IFF_UP: u32 = 1;
     let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
-    // A header: length, type, flags, sequence number, port; and of the interface: family, type, index, flags, changed flags.
+    // The header has length, type, flags, sequence number and port. The interface has family, type,
+    // index, flags and changed flags.
     let mut message = Vec::with_capacity(32);
     message.extend(32_u32.to_ne_bytes());
     message.extend(RTM_NEWLINK.to_ne_bytes());
@@ -53,7 +56,7 @@ fn bring_up() -> io::Result<()> {
     let mut answer = [0; 256];
     let (length, _) = recv(&socket, &mut answer, RecvFlags::empty())?;
     let malformed = || io::Error::from(io::ErrorKind::InvalidData);
-    // After the header, whose type is at 4, the number of an error, negative.
+    // The header has its type at offset 4. The negative error number follows the header.
     let answer = answer.get(..length).ok_or_else(malformed)?;
     let kind = answer.get(4..6).and_then(|bytes| bytes.try_into().ok()).map(u16::from_ne_bytes);
     let error = answer.get(16..20).and_then(|bytes| bytes.try_into().ok()).map(i32::from_ne_bytes);

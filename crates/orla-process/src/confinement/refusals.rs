@@ -1,4 +1,4 @@
-//! What a filter refuses: system calls altogether, or with some arguments.
+//! The system calls that a filter refuses, in general or with certain arguments.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -12,11 +12,12 @@ use seccompiler::{
 /// The system calls that a filter refuses. A later refusal never takes back an earlier one.
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
-    /// The rules of each call; it is refused if one of them fits. A call without rules is refused altogether.
+    /// The rules of each call. A call is refused if one of its rules matches. A call without rules is
+    /// always refused.
     calls: BTreeMap<i64, Vec<SeccompRule>>,
 }
 
-/// A condition on an argument: its number, and how it compares to a value.
+/// A condition on an argument: its index, and how it compares to a value.
 pub(super) type Condition = (u8, SeccompCmpOp, u64);
 
 impl Refusals {
@@ -27,7 +28,7 @@ impl Refusals {
         refusals
     }
 
-    /// Refuses a call, whatever its arguments are.
+    /// Refuses a call with any arguments.
     pub(super) fn refuse(&mut self, call: i64) {
         self.calls.insert(call, Vec::new());
     }
@@ -48,7 +49,7 @@ impl Refusals {
         Ok(())
     }
 
-    /// Compiles a filter that answers a refused call with this error.
+    /// Compiles a filter that answers refused calls with this error.
     pub(super) fn compile(self, errno: i32) -> io::Result<BpfProgram> {
         let arch = std::env::consts::ARCH.try_into().map_err(io::Error::other)?;
         let refused = SeccompAction::Errno(errno.unsigned_abs());

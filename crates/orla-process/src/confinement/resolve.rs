@@ -1,4 +1,4 @@
-//! Follows the links of a path one by one, to notice those that a confined program could have made.
+//! Follows the links of a path one by one, to detect links that a confined program could have made.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -7,15 +7,15 @@ use std::path::{Component, Path, PathBuf};
 
 use rustix::io::Errno;
 
-/// The most links on the way, as in the kernel.
+/// The maximum number of links in a path, as in the kernel.
 const MAX_LINKS: usize = 40;
 
-/// Where a path leads.
+/// The target of a path.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Resolved {
-    /// Without links.
+    /// The path without links.
     pub(super) real: PathBuf,
-    /// Whether a link on the way is in a directory that may be written.
+    /// Whether a link in the path is in a writable directory.
     pub(super) is_changeable: bool,
 }
 
@@ -47,7 +47,7 @@ pub(super) fn resolve(path: &Path, is_writable: impl Fn(&Path) -> bool) -> io::R
                     left.push_front(part);
                 }
             }
-            // It is there, and no link.
+            // The file exists and is not a link.
             Err(err) if Errno::from_io_error(&err) == Some(Errno::INVAL) => resolved.real = place,
             Err(err) => return Err(err),
         }

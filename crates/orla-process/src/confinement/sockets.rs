@@ -1,4 +1,4 @@
-//! The system calls on sockets that a confined process is refused.
+//! The socket calls that are refused to a confined process.
 
 use std::io;
 
@@ -7,9 +7,10 @@ use seccompiler::SeccompCmpOp::{Eq, MaskedEq, Ne};
 use super::NetworkMode;
 use super::refusals::Refusals;
 
-/// The bits of a socket's type that are its kind.
+/// The bits of a socket's type that hold its kind.
 const KIND: u32 = 0xf;
-/// Options that choose where packets leave, by level and name. With them, packets for a loopback address could leave the machine.
+/// Options that choose the interface of outgoing packets, by level and name. With them, packets for a
+/// loopback address could leave the machine.
 const ROUTING: [(i32, i32); 10] = [
     (libc::SOL_SOCKET, libc::SO_BINDTODEVICE),
     (libc::SOL_SOCKET, SO_BINDTOIFINDEX),
@@ -28,13 +29,13 @@ const IPV6_UNICAST_IF: i32 = 76;
 const IPV6_2292PKTINFO: i32 = 2;
 const IPV6_2292RTHDR: i32 = 5;
 
-/// Refuses the calls on sockets that a process may not make with this access to the network, and with or without UNIX
-/// sockets to connect.
+/// Refuses the socket calls that this network access does not allow, with or without UNIX sockets to
+/// connect to.
 pub(super) fn refuse(refusals: &mut Refusals, network: NetworkMode, has_unix: bool) -> io::Result<()> {
     let number = |number: i32| u64::from(number.unsigned_abs());
     let (unix, inet, inet6, netlink) =
         (number(libc::AF_UNIX), number(libc::AF_INET), number(libc::AF_INET6), number(libc::AF_NETLINK));
-    // A connected pair reaches nothing but itself; a pair of datagram sockets can send to any path.
+    // A connected pair reaches only itself. A pair of datagram sockets can send to any path.
     refusals.refuse_if(libc::SYS_socketpair, &[(0, Ne, unix)])?;
     let connected = [libc::SOCK_STREAM, libc::SOCK_SEQPACKET].map(i32::unsigned_abs);
     for kind in (0..=KIND).filter(|kind| !connected.contains(kind)) {
@@ -53,10 +54,10 @@ pub(super) fn refuse(refusals: &mut Refusals, network: NetworkMode, has_unix: bo
     }
     let others: Vec<_> = families.iter().map(|family| (0, Ne, *family)).collect();
     refusals.refuse_if(libc::SYS_socket, &others)?;
-    // A kind that is not SOCK_STREAM, which is 1, differs from it in one of the bits.
+    // Every kind other than SOCK_STREAM, which is 1, differs from it in one of these bits.
     let not_stream = [(1, 0), (2, 2), (4, 4), (8, 8)].map(|(bit, value)| (1, MaskedEq(bit), value));
     if network == NetworkMode::All {
-        // Of netlink, what resolvers ask about routes and addresses.
+        // Of netlink, only the requests of resolvers about routes and addresses are allowed.
         refusals.refuse_if(libc::SYS_socket, &[(0, Eq, netlink), (2, Ne, 0)])?;
         for kind in not_stream {
             refusals.refuse_if(libc::SYS_socket, &[(0, Eq, unix), kind])?;
@@ -73,7 +74,7 @@ pub(super) fn refuse(refusals: &mut Refusals, network: NetworkMode, has_unix: bo
     for (level, name) in ROUTING {
         refusals.refuse_if(libc::SYS_setsockopt, &[(1, Eq, number(level)), (2, Eq, number(name))])?;
     }
-    // It connects without the call of that name.
+    // This flag connects without the call `connect`.
     let fast_open = number(libc::MSG_FASTOPEN);
     for (call, flags) in [(libc::SYS_sendto, 3), (libc::SYS_sendmsg, 2), (libc::SYS_sendmmsg, 3)] {
         refusals.refuse_if(call, &[(flags, MaskedEq(fast_open), fast_open)])?;

@@ -1,27 +1,27 @@
-//! What this system has that processes can be confined with.
+//! The confinement features of this system.
 
 use std::fs;
 
-/// What `orla doctor` says of the system.
+/// The confinement features that `orla doctor` reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Support {
     /// The release of the kernel.
     pub kernel: String,
-    /// The version of Landlock; 0 where there is none.
+    /// The version of Landlock; 0 if absent.
     pub landlock_abi: i32,
     /// Whether system calls can be filtered.
     pub seccomp: bool,
-    /// Whether user namespaces can be entered, and if not, why.
+    /// Whether user namespaces can be entered; otherwise the reason.
     pub namespaces: Result<(), String>,
-    /// Which control groups there are: `v2`, `hybrid`, `v1` or `none`.
+    /// The version of control groups: `v2`, `hybrid`, `v1` or `none`.
     pub cgroup: &'static str,
-    /// Whether a process can decide on changes of metadata for others (seccomp_unotify(2)), and if
-    /// not, why. Then confined processes are refused all such changes.
+    /// Whether a process can decide on changes of metadata for others (seccomp_unotify(2)); otherwise
+    /// the reason. Without this, all such changes are refused to confined processes.
     pub metadata: Result<(), String>,
 }
 
 impl Support {
-    /// Looks.
+    /// Detects the features of this system.
     pub fn detect() -> Self {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         Self {
@@ -49,7 +49,8 @@ fn cgroup(mounts: &str) -> &'static str {
 #[cfg(target_os = "linux")]
 fn landlock_abi() -> i32 {
     use landlock::{AccessFs, LandlockStatus, Ruleset, RulesetAttr as _};
-    // The crate says it of a ruleset that was put in force, which a thread of its own can do without consequence.
+    // The crate reports the version only for a ruleset in force. A separate thread can put one in force
+    // without consequences.
     let asked = std::thread::spawn(|| {
         Ruleset::default()
             .handle_access(AccessFs::Execute)
@@ -82,7 +83,7 @@ fn namespaces() -> Result<(), String> {
 
 #[cfg(target_os = "linux")]
 fn metadata() -> Result<(), String> {
-    // On a thread of its own, which ends with the filter.
+    // The filter applies to a separate thread and ends with it.
     let asked = std::thread::spawn(|| {
         rustix::thread::set_no_new_privs(true)?;
         orla_sys::Notifications::install(&[]).map(drop)

@@ -1,7 +1,7 @@
-//! What the processes of a call use, and whether that is over their limits.
+//! Measures the resources that the processes of a call use, and compares them with their limits.
 //!
-//! The kernel enforces some limits for each process ([`restrict`]). What the whole tree uses is read from its own
-//! `/proc` by the first process of the tree ([`Watch`]).
+//! The kernel enforces some limits for each process ([`restrict`]). The first process of the tree reads
+//! the use of the whole tree from its own `/proc` ([`Watch`]).
 
 use std::collections::HashMap;
 use std::fs;
@@ -10,16 +10,16 @@ use std::io;
 use orla_confine::Limits;
 use rustix::process::{Resource, Rlimit, setrlimit};
 
-/// The first process of a tree, which watches the others.
+/// The process id of the first process of a tree, which watches the others.
 const FIRST: u32 = 1;
 
-/// The limits as a launcher gets them: each as text, empty where there is none.
+/// Encodes the limits for a launcher: each as text, empty if absent.
 pub(super) fn encode(limits: &Limits) -> Vec<Vec<u8>> {
     let text = |(_, limit): (_, Option<u64>)| limit.map(|limit| limit.to_string()).unwrap_or_default();
     limits.enforced().map(text).map(String::into_bytes).to_vec()
 }
 
-/// Reads what [`encode`] wrote.
+/// Decodes the output of [`encode`].
 pub(super) fn decode(limits: &[Vec<u8>]) -> Result<Limits, String> {
     let limit = |bytes: &Vec<u8>| match bytes.as_slice() {
         [] => Ok(None),
@@ -34,13 +34,13 @@ pub(super) fn decode(limits: &[Vec<u8>]) -> Result<Limits, String> {
     Ok(Limits { memory, cpu_seconds, processes, open_files, file_size, wall: None })
 }
 
-/// Puts in force what the kernel enforces for each process.
+/// Sets the limits that the kernel enforces for each process.
 pub(super) fn restrict(limits: &Limits) -> io::Result<()> {
     let both = |value| Rlimit { current: Some(value), maximum: Some(value) };
     setrlimit(Resource::Core, both(0))?;
     let limits = [
         (Resource::Data, limits.memory),
-        // The tree is watched; this ends a single process at the latest.
+        // The tree is watched as a whole; this limit is the upper bound for a single process.
         (Resource::Cpu, limits.cpu_seconds.map(|seconds| seconds + 1)),
         (Resource::Nofile, limits.open_files),
         (Resource::Fsize, limits.file_size),
@@ -54,12 +54,12 @@ pub(super) fn restrict(limits: &Limits) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether the tree has to be watched for them.
+/// Returns whether a limit requires watching the tree.
 pub(super) fn is_watched(limits: &Limits) -> bool {
     limits.memory.is_some() || limits.cpu_seconds.is_some() || limits.processes.is_some()
 }
 
-/// The limit for which the kernel ended a program with this status.
+/// Returns the limit for which the kernel ended a program with this status.
 pub(super) fn exceeded(limits: &Limits, status: i32) -> Option<&'static str> {
     match status & 0x7f {
         libc::SIGXCPU => limits.cpu_seconds.map(|_| "cpu_seconds"),
@@ -68,17 +68,17 @@ pub(super) fn exceeded(limits: &Limits, status: i32) -> Option<&'static str> {
     }
 }
 
-/// Watches what a tree uses.
+/// Watches the resource use of a tree.
 #[derive(Debug)]
 pub(super) struct Watch<'a> {
     limits: &'a Limits,
-    /// The processor time of the processes that were there at the last look, by process and start.
+    /// The processor time of the processes at the last look, by process id and start time.
     seen: HashMap<(u32, u64), u64>,
-    /// The processor time of those that have ended since, as of the last look at each.
+    /// The processor time of processes that have ended since, as of the last look at each.
     ended: u64,
-    /// The most processor time that a look has found.
+    /// The highest processor time that a look has found.
     ticks: u64,
-    /// The processor time of what the first process had reaped before.
+    /// The processor time of the children that the first process had reaped before.
     before: u64,
 }
 
@@ -89,7 +89,8 @@ impl<'a> Watch<'a> {
         Self { limits, seen: HashMap::new(), ended: 0, ticks: 0, before }
     }
 
-    /// The limit that the tree is over. A tree that cannot be watched is over the first of its limits.
+    /// Returns the limit that the tree exceeds. A tree that cannot be watched exceeds the first of its
+    /// limits.
     pub(super) fn breach(&mut self) -> Option<&'static str> {
         self.look().unwrap_or_else(|_| {
             self.limits.enforced().into_iter().find_map(|(name, limit)| limit.map(|_| name))
@@ -119,7 +120,8 @@ impl<'a> Watch<'a> {
         let gone = self.seen.iter().filter(|(process, _)| !seen.contains_key(process));
         self.ended += gone.map(|(_, ticks)| ticks).sum::<u64>();
         self.seen = seen;
-        // A parent knows the time of the children that it has reaped; of the others, only a look at them does.
+        // A parent's counters include the children that it has reaped. The time of other children is
+        // known only from a look at them.
         self.ticks = self.ticks.max(own + reaped.max(self.ended));
         let seconds = self.ticks / rustix::param::clock_ticks_per_second().max(1);
         let over = [
@@ -131,7 +133,7 @@ impl<'a> Watch<'a> {
     }
 }
 
-/// A file of a process; `None` if the process has ended.
+/// Reads a file of a process; `None` if the process has ended.
 fn read(pid: u32, file: &str) -> io::Result<Option<String>> {
     match fs::read(format!("/proc/{pid}/{file}")) {
         // The name of a process may be any bytes.
@@ -141,21 +143,21 @@ fn read(pid: u32, file: &str) -> io::Result<Option<String>> {
     }
 }
 
-/// What `/proc/PID/stat` says of a process.
+/// Fields of `/proc/PID/stat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stat {
-    /// Clock ticks that it has used.
+    /// Clock ticks that the process has used.
     own: u64,
-    /// Clock ticks that the children which it has reaped had used.
+    /// Clock ticks of the children that the process has reaped.
     reaped: u64,
     threads: u64,
-    /// When it was started, in clock ticks: tells it from a later process with its id.
+    /// The start time in clock ticks, which distinguishes the process from a later one with the same id.
     started: u64,
 }
 
 impl Stat {
     fn of(text: &str) -> Option<Self> {
-        // The name may hold anything; the fields begin after it, with the third of proc(5).
+        // The name may contain any characters. The fields begin after it, with the third of proc(5).
         let fields: Vec<&str> = text.rsplit_once(") ")?.1.split_ascii_whitespace().collect();
         let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
         Some(Self {
@@ -167,7 +169,7 @@ impl Stat {
     }
 }
 
-/// Bytes of memory that a process has to itself or shares with its relatives, from `/proc/PID/status`.
+/// Returns the bytes of private and shared memory of a process, from `/proc/PID/status`.
 fn resident(status: &str) -> u64 {
     let fields = status
         .lines()

@@ -1,4 +1,4 @@
-//! What a server and its launchers say to each other: lists of byte strings, with descriptors.
+//! The messages between a server and its launchers: lists of byte strings, with descriptors.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -9,9 +9,9 @@ use rustix::net::{
     SendFlags, recv, recvmsg, send, sendmsg,
 };
 
-/// The most descriptors of one message.
+/// The maximum number of descriptors in one message.
 pub(super) const MAX_FDS: usize = 6;
-/// The most bytes of one message: more than the kernel takes as arguments.
+/// The maximum length of a message in bytes, larger than the kernel's limit for arguments.
 const MAX_BYTES: usize = 8 * 1024 * 1024;
 
 /// A message: lists of byte strings.
@@ -19,13 +19,13 @@ const MAX_BYTES: usize = 8 * 1024 * 1024;
 pub(super) struct Message(Vec<Vec<Vec<u8>>>);
 
 impl Message {
-    /// The message with one more list.
+    /// Returns the message with one more list.
     pub(super) fn with(mut self, list: impl IntoIterator<Item = impl Into<Vec<u8>>>) -> Self {
         self.0.push(list.into_iter().map(Into::into).collect());
         self
     }
 
-    /// Takes the lists out. There are `N`, or the message is not understood.
+    /// Returns the lists. Fails unless there are exactly `N`.
     pub(super) fn lists<const N: usize>(self) -> io::Result<[Vec<Vec<u8>>; N]> {
         self.0.try_into().map_err(|_| malformed())
     }
@@ -75,7 +75,7 @@ fn malformed() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "a message between server and launcher is malformed")
 }
 
-/// Sends a message with descriptors, which go with its first byte.
+/// Sends a message with descriptors, which accompany its first byte.
 pub(super) fn write(
     socket: BorrowedFd<'_>,
     message: &Message,
@@ -83,7 +83,7 @@ pub(super) fn write(
 ) -> io::Result<()> {
     let bytes = message.encode();
     if bytes.len() > MAX_BYTES {
-        // As the kernel says it of arguments that are too long.
+        // The kernel's error for arguments that are too long.
         return Err(rustix::io::Errno::TOOBIG.into());
     }
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];

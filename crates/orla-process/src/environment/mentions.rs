@@ -1,20 +1,20 @@
-//! Finds the variables that a script mentions, by the forms that shells, Python, Node.js and Ruby write. Pure.
+//! Finds the variables that a script mentions, in the syntax of shells, Python, Node.js and Ruby. Pure.
 
-/// What stands before a quoted name.
+/// The text before a quoted name.
 const QUOTED: [&str; 5] = ["os.environ[", "os.environ.get(", "os.getenv(", "process.env[", "ENV["];
-/// What stands before a bare name.
+/// The text before a bare name.
 const BARE: [&str; 3] = ["process.env.", "${", "$"];
 
-/// The names of variables that a script mentions: `$NAME`, `${NAME}`, `os.environ["NAME"]`,
+/// Returns the names of variables that a script mentions: `$NAME`, `${NAME}`, `os.environ["NAME"]`,
 /// `os.environ.get("NAME"`, `os.getenv("NAME"`, `process.env.NAME`, `process.env["NAME"]`,
-/// `ENV["NAME"]`. Repeated mentions are repeated here.
+/// `ENV["NAME"]`. Repeated mentions are returned repeatedly.
 pub fn mentioned(script: &str) -> impl Iterator<Item = &str> {
     let quoted = QUOTED.iter().flat_map(move |form| after(script, form).filter_map(quoted_name));
     let bare = BARE.iter().flat_map(move |form| after(script, form).filter_map(name));
     quoted.chain(bare)
 }
 
-/// What follows each occurrence of `form`.
+/// Returns the text after each occurrence of `form`.
 fn after<'s>(script: &'s str, form: &'static str) -> impl Iterator<Item = &'s str> {
     script.match_indices(form).map(move |(at, _)| &script[at + form.len()..])
 }
@@ -26,7 +26,7 @@ fn quoted_name(text: &str) -> Option<&str> {
     text[1 + name.len()..].starts_with(quote).then_some(name)
 }
 
-/// The variable's name at the beginning of a text.
+/// Returns the variable name at the beginning of a text.
 fn name(text: &str) -> Option<&str> {
     let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
     let length = text.bytes().take_while(|byte| is_part(byte)).count();

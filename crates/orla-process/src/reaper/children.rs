@@ -1,7 +1,7 @@
-//! Which children a server has, so that they can be ended when it is no more.
+//! Records the children of a server, so that they can be ended after the server has ended.
 //!
-//! A child is remembered by its id and the time of its start, which no later process of that id shares.
-//! Only leaders of process groups are: that is how this crate starts its children.
+//! A child is identified by its id and its start time, which no later process with that id shares. Only
+//! leaders of process groups are recorded, as this crate starts every child as a group leader.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
@@ -13,25 +13,25 @@ use rustix::process::getppid;
 
 use super::LOOKS;
 
-/// Looks that are due within this time are one.
+/// Looks that are due within this time are merged.
 const NEAR: Duration = Duration::from_millis(25);
 
 /// The children of one server.
 #[derive(Debug, Default)]
 pub(super) struct Children {
     server: Option<i32>,
-    /// Their ids, each with the time of its start in the kernel's ticks.
+    /// The ids, each with the start time in the kernel's ticks.
     seen: HashMap<i32, u64>,
 }
 
 impl Children {
-    /// The children of the process `server`, which must be the parent of this one.
+    /// Creates the record for the process `server`, which must be the parent of this one.
     pub(super) fn of(server: Option<i32>) -> Self {
         Self { server, seen: HashMap::new() }
     }
 
-    /// Looks a few times after every word that comes through `lifeline`, until that ends. The start of
-    /// this process is a word too.
+    /// Looks a few times after every notification through `lifeline`, until `lifeline` ends. The start
+    /// of this process counts as a notification.
     pub(super) fn follow(&mut self, lifeline: &impl AsFd) {
         let mut due = BTreeSet::new();
         let mut heard = true;
@@ -52,25 +52,25 @@ impl Children {
         }
     }
 
-    /// Remembers the children that there are, and forgets those that are no more.
+    /// Records the current children, and forgets those that have ended.
     fn look(&mut self) {
         let Some(server) = self.server else { return };
         let found = leaders_below(server);
         self.seen.retain(|pid, start| leader(*pid) == Some(*start));
-        // Had the server ended meanwhile, these might be another process's.
+        // If the server has ended meanwhile, these children may belong to another process.
         if getppid().is_some_and(|parent| parent.as_raw_nonzero().get() == server) {
             self.seen.extend(found);
         }
     }
 
-    /// Kills those that are left, with their groups. Returns how many there were.
+    /// Kills the remaining children, with their groups. Returns how many there were.
     pub(super) fn kill(&self) -> usize {
         use rustix::process::{
             Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, pidfd_send_signal,
         };
         let kill = |(pid, start): (&i32, &u64)| -> Option<()> {
             let id = Pid::from_raw(*pid)?;
-            // Opened before the look, so that no reused id is hit.
+            // The descriptor is opened before the look, so that no reused id is hit.
             let fd = pidfd_open(id, PidfdFlags::empty()).ok()?;
             (leader(*pid)? == *start).then_some(())?;
             let _ = kill_process_group(id, Signal::KILL);
@@ -80,7 +80,7 @@ impl Children {
     }
 }
 
-/// The children of a process that lead groups, but for this one.
+/// Returns the children of a process that lead groups, except this process.
 fn leaders_below(server: i32) -> Vec<(i32, u64)> {
     let tasks = fs::read_dir(format!("/proc/{server}/task")).into_iter().flatten().flatten();
     let mut found = Vec::new();
@@ -93,21 +93,21 @@ fn leaders_below(server: i32) -> Vec<(i32, u64)> {
     found
 }
 
-/// When the process was started, if it lives and leads a process group.
+/// Returns the start time of a process that runs and leads a process group.
 fn leader(pid: i32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     leader_of(pid, &stat)
 }
 
 fn leader_of(pid: i32, stat: &str) -> Option<u64> {
-    // The name before it may hold anything.
+    // The name before the fields may contain any characters.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let lives = !matches!(*fields.first()?, "Z" | "X");
     (lives && fields.get(2)?.parse() == Ok(pid)).then_some(())?;
     fields.get(19)?.parse().ok()
 }
 
-/// Waits until there is something to read, or the end; at most `limit`.
+/// Waits until there is something to read, or the end of input, for at most `limit`.
 fn readable(fd: &impl AsFd, limit: Option<Duration>) -> bool {
     let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
     let mut fds = [PollFd::new(fd, PollFlags::IN)];
@@ -147,7 +147,7 @@ mod tests {
         let found: HashMap<i32, u64> = leaders_below(own).into_iter().collect();
         assert!(found.contains_key(&id(&leads)) && !found.contains_key(&id(&follows)));
         let start = found[&id(&leads)];
-        // Another process of the same id is not the one that was seen.
+        // Another process with the same id is not the recorded one.
         let other = Children { server: None, seen: HashMap::from([(id(&leads), start + 1)]) };
         assert_eq!(other.kill(), 0);
         let seen = Children { server: None, seen: HashMap::from([(id(&leads), start)]) };

@@ -1,4 +1,4 @@
-//! One output of a program: read as it comes, kept up to a bound.
+//! Captures one output of a program, up to a limit.
 
 use std::fmt;
 use std::io;
@@ -7,34 +7,34 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::io::Errno;
 
-/// What a program wrote to one of its outputs.
+/// The captured output of a program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Captured {
-    /// What was kept. Where something was dropped, text ends with a whole character.
+    /// The kept bytes. If output was dropped, text ends with a complete character.
     pub bytes: Vec<u8>,
-    /// How many bytes were dropped after it.
+    /// The number of bytes dropped after them.
     pub dropped: u64,
 }
 
-/// Reads an output of a program while it runs.
+/// Filters an output of a program while it runs.
 pub trait OutputFilter: fmt::Debug + Send {
-    /// Takes the next piece, and gives `keep` what is kept of it.
+    /// Takes the next piece of output, and passes the bytes to keep to `keep`.
     fn feed(&mut self, bytes: &[u8], keep: &mut dyn FnMut(&[u8]));
 
-    /// The output has ended.
+    /// Handles the end of the output.
     fn finish(&mut self, keep: &mut dyn FnMut(&[u8]));
 }
 
 impl Captured {
     fn keep(&mut self, bytes: &[u8], limit: usize) {
         let room = limit.saturating_sub(self.bytes.len()).min(bytes.len());
-        // Once something was dropped, nothing may follow.
+        // After the first dropped byte, nothing is kept.
         let room = if self.dropped == 0 { room } else { 0 };
         self.bytes.extend_from_slice(&bytes[..room]);
         self.dropped += (bytes.len() - room) as u64;
     }
 
-    /// Where text was cut within a character, drops the rest of it.
+    /// Drops an incomplete character at the end of truncated text.
     fn end_with_a_whole_character(&mut self) {
         if self.dropped == 0 {
             return;
@@ -56,8 +56,8 @@ pub(super) struct Reader {
     filter: Option<Box<dyn OutputFilter>>,
 }
 
-/// More than any pipe holds (1 MiB is the most an unprivileged process can ask for), so that draining
-/// ends although someone goes on writing.
+/// More than any pipe holds (an unprivileged process can ask for at most 1 MiB), so that draining ends
+/// although another process goes on writing.
 const DRAIN: usize = 2 * 1024 * 1024;
 
 impl Reader {
@@ -73,12 +73,12 @@ impl Reader {
         Ok(Self { pipe, captured: Captured::default(), limit, filter })
     }
 
-    /// What to poll; none once everybody has closed the other end.
+    /// Returns the descriptor to poll; `None` once every writer has closed the other end.
     pub(super) fn pipe(&self) -> Option<BorrowedFd<'_>> {
         self.pipe.as_ref().map(AsFd::as_fd)
     }
 
-    /// Reads once, at most `buffer`. Returns how much that was.
+    /// Reads once, at most `buffer`. Returns the number of bytes.
     pub(super) fn read(&mut self, buffer: &mut [u8]) -> usize {
         let Some(pipe) = &self.pipe else { return 0 };
         match rustix::io::read(pipe, &mut *buffer) {
@@ -93,7 +93,7 @@ impl Reader {
         0
     }
 
-    /// Reads what is there, and ends.
+    /// Reads the available bytes, and ends.
     pub(super) fn finish(mut self, buffer: &mut [u8]) -> Captured {
         let mut drained = 0;
         while drained < DRAIN {
@@ -128,11 +128,11 @@ mod tests {
             (&[b"abc"], 3, b"abc", 0),
             (&[b"abc", b"de"], 4, b"abcd", 1),
             (&[b"abc", b"de"], 0, b"", 5),
-            // An é cut in two goes as a whole, and nothing comes after it.
+            // An é that is cut in two is dropped as a whole, and nothing follows it.
             (&["aé".as_bytes(), b"b"], 2, b"a", 3),
             (&["aé".as_bytes(), b"b"], 3, "aé".as_bytes(), 1),
             (&["a漢".as_bytes()], 3, b"a", 3),
-            // What is no text is not cut further.
+            // Bytes that are not text are not truncated further.
             (&[b"\xff\xfe\xc3"], 2, b"\xff\xfe", 1),
         ];
         for (pieces, limit, bytes, dropped) in cases {

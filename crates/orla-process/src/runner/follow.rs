@@ -23,31 +23,31 @@ use crate::wake::Wake;
 pub struct Ended {
     /// Why it ended.
     pub cause: Cause,
-    /// What became of its process.
+    /// The outcome for its process.
     pub status: Status,
-    /// What it wrote to standard output.
+    /// The captured standard output.
     pub stdout: Captured,
-    /// What it wrote to standard error, as far as it was kept.
+    /// The captured standard error, as far as it was kept.
     pub stderr: Captured,
-    /// The limit that it was ended for.
+    /// The limit for which the program was ended.
     pub breach: Option<&'static str>,
-    /// From the beginning of its start to its end.
+    /// The time from the beginning of the start to the end.
     pub duration: Duration,
 }
 
-/// What became of a program's process.
+/// The outcome for a program's process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// There was none: it was too late before it could start.
+    /// There was no process: the deadline or the cancellation came before the start.
     NeverStarted,
-    /// It has exited.
+    /// The process has exited.
     Exited(ExitStatus),
-    /// It was killed, and the kernel would not let go of it yet.
+    /// The process was killed, but the kernel has not released it yet.
     Lost,
 }
 
 impl Status {
-    /// The status that it left, if it did.
+    /// Returns the exit status, if the process has exited.
     pub fn exit(self) -> Option<ExitStatus> {
         match self {
             Self::Exited(status) => Some(status),
@@ -59,15 +59,15 @@ impl Status {
 /// Why a program ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// By itself, or by a signal that was not ours.
+    /// The program ended itself, or a signal from elsewhere ended it.
     Itself,
-    /// It was at its deadline.
+    /// The deadline passed.
     Deadline,
-    /// Its call was cancelled.
+    /// The call was cancelled.
     Cancelled,
 }
 
-/// Runs `job` to its end. A child that outlasts its SIGKILL goes to `unreaped`.
+/// Runs `job` to its end. A child that does not exit after SIGKILL goes to `unreaped`.
 ///
 /// # Errors
 /// The program could not be started.
@@ -108,7 +108,7 @@ pub(super) fn run(
 }
 
 impl Ended {
-    /// The end of a program that was not started in time.
+    /// Returns the result for a program that was not started in time.
     pub fn never(cause: Cause) -> Self {
         Self {
             cause,
@@ -121,8 +121,8 @@ impl Ended {
     }
 }
 
-/// A started program. However the thread leaves it, by an error or a panic too, its group is killed; and
-/// unless it has been reaped, it goes to `unreaped`.
+/// A started program. Dropping it kills the group, also after an error or a panic. A program that has
+/// not been reaped goes to `unreaped`.
 struct Leader<'a> {
     child: Option<Child>,
     group: Pid,
@@ -135,7 +135,7 @@ impl<'a> Leader<'a> {
         Self { child: Some(child), group, unreaped }
     }
 
-    /// Takes the status of a program that has exited.
+    /// Returns the status of a program that has exited.
     fn reap(mut self) -> Option<(ExitStatus, Option<&'static str>)> {
         let mut child = self.child.take()?;
         let status = child.wait().ok()?;
@@ -158,12 +158,12 @@ struct Following {
     watch: ExitWatch,
     phase: Phase,
     cause: Cause,
-    /// Whether the leader has exited. It is a zombie until the end.
+    /// Whether the leader has exited. It stays a zombie until the end.
     exited: bool,
     limits: Limits,
 }
 
-/// How far the ending of a group is.
+/// The progress of ending a group.
 #[derive(Clone, Copy, Debug)]
 enum Phase {
     Running {
@@ -188,8 +188,8 @@ impl Phase {
 }
 
 impl Following {
-    /// Feeds and reads until the leader has exited. A grandchild that holds the pipes does not hold
-    /// the call; only after SIGTERM is the rest of the group given the grace too.
+    /// Feeds and reads until the leader has exited. A grandchild that holds the pipes does not delay the
+    /// call. Only after SIGTERM does the rest of the group get the grace period too.
     fn until_it_ends(&mut self, control: &Control, wake: &Wake, buffer: &mut [u8]) {
         loop {
             self.wait(wake, buffer);
@@ -212,11 +212,11 @@ impl Following {
         }
     }
 
-    /// Sleeps until something happens, and takes what came.
+    /// Sleeps until an event occurs, and handles it.
     fn wait(&mut self, wake: &Wake, buffer: &mut [u8]) {
         self.streams.feed();
         let left = self.phase.until().saturating_duration_since(Instant::now());
-        // Rounded up, or the last millisecond would be spent in a busy loop.
+        // The timeout is rounded up. Otherwise the last millisecond would be spent in a busy loop.
         let nap = self.watch.nap(left).saturating_add(Duration::from_nanos(1));
         let mut fds = Vec::with_capacity(5);
         let mut slot = |fd, flags| {
@@ -257,7 +257,7 @@ impl Following {
         }
         self.phase = Phase::Terminating { until: Instant::now() + self.limits.grace };
         signal(self.group, Signal::TERM);
-        // A stopped process would sleep through it.
+        // A stopped process would not handle the signal.
         signal(self.group, Signal::CONT);
     }
 
@@ -267,7 +267,7 @@ impl Following {
     }
 }
 
-/// Signals a group. That there is none any more is fine.
+/// Signals a group. A missing group is not an error.
 fn signal(group: Pid, signal: Signal) {
     let _ = kill_process_group(group, signal);
 }
@@ -298,7 +298,8 @@ impl Streams {
         Ok(Self { stdin, unsent: input, sent: 0, stdout, stderr })
     }
 
-    /// Writes what the pipe takes, and closes it when all is written. A program need not read.
+    /// Writes as much as the pipe accepts, and closes it when all is written. A program need not read
+    /// its input.
     fn feed(&mut self) {
         while let Some(pipe) = &self.stdin {
             match &self.unsent[self.sent..] {
@@ -321,7 +322,7 @@ impl Streams {
         self.stdin.as_ref().map(|pipe| pipe.as_fd())
     }
 
-    /// Whether someone may still write.
+    /// Returns whether a process may still write.
     fn are_open(&self) -> bool {
         self.stdout.pipe().is_some() || self.stderr.pipe().is_some()
     }

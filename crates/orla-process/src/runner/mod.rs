@@ -3,19 +3,18 @@
 //! # How it works
 //!
 //! Each running program has its own thread, from a pool that grows on demand and shrinks when idle
-//! (`pool`). The thread starts the program and then sleeps in one `poll` over the child's exit,
-//! its three pipes and a wake-up for cancellation; the deadline is that poll's timeout (`follow`).
-//! This costs less than an async process with a reader task per pipe, and keeps every decision
-//! about one child on one thread: no signal is ever sent to an id that may already belong to
-//! someone else.
+//! (`pool`). The thread starts the program and then sleeps in one `poll` over the child's exit, its
+//! three pipes and a wake-up for cancellation. The deadline is that poll's timeout (`follow`). This
+//! costs less than an async process with a reader task per pipe, and keeps every decision about one
+//! child on one thread. No signal is ever sent to an id that may already belong to another process.
 //!
-//! At its deadline, or when it is cancelled, the group gets SIGTERM, up to a grace, then SIGKILL.
-//! When the leader ends, the runner ends the rest of its group and reads what is left in the
-//! pipes. Only then does it reap the leader.
+//! At its deadline, or when it is cancelled, the group gets SIGTERM and, after a grace period, SIGKILL.
+//! When the leader ends, the runner ends the rest of its group and reads the rest of the pipes. Only
+//! then does it reap the leader.
 //!
 //! # What is deliberately absent
 //!
-//! Nothing here knows what a tool is. There is no shell, no `pre_exec` (it would fork the server) and
+//! This module knows nothing of tools. There is no shell, no `pre_exec` (it would fork the server) and
 //! no unbounded buffer.
 
 mod capture;
@@ -40,40 +39,39 @@ use crate::standby::Started;
 /// One program to run.
 #[derive(Debug)]
 pub struct Job {
-    /// What runs.
+    /// The process to run.
     pub process: Process,
-    /// What standard input gets before it is closed.
+    /// The bytes that are written to standard input before it is closed.
     pub stdin: Vec<u8>,
     /// When the program is asked to end.
     pub deadline: Instant,
-    /// What it may use.
+    /// The limits of the process.
     pub limits: Limits,
-    /// Reads its standard error while it runs, and selects what is kept; without it, everything is
-    /// kept.
+    /// Filters standard error while the program runs; without a filter, everything is kept.
     pub stderr: Option<Box<dyn OutputFilter>>,
 }
 
-/// Where the process of a job comes from.
+/// The source of a job's process.
 #[derive(Debug)]
 pub enum Process {
-    /// It is started for the job.
+    /// The process is started for the job.
     New(Start),
-    /// It was started before, and waits for its input.
+    /// The process was started before, and waits for its input.
     Waiting(Started),
 }
 
 /// How a process is started.
 #[derive(Debug)]
 pub struct Start {
-    /// What to run.
+    /// The program to run.
     pub program: Arc<Program>,
-    /// Its arguments, without its own name.
+    /// The arguments, without the program's name.
     pub args: Vec<OsString>,
-    /// The hash of the only content of the program's file that may run, where an attestation is required.
+    /// The required hash of the program's file, if an attestation is required.
     pub attested: Option<Arc<str>>,
-    /// What it gets of the server's environment.
+    /// The environment that the process is started from.
     pub environment: Arc<Environment>,
-    /// Added to that.
+    /// Additional variables.
     pub env: Vec<(&'static str, OsString)>,
 }
 

@@ -30,10 +30,10 @@ pub struct Runners {
 #[derive(Debug, Default)]
 struct State {
     waiting: VecDeque<Task>,
-    /// Threads that sleep until there is work, or are about to look for some.
+    /// Threads that sleep until there is work, or are about to look for work.
     idle: usize,
     threads: usize,
-    /// Children that outlasted their SIGKILL, to be reaped when the kernel lets go of them.
+    /// Children that did not exit after SIGKILL. They are reaped when the kernel releases them.
     unreaped: Vec<Child>,
 }
 
@@ -44,19 +44,19 @@ struct Task {
     done: oneshot::Sender<io::Result<Ended>>,
 }
 
-/// What one thread reads into; only the pages that are used cost memory.
+/// The size of a thread's read buffer. Only pages that are used cost memory.
 const BUFFER: usize = 64 * 1024;
-/// Enough for `std`'s spawn, which needs little.
+/// The stack size. It is enough for `std`'s spawn, which needs little.
 const STACK: usize = 256 * 1024;
 
 impl Runners {
-    /// A pool without threads yet.
+    /// Creates a pool, without threads yet.
     pub fn new(limits: PoolLimits) -> Arc<Self> {
         Arc::new(Self { limits, state: Mutex::default(), ready: Condvar::new() })
     }
 
     /// Starts a program. The future returns how the program ended. Dropping the future cancels the
-    /// program; a thread then ends it.
+    /// program, and a thread then ends it.
     ///
     /// # Errors
     /// There is no thread for it and none can be started, with the system's reason. Nothing is left
@@ -77,7 +77,7 @@ impl Runners {
             self.start_thread(task).inspect_err(|_| self.lock().threads -= 1)?;
         } else {
             if state.waiting.len() >= self.limits.max_waiting {
-                // What was withdrawn meanwhile needs no place.
+                // Tasks that were withdrawn meanwhile need no place.
                 state.waiting.retain(|task| !task.control.is_cancelled());
             }
             if state.waiting.len() >= self.limits.max_waiting {
@@ -108,12 +108,13 @@ impl Runners {
             // A panic is an error of this call alone: the sender is dropped without an answer.
             let ended =
                 catch_unwind(AssertUnwindSafe(|| run(job, &control, wake, &mut buffer, &mut unreaped)));
-            // From here on this thread cannot be woken for the call that is over.
+            // From here on, this thread cannot be woken for the call that has ended.
             control.enter(Stage::Over);
             if control.is_cancelled() {
                 wake.clear();
             }
-            // Before the answer, so that a caller's next call finds this thread and starts no other.
+            // The counter changes before the answer, so that a caller's next call finds this thread and
+            // starts no other.
             self.lock().idle += 1;
             if let Ok(ended) = ended {
                 let _ = done.send(ended);
@@ -122,7 +123,7 @@ impl Runners {
         }
     }
 
-    /// The next task for a thread that counts as idle; none when the thread is to end.
+    /// Returns the next task for a thread that counts as idle; `None` when the thread must end.
     fn next(&self) -> Option<Task> {
         let mut state = self.lock();
         let mut slept_enough = false;
@@ -153,7 +154,7 @@ impl Runners {
     }
 }
 
-/// A program that runs, or waits for its turn. Dropping it cancels.
+/// A program that runs or is queued. Dropping it cancels the program.
 #[derive(Debug)]
 pub struct Running {
     ended: oneshot::Receiver<io::Result<Ended>>,
@@ -167,14 +168,14 @@ impl Running {
         self.control.cancel();
     }
 
-    /// Whether every thread was busy when it arrived, so that its deadline may pass before it
-    /// starts.
+    /// Returns whether every thread was busy when the program arrived, so that its deadline may pass
+    /// before it starts.
     pub fn is_queued(&self) -> bool {
         self.is_queued
     }
 
-    /// Takes the program back if it has not started yet. Then it never starts, and there is
-    /// nothing to wait for.
+    /// Withdraws the program if it has not started yet. Then it never starts, and there is nothing to
+    /// wait for.
     pub fn withdraw(&self) -> bool {
         self.control.withdraw()
     }
@@ -196,19 +197,19 @@ impl Drop for Running {
     }
 }
 
-/// How a call is cancelled from another thread.
+/// Cancels a call from another thread.
 #[derive(Debug, Default)]
 pub(super) struct Control {
     cancelled: AtomicBool,
     stage: Mutex<Stage>,
 }
 
-/// How far a call is.
+/// The stage of a call.
 #[derive(Debug, Default)]
 enum Stage {
     #[default]
     Waiting,
-    /// On the thread that this wakes.
+    /// Runs on the thread that this wakes.
     Running(Arc<Wake>),
     Over,
 }
@@ -225,7 +226,7 @@ impl Control {
         }
     }
 
-    /// Cancels what has not begun. What begins later finds itself cancelled.
+    /// Cancels a call that has not begun. A call that begins later finds itself cancelled.
     fn withdraw(&self) -> bool {
         let stage = self.stage();
         let is_waiting = matches!(*stage, Stage::Waiting);

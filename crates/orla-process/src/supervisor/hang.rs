@@ -1,43 +1,45 @@
-//! Distinguishes a process that hangs from one that is busy (RFC 2 §11). Pure: times come in, from any fixed beginning.
+//! Distinguishes a process that hangs from one that is busy (RFC 2 §11). Pure: callers pass the time,
+//! relative to any fixed point.
 //!
-//! A process may work at one call for as long as the call's deadline allows, and a process with a single thread
-//! answers nothing meanwhile. So silence alone is no sign. A process hangs if it lets calls pass that came *after*
-//! everything it may still be working at:
+//! A process may work at one call for as long as the call's deadline allows, and a process with a single
+//! thread answers nothing meanwhile. Silence alone is therefore no sign of a hang. A process hangs if it
+//! leaves calls unanswered that came *after* everything it may still be working at:
 //!
-//! - [`MAX_EXPIRED`] calls in a row have passed their deadlines, and it has not written a byte since the first of
-//!   them did. Calls that were under way together count once: one slow thing may hold them all up; or
-//! - it has not answered a ping for [`PING_TIMEOUT`] while calls wait that were sent after the ping. A ping is sent
-//!   behind the cancellation of a call, to one that answers requests.
+//! - [`MAX_EXPIRED`] calls in a row have passed their deadlines, and it has not written a byte since the
+//!   first of them did. Concurrent calls count once, because one slow operation may hold up all of them;
+//!   or
+//! - it has not answered a ping for [`PING_TIMEOUT`] while calls wait that were sent after the ping. A
+//!   process that answers requests gets a ping after the cancellation of a call.
 //!
-//! No call that was sent before these may be in flight: that one may be what it works at.
+//! No call that was sent before these may be in flight, because the process may still work at it.
 
 use std::time::Duration;
 
-/// Calls in a row that may pass their deadlines without a byte of the process.
+/// The number of calls in a row that may pass their deadlines without a byte from the process.
 const MAX_EXPIRED: u32 = 3;
 /// How long a ping may go unanswered while calls wait.
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What is known of the silence of one process. Calls and pings are known by their tickets, which grow.
+/// The state of one process's silence. Calls and pings are identified by their tickets, which grow.
 #[derive(Debug, Default)]
 pub(super) struct Silence {
-    /// Calls that passed their deadlines since its last byte.
+    /// The number of calls that passed their deadlines since the last byte.
     expired: u32,
-    /// The oldest of them.
+    /// The oldest of these calls.
     first_expired: Option<u64>,
-    /// Older calls were under way when one was last counted, and do not count any more.
+    /// Older calls were in flight when a call was last counted, and do not count any more.
     counts_from: u64,
     /// The ping that only newer calls wait behind, and since when.
     blocked: Option<(u64, Duration)>,
 }
 
 impl Silence {
-    /// It wrote something.
+    /// Records that the process wrote something.
     pub(super) fn broken(&mut self) {
         (self.expired, self.first_expired) = (0, None);
     }
 
-    /// A call that it was sent has passed its deadline. `next` is the ticket that the next call had then.
+    /// Records that a call passed its deadline. `next` is the ticket that the next call had then.
     pub(super) fn expired(&mut self, call: u64, next: u64) {
         if call < self.counts_from {
             return;
@@ -47,8 +49,8 @@ impl Silence {
         self.first_expired = Some(self.first_expired.map_or(call, |first| first.min(call)));
     }
 
-    /// Why it counts as hung, if it does. `oldest` is the oldest call in flight, `ping` the ping that it has not
-    /// answered.
+    /// Returns why the process counts as hung, if it does. `oldest` is the oldest call in flight, `ping`
+    /// the unanswered ping.
     pub(super) fn verdict(
         &mut self,
         now: Duration,
@@ -124,7 +126,7 @@ mod tests {
         assert_eq!(silence.verdict(S, Some(1), Some(2)), None);
         assert_eq!(silence.verdict(50 * S, Some(3), Some(2)), None);
         assert_eq!(silence.verdict(59 * S, Some(3), Some(2)), None);
-        // No call waits for a moment.
+        // For a moment no call waits.
         assert_eq!(silence.verdict(59 * S, None, Some(2)), None);
         assert_eq!(silence.verdict(60 * S, Some(4), Some(2)), None);
         assert_eq!(silence.verdict(69 * S, Some(5), Some(2)), None);

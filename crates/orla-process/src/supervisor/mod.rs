@@ -2,18 +2,18 @@
 //!
 //! # How it works
 //!
-//! A [`Service`] names the program and its [`Protocol`]. A [`Supervisor`] has one [`Supervised`]
-//! for each service. It survives reloads as long as its name stays, so an unchanged service keeps
-//! its process and a changed one never has two. It is a handle to a task (`task`), which owns the
-//! process and starts it at the first use. All decisions of its life are in `state`, a pure
-//! function.
+//! A [`Service`] names the program and its [`Protocol`]. A [`Supervisor`] has one [`Supervised`] for
+//! each service. A `Supervised` survives reloads as long as its name stays, so an unchanged service
+//! keeps its process and a changed one never has two. It is a handle to a task (`task`), which owns the
+//! process and starts it at the first use. `state`, a pure function, makes all decisions of the life
+//! cycle.
 //!
 //! # Invariants
 //!
 //! - A service never has two processes at once, and gets requests only in READY (property-tested).
 //! - A request is sent once: it fails if its process ends.
 //! - No process outlives the last handle, nor the server.
-//! - Nothing here knows what a request means: requests and responses are the protocol's.
+//! - Nothing here knows what a request means: requests and responses belong to the protocol.
 
 mod hang;
 mod process;
@@ -50,27 +50,27 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
-/// The most requests that may wait in the channel to a task.
+/// The maximum number of requests in the channel to a task.
 const REQUESTS: usize = 256;
 /// How much longer than a service's own startup timeout a listing waits for it.
 const LISTING_GRACE: Duration = Duration::from_millis(500);
 
-/// Says why a program may not be started, if it may not.
+/// Decides whether a program may be started.
 #[derive(Clone)]
 pub struct Gate(Arc<Judge>);
 
 type Judge = dyn Fn(&ContentSource, Option<SystemTime>) -> Result<(), String> + Send + Sync;
 
 impl Gate {
-    /// A gate that asks `judge` about what is to run, before a process is started and when it is ready. Then the judge
-    /// is also told when the process was started. It may read files, and so block.
+    /// Creates a gate that asks `judge` before a process is started and when it is ready. In the second
+    /// case the judge also gets the time of the start. The judge may read files, and so block.
     pub fn new(
         judge: impl Fn(&ContentSource, Option<SystemTime>) -> Result<(), String> + Send + Sync + 'static,
     ) -> Self {
         Self(Arc::new(judge))
     }
 
-    /// Asks it, which may block.
+    /// Asks the gate, which may block.
     ///
     /// # Errors
     /// Why this may not be started.
@@ -97,11 +97,12 @@ pub struct Supervisor<S: Service> {
 }
 
 struct Services<S: Service> {
-    /// Those that the configuration in force names.
+    /// The services of the current configuration.
     current: Vec<Arc<Supervised<S>>>,
-    /// Those that live, by name; some for callers of an older configuration alone.
+    /// All existing services, by name. Some exist only for callers of an older configuration.
     alive: HashMap<Arc<str>, Weak<Supervised<S>>>,
-    /// Who has a process, by name: one that is ending is waited for by the next of its name.
+    /// A lock for each name, held while a process of that name exists. A new process waits until the
+    /// previous one of its name has ended.
     process_locks: HashMap<String, Arc<AsyncMutex<()>>>,
 }
 
@@ -112,8 +113,8 @@ impl<S: Service> fmt::Debug for Supervisor<S> {
 }
 
 impl<S: Service> Supervisor<S> {
-    /// A supervisor without services. Their processes carry the mark of `instance`; `changes`
-    /// counts the changes of what they serve.
+    /// Creates a supervisor without services. The processes carry the mark of `instance`. `changes`
+    /// counts the changes of what the services serve.
     pub fn new(instance: Arc<Instance>, policy: Policy, changes: watch::Sender<u64>) -> Self {
         let services =
             Services { current: Vec::new(), alive: HashMap::new(), process_locks: HashMap::new() };
@@ -128,9 +129,9 @@ impl<S: Service> Supervisor<S> {
         }
     }
 
-    /// Takes the services and the policy of a configuration that was loaded. A service whose name stays is carried
-    /// over: an unchanged service keeps its process, a changed one is restarted, and one that had
-    /// given up tries again. The others end when their last handles are dropped. Starts no
+    /// Applies the services and the policy of a new configuration. A service whose name stays is carried
+    /// over: an unchanged service keeps its process, a changed one is restarted, and one that had given
+    /// up tries again. The others end when their last handles are dropped. This function starts no
     /// process.
     pub fn load(&self, services: impl IntoIterator<Item = S>, policy: Policy) {
         *self.policy.lock() = policy;
@@ -144,12 +145,14 @@ impl<S: Service> Supervisor<S> {
         drop(old);
     }
 
-    /// From now on, asks before each start of a process, restarts included; `None` lets every process start.
+    /// Sets the gate that decides on each start of a process, restarts included; `None` lets every
+    /// process start.
     pub fn guard(&self, gate: Option<Gate>) {
         *self.gate.lock() = gate;
     }
 
-    /// The service of this name, which is added if there is none. It lives as long as its handles.
+    /// Returns the service of this name, which is added if it does not exist. The service lives as long
+    /// as its handles.
     pub fn get_or_add(&self, service: S) -> Arc<Supervised<S>> {
         self.carried(&mut self.services.lock(), service, false)
     }
@@ -193,18 +196,19 @@ impl<S: Service> Supervisor<S> {
         }
     }
 
-    /// Those that the configuration in force names.
+    /// Returns the services of the current configuration.
     pub fn current(&self) -> Vec<Arc<Supervised<S>>> {
         self.services.lock().current.clone()
     }
 
-    /// The one with this name, for people who look at it.
+    /// Returns the service with this name, for inspection.
     pub fn managed(&self, name: &str) -> Option<Arc<dyn Managed>> {
         let named = self.current().into_iter().find(|service| service.name() == name)?;
         Some(named as Arc<dyn Managed>)
     }
 
-    /// For each whose files mention variables of the server that it does not get: its name, and these.
+    /// Returns the names of services whose files mention server variables that they do not get, with
+    /// these variables.
     pub fn withheld(&self) -> Vec<(String, BTreeSet<String>)> {
         let environment = self.instance.environment();
         let withheld = |supervised: Arc<Supervised<S>>| {
@@ -214,7 +218,7 @@ impl<S: Service> Supervisor<S> {
         self.current().into_iter().filter_map(withheld).collect()
     }
 
-    /// The sandbox of each service, if it is confined, by the service's name.
+    /// Returns the sandbox of each confined service, by the service's name.
     pub fn sandboxes(&self) -> Vec<(String, Arc<Sandbox>)> {
         let confined = |supervised: Arc<Supervised<S>>| {
             Some((supervised.name().to_owned(), Arc::clone(supervised.service().sandbox()?)))
@@ -222,12 +226,12 @@ impl<S: Service> Supervisor<S> {
         self.current().into_iter().filter_map(confined).collect()
     }
 
-    /// Counts the changes of what the services serve.
+    /// Returns the counter of changes of what the services serve.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
 
-    /// Starts those that are to start with the server.
+    /// Starts the services that start with the server.
     pub fn start_eager(&self, all: bool) {
         for supervised in self.current() {
             if all || supervised.service().is_eager() {
@@ -236,13 +240,12 @@ impl<S: Service> Supervisor<S> {
         }
     }
 
-    /// Waits until it is known what each service serves, and starts those for which it is unknown.
-    /// A service that does not become ready delays a listing only once, and only for its startup
-    /// timeout.
+    /// Waits until it is known what each service serves, and starts those for which it is unknown. A
+    /// service that does not become ready delays a listing only once, and only for its startup timeout.
     pub async fn learn(&self) {
         let unknown: Vec<Arc<Supervised<S>>> =
             self.current().into_iter().filter(|supervised| !supervised.is_settled()).collect();
-        // All at once, and then one after the other: the waits overlap.
+        // All are started at once and then awaited one after the other, so that the waits overlap.
         unknown.iter().for_each(|supervised| supervised.request_start());
         let since = Instant::now();
         for supervised in unknown {
@@ -250,13 +253,13 @@ impl<S: Service> Supervisor<S> {
         }
     }
 
-    /// The names of those of which it is not known yet what they serve.
+    /// Returns the names of services of which it is not known yet what they serve.
     pub fn awaited(&self) -> Vec<String> {
         let unknown = self.current().into_iter().filter(|supervised| !supervised.is_settled());
         unknown.map(|supervised| supervised.name().to_owned()).collect()
     }
 
-    /// Ends every process, gracefully if possible, and waits for that.
+    /// Ends every process, gracefully if possible, and waits for its end.
     pub async fn shutdown(&self) {
         self.stop.cancel();
         self.tasks.close();
@@ -264,11 +267,11 @@ impl<S: Service> Supervisor<S> {
     }
 }
 
-/// A handle to one service. When the last one is dropped, its process is ended.
+/// A handle to one service. When the last handle is dropped, the process is ended.
 pub struct Supervised<S: Service> {
     shared: Arc<Shared<S>>,
     requests: mpsc::Sender<Request<S>>,
-    /// The task that has not been started yet: only the first use needs one.
+    /// The task before its start: only the first use starts it.
     idle: Mutex<Option<(Box<Task<S>>, TaskTracker)>>,
     _stop: DropGuard,
 }
@@ -279,48 +282,50 @@ impl<S: Service> fmt::Debug for Supervised<S> {
     }
 }
 
-/// Why a request got no response.
+/// The reason why a request got no response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoResponse {
     /// The service was stopped.
     Stopped,
     /// The caller cancelled the request.
     Cancelled,
-    /// Too many callers wait.
+    /// Too many callers are waiting.
     Busy {
-        /// How many.
+        /// The number of waiting callers.
         waiting: usize,
     },
     /// The deadline has passed.
     TimedOut {
         /// The ticket of the request.
         ticket: u64,
-        /// Why the process cannot answer at the moment, where that is so.
+        /// Why the process cannot answer at the moment, if known.
         not_ready: Option<String>,
     },
 }
 
-/// A supervised process that people look at.
+/// A supervised process, for inspection.
 pub trait Managed: Send + Sync {
-    /// Ends the process once its calls in flight are over, and starts another one. One that does not run is started.
+    /// Ends the process once its calls in flight are over, and starts another one. A process that does
+    /// not run is started.
     fn restart(&self);
 
-    /// What its processes wrote to standard error last, a line each, the oldest first.
+    /// Returns the last lines of standard error, the oldest first.
     fn said(&self) -> Vec<String>;
 
-    /// Its name.
+    /// Returns the name.
     fn name(&self) -> &str;
 
-    /// How it is.
+    /// Returns the status.
     fn status(&self) -> ProviderStatus;
 
-    /// What is started, and with which arguments.
+    /// Returns the program that is started, and its arguments.
     ///
     /// # Errors
     /// There is no such program, or no current directory.
     fn launch(&self) -> io::Result<(Program, Vec<OsString>)>;
 
-    /// Starts it if it does not run, and waits within bounds until it is known what it serves.
+    /// Starts the service if it does not run, and waits for a limited time until it is known what it
+    /// serves.
     fn learn(&self) -> BoxFuture<'_, ()>;
 }
 
@@ -352,32 +357,32 @@ impl<S: Service> Managed for Supervised<S> {
 }
 
 impl<S: Service> Supervised<S> {
-    /// Its name.
+    /// Returns the name.
     pub fn name(&self) -> &str {
         &self.shared.name
     }
 
-    /// What is supervised.
+    /// Returns the supervised service.
     pub fn service(&self) -> Arc<S> {
         self.shared.service()
     }
 
-    /// What it serves, as far as that is known.
+    /// Returns what the service serves, as far as that is known.
     pub fn info(&self) -> Option<Arc<Info<S>>> {
         self.shared.info()
     }
 
-    /// What its protocols share with its handles.
+    /// Returns the state that the protocols share with the handles.
     pub fn shared(&self) -> &OfProtocol<S> {
         &self.shared.of_protocol
     }
 
-    /// Tells its protocol that this handle has changed what they [share](Self::shared).
+    /// Tells the protocol that this handle has changed the [shared](Self::shared) state.
     pub fn shared_changed(&self) {
         self.shared.command(|commands| commands.shared_changed = true);
     }
 
-    /// How it is.
+    /// Returns the status.
     pub fn status(&self) -> ProviderStatus {
         let now = self.shared.status().clone();
         let mut status = ProviderStatus::default();
@@ -407,7 +412,7 @@ impl<S: Service> Supervised<S> {
         self.run();
         let ticket = self.shared.ticket();
         let (reply, response) = oneshot::channel();
-        // Cancels the request if this ends before the response comes.
+        // Cancels the request if the future is dropped before the response comes.
         let mut guard = CancelOnDrop { shared: &self.shared, ticket: None, deadline };
         let exchange = async {
             let request = Request { ticket, request, reply, info: self.info() };
@@ -427,13 +432,13 @@ impl<S: Service> Supervised<S> {
         }
     }
 
-    /// Whether a request would go to a process that has said what it serves or never will; also
-    /// true if no process will come.
+    /// Returns whether a request would go to a process that has reported what it serves or never will.
+    /// Also true if no process will start.
     pub fn is_current(&self) -> bool {
         *self.shared.current.borrow()
     }
 
-    /// Waits until it [is current](Self::is_current), and starts it if it does not run.
+    /// Waits until the service [is current](Self::is_current), and starts it if it does not run.
     ///
     /// # Errors
     /// See [`NoResponse`].
@@ -460,7 +465,7 @@ impl<S: Service> Supervised<S> {
         }
     }
 
-    /// Why it cannot answer at the moment, if that is so.
+    /// Returns why the service cannot answer at the moment, if that is so.
     fn not_ready(&self) -> Option<String> {
         let status = self.shared.status();
         match status.state {
@@ -476,18 +481,18 @@ impl<S: Service> Supervised<S> {
         }
     }
 
-    /// Whether a listing need not wait for it.
+    /// Returns whether a listing need not wait for the service.
     pub fn is_settled(&self) -> bool {
         self.shared.knowledge.borrow().settled
     }
 
-    /// Starts it, if it does not run.
+    /// Starts the service, if it does not run.
     pub fn request_start(&self) {
         self.run();
         self.shared.command(|commands| commands.start = true);
     }
 
-    /// Waits once, within bounds, until it is known what it serves.
+    /// Waits once, for a limited time, until it is known what the service serves.
     pub async fn learn(&self) {
         if !self.is_settled() {
             self.request_start();
@@ -497,7 +502,7 @@ impl<S: Service> Supervised<S> {
 
     async fn learn_until(&self, latest: Instant) {
         let mut knowledge = self.shared.knowledge.subscribe();
-        // The wait ends for good, with or without a result.
+        // Later listings do not wait again, with or without a result.
         let _ = timeout_at(latest, knowledge.wait_for(|knowledge| knowledge.settled)).await;
         self.shared.settled();
     }
@@ -522,10 +527,10 @@ impl<S: Service> Supervised<S> {
     }
 }
 
-/// Tells the task that the caller of a request waits no longer, when it is dropped.
+/// Tells the task on drop that the caller of a request no longer waits.
 struct CancelOnDrop<'a, S: Service> {
     shared: &'a Shared<S>,
-    /// None before the request was sent, and once its response has come.
+    /// `None` before the request was sent, and once its response has come.
     ticket: Option<u64>,
     deadline: Instant,
 }

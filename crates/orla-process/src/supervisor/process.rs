@@ -19,27 +19,27 @@ use crate::exit_watch::ExitWatch;
 use crate::process::{Child, kill};
 use crate::reaper::{INSTANCE, Instance};
 
-/// A running process with its three pipes. Dropping it kills what is left of its group.
+/// A running process with its three pipes. Dropping it kills the rest of its group.
 #[derive(Debug)]
 pub struct Process {
-    /// None once it has been reaped.
+    /// `None` once the process has been reaped.
     child: Option<Child>,
-    /// The limit for which it was ended.
+    /// The limit for which the process was ended.
     breach: Option<&'static str>,
     group: Pid,
     exit: Exit,
-    /// None once it was closed.
+    /// `None` once closed.
     pub stdin: Option<pipe::Sender>,
-    /// None once it has ended.
+    /// `None` once ended.
     pub stdout: Option<pipe::Receiver>,
-    /// None once it has ended.
+    /// `None` once ended.
     pub stderr: Option<pipe::Receiver>,
 }
 
 #[derive(Debug)]
 enum Exit {
     Watched(AsyncFd<Watched>),
-    /// Where there is nothing to wait for, one has to look.
+    /// Without a descriptor to wait for, the process is polled.
     Looked(ExitWatch),
 }
 
@@ -52,7 +52,7 @@ impl AsRawFd for Watched {
     }
 }
 
-/// How often to look where there is nothing to wait for.
+/// The polling interval without a descriptor.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 impl Process {
@@ -65,12 +65,12 @@ impl Process {
         args: Vec<OsString>,
         instance: Arc<Instance>,
     ) -> io::Result<Self> {
-        // Starting a process blocks for as long as the system needs to load it. If its
-        // caller has gone when it has started, it is dropped, and so killed.
+        // Starting a process blocks for as long as the system needs to load it. If the caller is gone
+        // when the process has started, the process is dropped, and so killed.
         let started = tokio::task::spawn_blocking(move || {
             instance.watch_over_children();
             let mark = [(INSTANCE, OsString::from(instance.mark()))];
-            // What says nothing of confinement is confined where everything is.
+            // A declaration without confinement is confined if the mode confines all processes.
             let undeclared = || instance.sandboxes().of(&Declared::default(), Path::new("/"));
             let program = match program.sandbox().map_or_else(undeclared, |_| None) {
                 Some(sandbox) => program.confined(sandbox, Vec::new()),
@@ -89,12 +89,12 @@ impl Process {
         Ok(Self { child: started.0.take(), breach: None, group, exit, stdin, stdout, stderr })
     }
 
-    /// Its process id.
+    /// Returns the process id.
     pub fn id(&self) -> u32 {
         self.group.as_raw_nonzero().get().unsigned_abs()
     }
 
-    /// Ends when the process has exited. It stays a zombie until it is [reaped](Self::reap).
+    /// Waits until the process has exited. It stays a zombie until it is [reaped](Self::reap).
     pub async fn exited(&self) {
         loop {
             match &self.exit {
@@ -115,7 +115,7 @@ impl Process {
         }
     }
 
-    /// Whether it has exited.
+    /// Returns whether the process has exited.
     pub fn has_exited(&self) -> bool {
         match &self.exit {
             Exit::Watched(fd) => fd.get_ref().0.has_exited(),
@@ -123,13 +123,13 @@ impl Process {
         }
     }
 
-    /// Whether it is stopped by a signal.
+    /// Returns whether a signal has stopped the process.
     pub(crate) fn is_stopped(&self) -> bool {
         self.child.as_ref().is_some_and(Child::is_stopped)
     }
 
-    /// Signals its group, which exists as long as the process has not been reaped, and itself where it
-    /// has left that.
+    /// Signals the group, which exists as long as the process has not been reaped, and the process
+    /// itself if it has left the group.
     pub(crate) fn signal(&self, signal: Signal) {
         if self.child.is_none() {
             return;
@@ -140,7 +140,7 @@ impl Process {
         }
     }
 
-    /// Kills what is left of the group of a process that has exited, and takes its status.
+    /// Kills the rest of the group of a process that has exited, and returns its status.
     pub fn reap(&mut self) -> Option<ExitStatus> {
         self.signal(Signal::KILL);
         let mut child = self.child.take()?;
@@ -149,7 +149,7 @@ impl Process {
         status
     }
 
-    /// The limit for which it was ended, once it has been reaped.
+    /// Returns the limit for which the process was ended, once it has been reaped.
     pub(super) fn breach(&self) -> Option<&'static str> {
         self.breach
     }
@@ -190,7 +190,7 @@ impl Drop for Unwatched {
         let Some(mut child) = self.0.take() else { return };
         kill(child.pid());
         if matches!(child.try_wait(), Ok(None)) {
-            // It is on its way out. A thread of its own may wait for that; nothing depends on it.
+            // The process is about to exit. A separate thread may wait for that; nothing depends on it.
             let _ = std::thread::Builder::new().name("reap".to_owned()).spawn(move || child.wait());
         }
     }

@@ -1,4 +1,4 @@
-//! What is spoken with a supervised process.
+//! The protocol between the server and a supervised process.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,64 +7,66 @@ use bytes::BytesMut;
 use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
 
-/// The protocol of one process: bytes in, events out; requests in, bytes out. It does no I/O.
+/// The protocol of one process: it turns bytes into events and requests into bytes. It does no I/O.
 ///
-/// The supervisor makes a new protocol for every process. It writes the
-/// [`unwritten`](Self::unwritten) bytes, reads into the [`room`](Self::room), and takes events
-/// from [`next`](Self::next). `next` does not return responses: the protocol sends each to the
-/// `reply` that came with its request.
+/// The supervisor makes a new protocol for every process. It writes the [`unwritten`](Self::unwritten)
+/// bytes, reads into the [`room`](Self::room), and takes events from [`next`](Self::next). `next` does
+/// not return responses: the protocol sends each to the `reply` that came with its request.
 ///
-/// Requests are known by their tickets. No two requests of a [`Supervised`](super::Supervised) have the same ticket,
-/// whichever process they went to, so a late response never matches another request.
+/// Requests are identified by their tickets. No two requests of a [`Supervised`](super::Supervised) have
+/// the same ticket, even if they went to different processes. A late response therefore never matches
+/// another request.
 pub trait Protocol: Sized + Send + 'static {
     /// A request of a caller.
     type Request: fmt::Debug + Send;
-    /// What a caller gets for it.
+    /// The response to a request.
     type Response: fmt::Debug + Send;
-    /// What a process says of itself: what it serves.
+    /// A process's description of what it serves.
     type Info: Default + PartialEq + fmt::Debug + Send + Sync;
-    /// What the protocols of all processes of one service share with its handles.
+    /// State that the protocols of all processes of one service share with its handles.
     type Shared: Default + fmt::Debug + Send + Sync;
     /// The answer to a question of the process.
     type Answer: Send;
 
-    /// The response to a request that the process does not get.
+    /// Returns the response to a request that the process does not get.
     fn refused(refusal: Refusal) -> Self::Response;
 
-    /// Whether what the service says `now` of what the request is about is what it said `before`.
+    /// Returns whether `now` and `before`, two reports of the service, agree on the subject of the
+    /// request.
     fn is_unchanged(
         request: &Self::Request,
         before: Option<&Self::Info>,
         now: Option<&Self::Info>,
     ) -> bool;
 
-    /// What is to be written next.
+    /// Returns the bytes to write next.
     fn unwritten(&self) -> &[u8];
 
-    /// `count` bytes of [`unwritten`](Self::unwritten) were written.
+    /// Records that `count` bytes of [`unwritten`](Self::unwritten) were written.
     fn wrote(&mut self, count: usize);
 
-    /// The buffer to read into; it always has free space.
+    /// Returns the buffer to read into, which always has free space.
     fn room(&mut self) -> &mut BytesMut;
 
-    /// The next event in what has been read; `None` if it needs more bytes.
+    /// Returns the next event in the bytes that were read; `None` if more bytes are needed.
     fn next(&mut self) -> Option<ProcessEvent<Self>>;
 
-    /// The process has closed its output: an unfinished last line counts as complete.
+    /// Handles the end of the process's output. An unfinished last line counts as complete.
     fn end_of_output(&mut self);
 
-    /// Whether the handshake has gone far enough for requests.
+    /// Returns whether the handshake has gone far enough for requests.
     fn is_open(&self) -> bool;
 
-    /// Whether the process has capacity for another request; one that works on a cancelled request may not.
+    /// Returns whether the process has capacity for another request. A process that works on a cancelled
+    /// request may have none.
     fn is_free(&self) -> bool {
         true
     }
 
-    /// Requests that were sent and that callers wait for.
+    /// Returns the number of sent requests that callers wait for.
     fn in_flight(&self) -> usize;
 
-    /// Sends a request. `info` gives what the service last said that it serves.
+    /// Sends a request. `info` is the last report of what the service serves.
     fn send(
         &mut self,
         ticket: u64,
@@ -73,56 +75,58 @@ pub trait Protocol: Sized + Send + 'static {
         info: impl FnOnce() -> Option<Arc<Self::Info>>,
     );
 
-    /// The caller of this request waits no longer.
+    /// Cancels a request whose caller no longer waits.
     fn cancel(&mut self, ticket: u64) -> Cancellation;
 
-    /// What is known of this cancelled request if the process still works on it.
+    /// Returns information on this cancelled request if the process still works on it.
     fn still_running(&self, _ticket: u64) -> Option<StillRunning<'_>> {
         None
     }
 
-    /// The process is gone: every request in flight fails for this reason.
+    /// Fails every request in flight for this reason, after the process has ended.
     fn fail(&mut self, reason: &str);
 
-    /// The oldest request in flight; `None` if there is none. A protocol whose cancellation is advisory must give it.
+    /// Returns the oldest request in flight; `None` if there is none. A protocol whose cancellation is
+    /// advisory must implement this.
     fn oldest(&self) -> Option<u64> {
         None
     }
 
-    /// The newest ping that the process has not answered.
+    /// Returns the newest ping that the process has not answered.
     fn unanswered_ping(&self) -> Option<u64> {
         None
     }
 
-    /// The answer to an [`ProcessEvent::Question`].
+    /// Takes the answer to a [`ProcessEvent::Question`].
     fn answer(&mut self, answer: Self::Answer);
 
-    /// A handle has changed what is [shared](Self::Shared).
+    /// Handles a change of the [shared](Self::Shared) state by a handle.
     fn shared_changed(&mut self) {}
 }
 
-/// What the output of a process means to its supervisor.
+/// The meaning of a process's output to its supervisor.
 pub enum ProcessEvent<P: Protocol> {
-    /// First, in protocols with a greeting: the process runs. Requests wait a little longer, in case a handshake begins.
+    /// The first event of a protocol with a greeting: the process runs. Requests wait a little longer,
+    /// in case a handshake begins.
     Hello,
-    /// Then: the handshake has begun, and requests wait for its end, up to the startup timeout.
+    /// The handshake has begun. Requests wait for its end, up to the startup timeout.
     Handshaking,
-    /// At last: the process is ready; also what it serves, if that is known already.
+    /// The process is ready. The value says what it serves, if that is known already.
     Ready(Option<P::Info>),
-    /// What it serves, when that is first known and when it has changed.
+    /// What the process serves, when this is first known and when it has changed.
     Info(P::Info),
-    /// It violated the protocol, for this reason; the supervisor ends it.
+    /// The process violated the protocol, for this reason. The supervisor ends it.
     Broken(String),
-    /// It asks something. The answer goes to [`Protocol::answer`].
+    /// The process asks a question. The answer goes to [`Protocol::answer`].
     Question(BoxFuture<'static, P::Answer>),
 }
 
-/// Why a process does not get a request.
+/// The reason why a process does not get a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// There is no process, for this reason.
     Unavailable(String),
-    /// It waited for a process that serves something else than the one before.
+    /// The request waited for a new process, which serves something else than the previous one.
     Changed,
     /// Too many requests wait.
     Busy {
@@ -133,21 +137,21 @@ pub enum Refusal {
     },
 }
 
-/// What the cancellation of a request did.
+/// The effect of cancelling a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cancellation {
     /// The process does not have this request: it was not sent yet, or was answered.
     NotSent,
-    /// The process may ignore it.
+    /// The process may ignore the cancellation.
     Advisory,
-    /// The process has to stop: it is ended if it does not.
+    /// The process must stop working on the request. If it does not, it is ended.
     Binding,
 }
 
 /// A cancelled request that a process still works on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StillRunning<'a> {
-    /// What was called.
+    /// The function that was called.
     pub function: &'a str,
     /// Whether the process answers other requests meanwhile.
     pub answers_others: bool,

@@ -1,4 +1,4 @@
-//! What is supervised.
+//! The description of a supervised program.
 
 use std::borrow::Cow;
 use std::ffi::OsString;
@@ -15,78 +15,79 @@ use super::protocol::Protocol;
 use crate::child::Program;
 use crate::confinement::Sandbox;
 
-/// A program that stays alive between requests: how it is started, and its protocol.
+/// A program that keeps running between requests: how it is started, and its protocol.
 ///
 /// Services with the same name are versions of one service: if they differ, the process is
 /// restarted.
 pub trait Service: PartialEq + fmt::Debug + Sized + Send + Sync + 'static {
-    /// What is spoken with its processes.
+    /// The protocol of its processes.
     type Protocol: Protocol;
 
-    /// What it is called in the log.
+    /// The kind of service, as logged.
     const KIND: Kind;
 
-    /// What a process has to do before it is sent requests, and how that is said when it is done: `answer describe`
-    /// and `answered describe`.
+    /// The handshake that a process completes before it gets requests, in infinitive and past tense:
+    /// `answer describe` and `answered describe`.
     const HANDSHAKE: [&'static str; 2];
 
-    /// Its name, unique within its supervisor.
+    /// Returns the name, unique within its supervisor.
     fn name(&self) -> &str;
 
-    /// The protocol for the next process. `tickets` has the ticket of the next request.
+    /// Creates the protocol for the next process. `tickets` holds the ticket of the next request.
     fn protocol(
         &self,
         tickets: &Arc<AtomicU64>,
         shared: &Arc<<Self::Protocol as Protocol>::Shared>,
     ) -> Self::Protocol;
 
-    /// What to start.
+    /// Returns the program to start, and its arguments.
     ///
     /// # Errors
     /// There is no such program, or no current directory.
     fn launch(&self) -> io::Result<(Program, Vec<OsString>)>;
 
-    /// Why the program could not be started.
+    /// Explains why the program could not be started.
     fn explain(&self, error: &io::Error) -> String;
 
-    /// How long a process may take for the handshake.
+    /// Returns the maximum time for the handshake.
     fn startup_timeout(&self) -> Duration;
 
-    /// What is added to the message that it took longer than that.
+    /// Returns advice to append to the message about a startup timeout.
     fn startup_remedy(&self) -> String {
         String::new()
     }
 
-    /// Whether it is started with the server, and not by its first use.
+    /// Returns whether the service is started with the server instead of at its first use.
     fn is_eager(&self) -> bool;
 
-    /// What runs, for attestation.
+    /// Returns the content that runs, for attestation.
     fn content(&self) -> ContentSource;
 
-    /// Where it comes from, for people. Arguments may hold secrets and are not shown.
+    /// Returns the origin of the service, for users. Arguments may hold secrets and are not shown.
     fn source(&self) -> String;
 
-    /// What runs the program, such as `python3`.
+    /// Returns the interpreter of the program, such as `python3`.
     fn interpreter(&self) -> Option<String> {
         None
     }
 
-    /// What its processes run in; `None` for no confinement at all.
+    /// Returns the sandbox of the processes; `None` for no confinement.
     fn sandbox(&self) -> Option<&Arc<Sandbox>> {
         None
     }
 
-    /// The files and directories whose changes restart it, and how long nothing may change before that.
+    /// Returns the files and directories whose changes restart the service, and how long they must be
+    /// unchanged before that.
     fn watched(&self) -> Option<(Vec<PathBuf>, Duration)> {
         None
     }
 
-    /// The service as its changed files describe it, if that is another one.
+    /// Rereads the description from changed files; `None` if it is the same.
     fn reread(&self) -> Option<Self> {
         None
     }
 
-    /// A text of the process without the secrets that it was given.
+    /// Removes the secrets that the process was given from a text that it wrote.
     fn without_secrets<'t>(&self, text: Cow<'t, str>) -> Cow<'t, str> {
         text
     }
@@ -104,7 +105,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Its name.
+    /// Returns the name of the field.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Capsule => "capsule",
@@ -113,7 +114,7 @@ impl Kind {
         }
     }
 
-    /// The values of the fields `capsule`, `server` and `plugin` of a service with this name.
+    /// Returns the values of the fields `capsule`, `server` and `plugin` of a service with this name.
     pub(super) fn fields(self, name: &str) -> [Option<&str>; 3] {
         [Self::Capsule, Self::Server, Self::Plugin].map(|kind| (kind == self).then_some(name))
     }

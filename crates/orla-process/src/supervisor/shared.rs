@@ -1,4 +1,4 @@
-//! What the task of a service and its handles both see.
+//! The state that the task of a service shares with its handles.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::service::Service;
 use super::state::{Policy, State};
 use crate::reaper::Instance;
 
-/// Lines of standard error that are kept to be shown, and characters of each.
+/// The number of lines of standard error that are kept for inspection.
 const MAX_SAID: usize = 200;
 const MAX_SAID_CHARS: usize = 500;
 
@@ -23,52 +23,54 @@ const MAX_SAID_CHARS: usize = 500;
 pub(super) type Info<S> = <<S as Service>::Protocol as Protocol>::Info;
 pub(super) type OfProtocol<S> = <<S as Service>::Protocol as Protocol>::Shared;
 
-/// The common ground of a task and its handles.
+/// The state that a task and its handles share.
 #[derive(Debug)]
 pub(super) struct Shared<S: Service> {
     pub(super) name: Arc<str>,
     pub(super) instance: Arc<Instance>,
-    /// Numbers requests; no number is given twice.
+    /// Numbers requests. Each number is used once.
     pub(super) tickets: Arc<AtomicU64>,
-    /// Says that there are [`PendingCommands`], or requests whose callers wait no longer: one for both, as the task listens
-    /// to it anew at every turn.
+    /// Signals [`PendingCommands`] and requests whose callers no longer wait. There is one signal for
+    /// both, as the task waits on it anew at every turn.
     pub(super) news: Notify,
     cancelled: Mutex<Vec<Cancelled>>,
     commands: Mutex<PendingCommands<S>>,
-    /// Held by the task of this name that has a process: one that is ending is waited for.
+    /// Held by the task of this name that has a process. A new process waits until the previous one has
+    /// ended.
     pub(super) process_lock: Arc<AsyncMutex<()>>,
     pub(super) of_protocol: Arc<OfProtocol<S>>,
-    /// What its processes wrote to standard error last, a line each.
+    /// The last lines that the processes wrote to standard error.
     said: Mutex<VecDeque<String>>,
     policy: Arc<Mutex<Policy>>,
     gate: Arc<Mutex<Option<Gate>>>,
     service: Mutex<Arc<S>>,
     status: Mutex<Status>,
     pub(super) knowledge: watch::Sender<Knowledge<Info<S>>>,
-    /// Whether the process that requests go to has said what it serves, or never will; also if there will be none.
+    /// Whether the process that gets requests has reported what it serves, or never will. Also true if
+    /// there will be no process.
     pub(super) current: watch::Sender<bool>,
-    /// Counts what a listing of all services shows differently.
+    /// Counts the changes that are visible in a listing of all services.
     changes: watch::Sender<u64>,
 }
 
-/// A request whose caller waits no longer.
+/// A request whose caller no longer waits.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cancelled {
     pub(super) ticket: u64,
     /// Whether its deadline has passed.
     pub(super) is_late: bool,
-    /// The ticket that the next request had when it was cancelled.
+    /// The ticket that the next request had at the cancellation.
     pub(super) next: u64,
 }
 
-/// Commands for the task, besides requests. A later command takes the place of an earlier one.
+/// Commands for the task, besides requests. A later command replaces an earlier one.
 #[derive(Debug)]
 pub(super) struct PendingCommands<S> {
     /// Start the process.
     pub(super) start: bool,
     /// End the process, and start another one.
     pub(super) restart: bool,
-    /// The configuration was reloaded; the service may be another.
+    /// The reloaded service, which may differ.
     pub(super) loaded: Option<Arc<S>>,
     /// Tell the protocol that what it shares with the handles has changed.
     pub(super) shared_changed: bool,
@@ -80,21 +82,21 @@ impl<S> Default for PendingCommands<S> {
     }
 }
 
-/// How a service is.
+/// The status of a service.
 #[derive(Clone, Debug)]
 pub(super) struct Status {
     pub(super) state: State,
     pub(super) pid: Option<u32>,
-    /// Since when it has this process.
+    /// When the current process was started.
     pub(super) since: Instant,
     pub(super) restarts: u64,
     pub(super) last_failure: Option<String>,
 }
 
-/// What is known of what a service serves.
+/// The knowledge about what a service serves.
 #[derive(Debug)]
 pub(super) struct Knowledge<I> {
-    /// Whether a listing need not wait: it is known, or it cannot be.
+    /// Whether a listing need not wait, because the information is known or unobtainable.
     pub(super) settled: bool,
     pub(super) info: Option<Arc<I>>,
 }
@@ -135,12 +137,13 @@ impl<S: Service> Shared<S> {
         }
     }
 
-    /// Whether a gate says what may be started.
+    /// Returns whether a gate decides on starts.
     pub(super) fn is_guarded(&self) -> bool {
         self.gate.lock().is_some()
     }
 
-    /// Asks the gate whether the process of this service may be started now, or may go on that was `started`.
+    /// Asks the gate whether the process of this service may be started now, or whether one that was
+    /// `started` may continue.
     ///
     /// # Errors
     /// Why it may not.
@@ -151,17 +154,17 @@ impl<S: Service> Shared<S> {
     ) -> Result<(), String> {
         let Some(gate) = self.gate.lock().clone() else { return Ok(()) };
         let service = Arc::clone(service);
-        // It may read files.
+        // The gate may read files.
         let asked = tokio::task::spawn_blocking(move || gate.0(&service.content(), started)).await;
         asked.unwrap_or_else(|_| Err("the check whether it may be started failed".to_owned()))
     }
 
-    /// A number that no request had.
+    /// Returns a new, unused ticket.
     pub(super) fn ticket(&self) -> u64 {
         self.tickets.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// The caller of this request waits no longer.
+    /// Cancels a request whose caller no longer waits.
     pub(super) fn cancel(&self, ticket: u64, is_late: bool) {
         let next = self.tickets.load(Ordering::Relaxed);
         self.cancelled.lock().push(Cancelled { ticket, is_late, next });
@@ -172,7 +175,7 @@ impl<S: Service> Shared<S> {
         std::mem::take(&mut *self.cancelled.lock())
     }
 
-    /// Changes the commands for the task, and wakes it.
+    /// Changes the commands for the task, and wakes the task.
     pub(super) fn command(&self, change: impl FnOnce(&mut PendingCommands<S>)) {
         change(&mut self.commands.lock());
         self.news.notify_one();
@@ -182,7 +185,7 @@ impl<S: Service> Shared<S> {
         std::mem::take(&mut *self.commands.lock())
     }
 
-    /// Notes a line that the process wrote to standard error.
+    /// Records a line that the process wrote to standard error.
     pub(super) fn note_line(&self, line: &str) {
         let mut said = self.said.lock();
         if said.len() >= MAX_SAID {
@@ -191,7 +194,7 @@ impl<S: Service> Shared<S> {
         said.push_back(line.chars().take(MAX_SAID_CHARS).collect());
     }
 
-    /// The newest lines that were noted, the oldest first.
+    /// Returns the newest recorded lines, the oldest first.
     pub(super) fn said(&self) -> Vec<String> {
         self.said.lock().iter().cloned().collect()
     }
@@ -204,7 +207,7 @@ impl<S: Service> Shared<S> {
         Arc::clone(&self.service.lock())
     }
 
-    /// The service is another now; a listing shows that.
+    /// Sets the service. The change is visible in a listing.
     pub(super) fn set_service(&self, service: Arc<S>) {
         *self.service.lock() = service;
         self.list_changed();
@@ -218,14 +221,15 @@ impl<S: Service> Shared<S> {
         self.knowledge.borrow().info.clone()
     }
 
-    /// What it serves is known.
+    /// Records what the service serves.
     pub(super) fn set_info(&self, info: Info<S>) {
         let known = self.info();
         if known.as_deref() != Some(&info) {
-            // Where nothing is known, a listing shows what it shows for an empty one.
+            // If nothing is known, a listing shows the same as for an empty service.
             let shows_the_same = known.is_none() && info == Info::<S>::default();
             self.knowledge.send_modify(|knowledge| knowledge.info = Some(Arc::new(info)));
-            // Before those go on who wait for it: they look whether anything has changed.
+            // The notification precedes the wake-up of waiting callers, which check whether anything has
+            // changed.
             if !shows_the_same {
                 self.list_changed();
             }
@@ -233,12 +237,12 @@ impl<S: Service> Shared<S> {
         self.settled();
     }
 
-    /// No listing need wait for it.
+    /// Marks the service so that no listing waits for it.
     pub(super) fn settled(&self) {
         self.knowledge.send_if_modified(|knowledge| !std::mem::replace(&mut knowledge.settled, true));
     }
 
-    /// A listing of all services shows something else now.
+    /// Signals that a listing of all services shows something else now.
     fn list_changed(&self) {
         self.changes.send_modify(|count| *count += 1);
     }

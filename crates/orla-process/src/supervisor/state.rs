@@ -1,8 +1,8 @@
-//! The life cycle of a capsule (RFC 2 §7), with what the document leaves open made plain.
+//! The life cycle of a capsule (RFC 2 §7), including decisions that the RFC leaves open.
 //!
-//! [`step`] is the whole of it: a pure function from a state and an event to the next state and what
-//! has to be done. The task makes no decision of its own; it does the effects in their order and, when
-//! the state has changed, sets its timer to [`State::timeout`].
+//! [`step`] contains the whole life cycle. It is a pure function from a state and an event to the next
+//! state and a list of effects. The task makes no decision of its own: it performs the effects in order
+//! and, when the state has changed, sets its timer to [`State::timeout`].
 //!
 //! ```text
 //! CREATED ──wanted──▶ STARTING ──hello──▶ READY ──changed──▶ RELOADING (drain, end) ─▶ STARTING
@@ -16,18 +16,18 @@
 //!
 //! # Invariants (RFC 2 §7.1), property-tested
 //!
-//! - `Spawn` is never asked for while a process may be alive.
-//! - Calls are sent in READY and in no other state.
+//! - `Spawn` is never requested while a process may be alive.
+//! - Calls are sent only in READY.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Where a capsule is in its life.
+/// A state of a capsule's life cycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     /// Found, and not started yet.
     Created,
-    /// The process runs and has not said hello.
+    /// The process runs and has not sent hello.
     Starting { failures: u32 },
     /// Calls are sent.
     Ready { failures: u32 },
@@ -35,13 +35,13 @@ pub(super) enum State {
     Draining,
     /// The process has been asked to end.
     Ending { ask: Ask, then: Then },
-    /// The process is gone; the next attempt waits for its timer.
+    /// The process is gone; the next attempt waits for the timer.
     Crashed { failures: u32 },
-    /// No process, and none will be started by a call.
+    /// There is no process, and no call will start one.
     Stopped,
 }
 
-/// How a process that has to end was asked last.
+/// The last method by which a process was asked to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ask {
     /// Its input was closed.
@@ -52,43 +52,43 @@ pub(super) enum Ask {
     Kill,
 }
 
-/// What follows once a process that has been asked to end is gone.
+/// The step that follows when an ending process is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Then {
-    /// A new process of the new files.
+    /// A new process is started from the new files.
     Restart,
-    /// It has failed; the count is without this failure.
+    /// The process has failed. The count excludes this failure.
     Crash { failures: u32 },
     /// Nothing.
     Stop,
 }
 
-/// What happens to a capsule.
+/// An event in the life of a capsule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Event {
-    /// A call or a listing needs it.
+    /// A call or a listing needs the capsule.
     Wanted,
     /// The process said hello.
     Hello,
-    /// The process does what no capsule may: it closes its output, or writes too large a message.
+    /// The process violates the rules of capsules: it closes its output, or writes too large a message.
     Broken,
-    /// The process is alive and answers nothing.
+    /// The process runs and answers nothing.
     Hung,
     /// The process is gone, or could not be started.
     Exited,
-    /// What it runs has changed.
+    /// The program's files have changed.
     Changed,
     /// The last call in flight is over.
     Drained,
     /// The configuration was reloaded.
     Revived,
-    /// It is no longer needed.
+    /// The capsule is no longer needed.
     Stop,
-    /// The time of [`State::timeout`] is over.
+    /// The time of [`State::timeout`] has passed.
     Timer,
 }
 
-/// What has to be done.
+/// An action of the task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
     /// Start a process.
@@ -99,22 +99,22 @@ pub(super) enum Effect {
     Terminate,
     /// Send SIGKILL to its group.
     Kill,
-    /// Send the calls that wait.
+    /// Send the waiting calls.
     Send,
-    /// The calls in flight are lost.
+    /// Fail the calls in flight, which are lost.
     FailSent,
-    /// The calls that wait would wait in vain.
+    /// Fail the waiting calls, which no process will answer.
     FailWaiting,
 }
 
 /// The times and counts of a life cycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// Failures in a row after which a capsule is stopped: 5.
+    /// The number of failures in a row after which a capsule is stopped: 5.
     pub max_failures: u32,
     /// The backoff after the first failure: 100 ms. It doubles with each.
     pub backoff_min: Duration,
-    /// The most that a backoff grows to: 30 s.
+    /// The maximum backoff: 30 s.
     pub backoff_max: Duration,
     /// How long calls in flight may continue after files have changed: 5 s.
     pub drain: Duration,
@@ -141,7 +141,7 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// The longest wait before the attempt that follows this many failures in a row.
+    /// Returns the longest wait before the attempt that follows this many failures in a row.
     pub fn backoff(&self, failures: u32) -> Duration {
         let doubled = 1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX);
         self.backoff_min.saturating_mul(doubled).min(self.backoff_max)
@@ -149,7 +149,7 @@ impl Policy {
 }
 
 impl State {
-    /// The state's name in RFC 2 §7.
+    /// Returns the state's name in RFC 2 §7.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Created => "CREATED",
@@ -161,12 +161,12 @@ impl State {
         }
     }
 
-    /// Whether a process may be alive.
+    /// Returns whether a process may be alive.
     pub(super) fn has_process(self) -> bool {
         !matches!(self, Self::Created | Self::Crashed { .. } | Self::Stopped)
     }
 
-    /// When [`Event::Timer`] comes. `jitter` is a random number from 0 to 1.
+    /// Returns the time until [`Event::Timer`]. `jitter` is a random number from 0 to 1.
     pub(super) fn timeout(self, startup: Duration, policy: &Policy, jitter: f64) -> Option<Duration> {
         match self {
             Self::Created | Self::Stopped | Self::Ready { failures: 0 } => None,
@@ -175,21 +175,21 @@ impl State {
             Self::Draining => Some(policy.drain),
             Self::Ending { ask: Ask::Input, .. } => Some(policy.input_grace),
             Self::Ending { ask: Ask::Term, .. } => Some(policy.term_grace),
-            // What SIGKILL does not end, the kernel holds: there is nothing left to ask for.
+            // If SIGKILL does not end a process, the kernel holds it, and there is nothing left to try.
             Self::Ending { ask: Ask::Kill, .. } => None,
             Self::Crashed { failures } => Some(policy.backoff(failures).mul_f64(jitter.clamp(0.0, 1.0))),
         }
     }
 }
 
-/// What happens next.
+/// Returns the next state and the effects of an event.
 pub(super) fn step(state: State, event: Event, policy: &Policy) -> (State, &'static [Effect]) {
     use Effect::{CloseInput, FailSent, FailWaiting, Kill, Send, Spawn, Terminate};
     use State::{Crashed, Created, Draining, Ending, Ready, Starting, Stopped};
     match (state, event) {
         (Created, Event::Wanted) => (Starting { failures: 0 }, &[Spawn]),
         (Crashed { failures }, Event::Timer) => (Starting { failures }, &[Spawn]),
-        // An edit may be the cure: the count begins anew, and nothing waits.
+        // An edit may fix the failure: the count begins anew, and nothing waits.
         (Crashed { .. } | Stopped, Event::Changed) => (Starting { failures: 0 }, &[Spawn]),
         (Crashed { .. }, Event::Revived) => (Starting { failures: 0 }, &[Spawn]),
         (Stopped, Event::Revived) => (Created, &[]),
@@ -204,7 +204,7 @@ pub(super) fn step(state: State, event: Event, policy: &Policy) -> (State, &'sta
         (Starting { .. }, Event::Changed) => {
             (Ending { ask: Ask::Input, then: Then::Restart }, &[CloseInput])
         }
-        // One that cannot say hello in time has no reason to end well.
+        // A process that cannot say hello in time gets no grace period.
         (Starting { failures }, Event::Timer | Event::Broken) => {
             (Ending { ask: Ask::Term, then: Then::Crash { failures } }, &[CloseInput, Terminate])
         }
@@ -245,7 +245,8 @@ pub(super) fn step(state: State, event: Event, policy: &Policy) -> (State, &'sta
         }
         (Ending { then: Then::Stop, .. }, Event::Exited) => (Stopped, &[FailSent]),
 
-        // Late or repeated. Spelt out, so that a new event has to be thought about here.
+        // These events are late or repeated. They are listed, so that a new event must be considered
+        // here.
         (
             _,
             Event::Wanted
@@ -266,30 +267,30 @@ pub(super) fn step(state: State, event: Event, policy: &Policy) -> (State, &'sta
 const LOOP: usize = 5;
 const LOOP_WITHIN: Duration = Duration::from_secs(10);
 
-/// Tells reloads that a capsule causes by itself, by writing below what it watches.
+/// Detects reloads that a capsule causes itself, by writing below its watched paths.
 #[derive(Debug, Default)]
 pub(super) struct ReloadLoop {
-    /// When it was reloaded, since its last call; times from any fixed beginning.
+    /// The times of the reloads since the last call, relative to any fixed point.
     recent: VecDeque<Duration>,
-    /// Reloads that were held back, in a row.
+    /// The number of delayed reloads in a row.
     held: u32,
 }
 
 impl ReloadLoop {
-    /// A call came in: a reload after it may be that of a person who tries an edit.
+    /// Records a call. A reload after it may come from a user who tries an edit.
     pub(super) fn called(&mut self) {
         self.recent.clear();
         self.held = 0;
     }
 
-    /// How long this reload has to wait; `None` where it is one like any other.
+    /// Returns how long this reload has to wait; `None` if it is no part of a loop.
     pub(super) fn reload(&mut self, now: Duration, policy: &Policy) -> Option<Duration> {
         self.recent.push_back(now);
         if self.recent.len() > LOOP + 1 {
             self.recent.pop_front();
         }
         let in_a_row = self.recent.iter().filter(|at| now.saturating_sub(**at) <= LOOP_WITHIN).count();
-        // Once held back, it is the quiet that shows the loop to be over.
+        // After a delayed reload, only a quiet period shows that the loop is over.
         let quiet = policy.backoff(self.held + 1).saturating_mul(2).max(LOOP_WITHIN);
         let last = self.recent.iter().rev().nth(1).copied().unwrap_or_default();
         if in_a_row <= LOOP && (self.held == 0 || now.saturating_sub(last) > quiet) {
@@ -314,7 +315,7 @@ mod tests {
 
     #[test]
     fn every_state_answers_every_event() {
-        // Each row: a state, then where every event leads that does not leave it as it is.
+        // Each row has a state, and the target of every event that changes it.
         type Row = (State, &'static [(Event, State, &'static [Effect])]);
         let rows: &[Row] = &[
             (
@@ -492,12 +493,12 @@ mod tests {
         assert_eq!(reloads.reload(at(2100), &policy), Some(at(400)));
         reloads.called();
         assert_eq!(reloads.reload(at(2200), &policy), None);
-        // Someone who saves a file now and then causes no loop.
+        // A user who saves a file now and then causes no loop.
         let mut slow = ReloadLoop::default();
         for reload in 0..20 {
             assert_eq!(slow.reload(at(reload * 3000), &policy), None);
         }
-        // Held back, a loop goes on in longer and longer intervals; quiet ends it.
+        // A delayed loop continues in longer and longer intervals. A quiet period ends it.
         let mut held = ReloadLoop::default();
         let mut now = Duration::ZERO;
         for _ in 0..12 {
@@ -516,7 +517,7 @@ mod tests {
             let policy = Policy { max_failures, ..Policy::default() };
             let (mut state, mut alive) = (Created, false);
             for event in events {
-                // Only a process that lives can say hello, break the rules, or end.
+                // Only a running process can say hello, break the rules, or end.
                 if !alive && matches!(event, Event::Hello | Event::Exited | Event::Broken | Event::Hung) {
                     continue;
                 }

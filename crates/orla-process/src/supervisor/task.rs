@@ -2,18 +2,20 @@
 //!
 //! # How it works
 //!
-//! One task per service owns the process, its pipes and its timer. It waits for the next thing that
-//! happens, tells [`state::step`](super::state::step) or the [`Protocol`], and does what they say;
-//! it decides nothing by itself. Reading never waits for writing: both are tried without blocking, so a
-//! process that stops reading still has its output read, and a large message delays no other service.
+//! One task per service owns the process, its pipes and its timer. It waits for the next event, passes
+//! it to [`state::step`](super::state::step) or the [`Protocol`], and performs the resulting actions. It
+//! decides nothing by itself. Reading never waits for writing: both are tried without blocking. The
+//! output of a process that stops reading is therefore still read, and a large message delays no other
+//! service.
 //!
-//! Handles reach the task through a bounded queue of requests, commands of which the latest counts, and
-//! a list of requests whose callers wait no longer; that list is never full, as a request is in it once.
+//! Handles reach the task through a bounded queue of requests, commands of which only the latest counts,
+//! and a list of requests whose callers no longer wait. That list cannot overflow, as each request is in
+//! it at most once.
 //!
 //! # Deliberately absent
 //!
-//! Nothing here knows what a request means, and nothing is sent twice: a request that was sent to a process
-//! that ended fails.
+//! Nothing here knows what a request means, and nothing is sent twice: a request that was sent to a
+//! process that ended fails.
 
 mod files;
 mod pace;
@@ -51,24 +53,24 @@ use crate::child::{NO_PYTHON_CACHE, Program, Variables};
 use crate::watch::{Change, Watcher};
 use files::{Watching, next_change};
 
-/// The most requests that wait for a process.
+/// The maximum number of requests that wait for a process.
 pub(super) const MAX_WAITING: usize = 1024;
-/// With more than this to be written, no further request is taken.
+/// With more unwritten bytes than this, no further request is taken.
 const MAX_UNWRITTEN: usize = 1024 * 1024;
-/// How long a process may work on at a request whose cancellation is binding.
+/// How long a process may continue with a request whose cancellation is binding.
 const CANCEL_GRACE: Duration = Duration::from_secs(2);
-/// How many times as long it may, while it answers other requests.
+/// The factor by which this time is extended while the process answers other requests.
 const MAX_CANCEL_EXTENSIONS: u32 = 15;
 /// How often a process with requests in flight is checked.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// How many requests are taken in a row before others have their turn.
+/// How many requests are taken in a row before other tasks run.
 const MAX_BATCH: usize = 64;
 
-/// The task's ends of what its handles hold.
+/// The task's ends of the channels to its handles.
 #[derive(Debug)]
 pub(super) struct Inbox<S: Service> {
     pub(super) requests: mpsc::Receiver<Request<S>>,
-    /// Cancelled when the service is not needed any more.
+    /// Cancelled when the service is no longer needed.
     pub(super) stop: CancellationToken,
 }
 
@@ -80,7 +82,7 @@ pub(super) struct Request<S: Service> {
     pub(super) ticket: u64,
     pub(super) request: <S::Protocol as Protocol>::Request,
     pub(super) reply: oneshot::Sender<<S::Protocol as Protocol>::Response>,
-    /// What the service said that it serves when the request was made.
+    /// What the service served, according to its last report, when the request was made.
     pub(super) info: Option<Arc<Info<S>>>,
 }
 
@@ -93,7 +95,7 @@ impl<S: Service> Request<S> {
         self.refuse(Refusal::Unavailable(reason.to_owned()));
     }
 
-    /// Whether the service says the same of what is requested as when the request was made.
+    /// Returns whether the service still reports the same about the requested function.
     fn holds(&self, now: Option<&Arc<Info<S>>>) -> bool {
         let before = self.info.as_ref();
         before.map(Arc::as_ptr) == now.map(Arc::as_ptr)
@@ -105,7 +107,7 @@ impl<S: Service> Request<S> {
     }
 }
 
-/// A service as its task sees it.
+/// The task of a service.
 pub(super) struct Task<S: Service> {
     shared: Arc<Shared<S>>,
     inbox: Inbox<S>,
@@ -115,36 +117,37 @@ pub(super) struct Task<S: Service> {
     /// The environment of the newest process.
     variables: Option<Variables>,
     protocol: S::Protocol,
-    /// The beginning of a line of standard error.
+    /// An incomplete line of standard error.
     stderr: BytesMut,
-    /// How many of its lines are logged.
+    /// Limits the number of its lines that are logged.
     pace: LogPace,
     last_words: String,
     waiting: VecDeque<Request<S>>,
     /// Requests whose cancellation is binding, in the order in which they are checked.
     cancelled: VecDeque<CancelledRequest>,
-    /// Questions of the process that are not answered.
+    /// Unanswered questions of the process.
     questions: FuturesUnordered<BoxFuture<'static, Answer<S>>>,
     /// Why the process is about to end, or has ended.
     failure: Option<String>,
     /// When [`Event::Timer`] comes.
     timer: Option<Instant>,
-    /// Until when requests wait for the handshake after the hello.
+    /// The time until which requests wait for the handshake after the hello.
     handshake: Option<Instant>,
-    /// When a process that has closed one of its streams is ended, and what is said of that.
+    /// When a process that has closed one of its streams is ended, and the reason.
     stream_closed: Option<(Instant, &'static str)>,
-    /// What is known of its silence.
+    /// The state of its silence.
     silence: Silence,
-    /// When it is next checked while requests are in flight.
+    /// The time of the next check while requests are in flight.
     look: Option<Instant>,
-    /// When a reload that was held back is done.
+    /// The time of a delayed reload.
     held: Option<Instant>,
     reloads: ReloadLoop,
     watching: Option<Watching>,
     watch_failed: bool,
-    /// Whether some process of this service has taken part in the handshake, so that it is worth waiting for.
+    /// Whether some process of this service has taken part in the handshake, so that waiting for it
+    /// makes sense.
     takes_part: Option<bool>,
-    /// Held from the first process on: no other task of this name has one.
+    /// Held from the first process on, so that no other task of this name has one.
     process_lock: Option<OwnedMutexGuard<()>>,
     created_at: Instant,
     starts: u64,
@@ -152,7 +155,7 @@ pub(super) struct Task<S: Service> {
     started: SystemTime,
 }
 
-/// What the task was woken by.
+/// The event that woke the task.
 enum Woken<S: Service> {
     Stop,
     Request(Request<S>),
@@ -169,7 +172,7 @@ enum Woken<S: Service> {
 
 impl<S: Service> Task<S> {
     pub(super) fn new(shared: Arc<Shared<S>>, service: Arc<S>, inbox: Inbox<S>) -> Self {
-        // It speaks with no process: each process has its own.
+        // This protocol is connected to no process: each process gets its own.
         let protocol = service.protocol(&shared.tickets, &shared.of_protocol);
         Self {
             shared,
@@ -203,7 +206,7 @@ impl<S: Service> Task<S> {
         }
     }
 
-    /// Serves until the service is not needed any more and its process is gone.
+    /// Serves until the service is no longer needed and its process is gone.
     pub(super) async fn run(mut self) {
         let mut stopping = false;
         while !stopping || self.state.has_process() {
@@ -226,7 +229,7 @@ impl<S: Service> Task<S> {
                 Woken::InputClosed => self.input_closed(),
                 Woken::Stderr => {
                     self.read_stderr();
-                    // Others have their turn, however fast a process writes.
+                    // Yields to other tasks, however fast a process writes.
                     yield_now().await;
                 }
                 Woken::Answered(answer) => self.protocol.answer(answer),
@@ -246,7 +249,7 @@ impl<S: Service> Task<S> {
         }
     }
 
-    /// The next thing that happens. Nothing is lost when a branch is dropped for another.
+    /// Returns the next event. Nothing is lost when a branch is dropped for another.
     async fn next(&mut self, stopping: bool) -> Woken<S> {
         let pace = self.pace.due();
         let Self { inbox, process, protocol, watching, waiting, cancelled, questions, shared, .. } =
@@ -282,15 +285,15 @@ impl<S: Service> Task<S> {
         }
     }
 
-    /// Lets requests come that are about to, where others are in flight: what is written together wakes the process
-    /// once. A request that is alone does not wait.
+    /// Waits for requests that are about to arrive, if others are in flight. Requests that are written
+    /// together wake the process once. A single request does not wait.
     async fn yield_for_batch(&mut self) {
         if self.protocol.in_flight() > 0 && self.inbox.requests.len() < MAX_BATCH {
             yield_now().await;
         }
     }
 
-    /// Takes an event, does what follows, and says so.
+    /// Handles an event, performs its effects, and reports them.
     async fn happened(&mut self, event: Event, cause: &str) {
         let mut next = Some((event, cause.to_owned()));
         while let Some((event, cause)) = next.take() {
@@ -302,7 +305,8 @@ impl<S: Service> Task<S> {
                     .timeout(self.service.startup_timeout(), &policy, jitter())
                     .map(|timeout| Instant::now() + timeout);
                 self.log(before, &cause);
-                // Before the effects: a caller who gets a crash for an error sees that state.
+                // The status is published before the effects, so that a caller who gets a crash as an
+                // error sees that state.
                 self.publish();
             }
             for effect in effects {
@@ -332,14 +336,14 @@ impl<S: Service> Task<S> {
         }
     }
 
-    /// Does one effect. A process that could not be started has ended, for the reason that is given.
+    /// Performs one effect. Returns the reason if a process could not be started.
     async fn act(&mut self, effect: Effect, cause: &str) -> Option<String> {
         match (effect, &mut self.process) {
             (Effect::Spawn, _) => return self.spawn().await,
             (Effect::CloseInput, Some(process)) => process.stdin = None,
             (Effect::Terminate, Some(process)) => {
                 process.signal(Signal::TERM);
-                // A stopped process would sleep through it.
+                // A stopped process would not handle the signal.
                 process.signal(Signal::CONT);
             }
             (Effect::Kill, Some(process)) => process.signal(Signal::KILL),
@@ -351,7 +355,7 @@ impl<S: Service> Task<S> {
                 let reason = self.stopped_because();
                 self.waiting.drain(..).for_each(|request| request.refuse_for(&reason));
             }
-            // What waits is sent when the handshake is over.
+            // Waiting requests are sent when the handshake is over.
             (Effect::Send | Effect::CloseInput | Effect::Terminate | Effect::Kill, _) => {}
         }
         None
@@ -398,7 +402,7 @@ impl<S: Service> Task<S> {
         }
     }
 
-    /// Takes a request, and those that came with it, so that they are written together.
+    /// Takes a request, and those that arrived with it, so that they are written together.
     async fn requested(&mut self, request: Request<S>) {
         self.reloads.called();
         let mut next = Some(request);
@@ -406,7 +410,7 @@ impl<S: Service> Task<S> {
             let Some(request) = next.take().or_else(|| self.inbox.requests.try_recv().ok()) else {
                 break;
             };
-            // A call that comes after a load is a call of what was loaded.
+            // A call that arrives after a load uses the loaded configuration.
             self.take_commands().await;
             self.start().await;
             self.wait(request);
@@ -458,14 +462,14 @@ impl<S: Service> Task<S> {
         }
     }
 
-    /// What the next process is started from.
+    /// Returns the program and arguments of the next process.
     fn launch(&self) -> io::Result<(Program, Vec<OsString>)> {
         let (program, args) = self.service.launch()?;
         let is_guarded = self.shared.is_guarded();
         Ok((if is_guarded { program.with_variable(NO_PYTHON_CACHE) } else { program }, args))
     }
 
-    /// Whether the next process would get another environment than the newest one did.
+    /// Returns whether the next process would get another environment than the newest one did.
     fn has_another_environment(&self) -> bool {
         let Some(variables) = &self.variables else { return false };
         let environment = self.shared.instance.environment();
@@ -508,7 +512,7 @@ impl<S: Service> Task<S> {
 
     /// Ends a process that is ready and hangs.
     async fn look_for_hang(&mut self) {
-        // Output that waits in the pipes is no silence.
+        // Unread output in the pipes is not silence.
         self.read().await;
         self.read_stderr();
         if !matches!(self.state, State::Ready { .. }) {
@@ -535,7 +539,7 @@ impl<S: Service> Task<S> {
         }
     }
 
-    /// Whether requests may be sent to the process.
+    /// Returns whether requests may be sent to the process.
     fn takes_requests(&self) -> bool {
         let reads = self.process.as_ref().is_some_and(|process| process.stdin.is_some());
         let is_open = self.protocol.is_open() || self.handshake.is_none();
@@ -549,7 +553,7 @@ impl<S: Service> Task<S> {
         current.send_if_modified(|before| std::mem::replace(before, is_current) != is_current);
     }
 
-    /// Sends what waits, if it may be sent.
+    /// Sends the waiting requests, if allowed.
     fn send_waiting(&mut self) {
         if self.waiting.is_empty() || !self.takes_requests() {
             return;
@@ -573,7 +577,8 @@ impl<S: Service> Task<S> {
         let now = Instant::now();
         let is_due = |timer: &mut Option<Instant>| timer.take_if(|at| *at <= now).is_some();
         if is_due(&mut self.handshake) && !self.protocol.is_open() {
-            // It takes no part in the handshake. Should it do so later, what it serves will be known then.
+            // The process takes no part in the handshake. If it does so later, what it serves will be
+            // known then.
             self.takes_part.get_or_insert(false);
             self.shared.settled();
         }
@@ -595,7 +600,7 @@ impl<S: Service> Task<S> {
                 break;
             };
             let Some(running) = self.protocol.still_running(ticket) else { continue };
-            // What it does for others is not cut short, and new requests need not wait for it.
+            // Its work for other callers is not interrupted, and new requests need not wait for it.
             if extensions > 0 && self.protocol.in_flight() > 0 && running.answers_others {
                 let until = now + CANCEL_GRACE;
                 let extensions = extensions - 1;
@@ -606,7 +611,7 @@ impl<S: Service> Task<S> {
             let function = running.function;
             tracing::warn!(capsule, server, plugin, function, "ignored a cancellation: restarting");
             let cause = format!("{function}: ignored its cancellation");
-            // As with other files: what others wait for may come to its end.
+            // The change is handled like a change of other files: requests in flight may finish.
             self.happened(Event::Changed, &cause).await;
         }
         if is_due(&mut self.timer) {
@@ -634,10 +639,10 @@ impl<S: Service> Task<S> {
 
 /// A request whose cancellation is binding.
 struct CancelledRequest {
-    /// When it is checked whether the process still works at it.
+    /// The time of the check whether the process still works at the request.
     until: Instant,
     ticket: u64,
-    /// How many times more the process may work on.
+    /// The number of remaining extensions.
     extensions: u32,
 }
 
@@ -655,7 +660,7 @@ async fn writable(pipe: Option<&pipe::Sender>) {
     }
 }
 
-/// Ends when the process has closed its end of its standard input.
+/// Waits until the process has closed its end of standard input.
 async fn input_closed(pipe: Option<&pipe::Sender>) {
     match pipe {
         Some(pipe) => drop(pipe.ready(Interest::ERROR).await),

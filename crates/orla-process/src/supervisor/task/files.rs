@@ -1,4 +1,4 @@
-//! The files of a service: when they change, and what they make of it then.
+//! Watches the files of a service, and rereads the service when they change.
 
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -11,12 +11,12 @@ use super::super::state::Event;
 use super::Task;
 use crate::watch::{Change, Target, Watcher};
 
-/// The next change of watched files. It lasts from one wake of the task to the next, or the time without
-/// changes that it waits for would begin anew each time.
+/// The next change of watched files. The future lives across several wakes of the task. Otherwise the
+/// required time without changes would begin anew each time.
 pub(super) type Watching = Pin<Box<dyn Future<Output = (Watcher, Change)> + Send>>;
 
 impl<S: Service> Task<S> {
-    /// Watches what the service names.
+    /// Watches the files that the service names.
     pub(super) fn watch(&mut self) {
         if self.watch_failed || self.watching.is_some() {
             return;
@@ -38,7 +38,7 @@ impl<S: Service> Task<S> {
         if let Some(service) = self.service.reread() {
             self.replace(Arc::new(service));
         }
-        // The new code may take part in the handshake where the old did not.
+        // The new code may take part in the handshake even if the old one did not.
         self.takes_part.take_if(|takes_part| !*takes_part);
         let now = self.created_at.elapsed();
         if let Some(wait) = self.reloads.reload(now, &self.shared.policy()) {
@@ -57,7 +57,7 @@ impl<S: Service> Task<S> {
         }
     }
 
-    /// Takes another version of the service, for the next process.
+    /// Sets another version of the service for the next process.
     pub(in crate::supervisor) fn replace(&mut self, service: Arc<S>) {
         self.shared.set_service(Arc::clone(&service));
         self.takes_part.take_if(|takes_part| !*takes_part);

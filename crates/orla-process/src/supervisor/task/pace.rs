@@ -1,26 +1,27 @@
-//! How many lines of a process's standard error are logged. Pure.
+//! Limits how many lines of a process's standard error are logged. Pure.
 
 use std::time::Duration;
 
 use bytes::BytesMut;
 use tokio::time::Instant;
 
-/// So many lines a second are logged. A process that writes more is not worth the disk and the processor.
+/// The maximum number of logged lines per second. Logging more would only cost disk and processor time.
 pub(super) const LINES_A_SECOND: u64 = 1_000;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The lines of the second that runs.
+/// The lines of the current second.
 #[derive(Debug, Default)]
 pub(super) struct LogPace {
     until: Option<Instant>,
     lines: u64,
-    /// Two of the lines that were left out: one that may say why the process ends, and the last one.
+    /// Two of the omitted lines: one that may say why the process ends, and the last one.
     kept: [Option<BytesMut>; 2],
 }
 
 impl LogPace {
-    /// Takes a line, and gives it back if it is to be logged now. `tells_why`: whether a line may say why the process ends.
+    /// Takes a line, and returns it if it must be logged now. `tells_why` says whether the line may say
+    /// why the process ends.
     pub(super) fn take(
         &mut self,
         line: BytesMut,
@@ -42,19 +43,20 @@ impl LogPace {
         None
     }
 
-    /// When the second ends, if lines were left out of it.
+    /// Returns when the second ends, if lines of it were omitted.
     pub(super) fn due(&self) -> Option<Instant> {
         self.until.filter(|_| self.lines > LINES_A_SECOND)
     }
 
-    /// Ends the second: how many lines were left out, and those of them that are to be logged all the same.
+    /// Ends the second. Returns how many lines were omitted, and those of them that are logged
+    /// nevertheless.
     pub(super) fn end(&mut self) -> Option<(u64, impl Iterator<Item = BytesMut> + use<>)> {
         let Self { lines, kept, .. } = std::mem::take(self);
         let left_out = lines.checked_sub(LINES_A_SECOND).filter(|left_out| *left_out > 0)?;
         Some((left_out, kept.into_iter().flatten()))
     }
 
-    /// Whether the second is over.
+    /// Returns whether the second is over.
     pub(super) fn is_over(&self, now: Instant) -> bool {
         self.until.is_some_and(|until| until <= now)
     }

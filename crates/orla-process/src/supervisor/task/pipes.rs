@@ -1,4 +1,4 @@
-//! What goes through the pipes of a process, and its end.
+//! Reads and writes the pipes of a process, and handles its end.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
@@ -18,24 +18,25 @@ use super::Task;
 use super::pace::LINES_A_SECOND;
 use crate::signal::signal_name;
 
-/// How long requests wait for a process that may take no part in the handshake: not noticeable where it does not.
+/// How long requests wait for a process that may take no part in the handshake. The delay is not
+/// noticeable.
 const HANDSHAKE: Duration = Duration::from_millis(250);
 /// How long a process that has closed a standard stream may take to exit by itself.
 const AFTER_CLOSED: Duration = Duration::from_millis(200);
-/// How much may wait to be written: 64 MiB. Requests wait elsewhere long before; this is for answers to a process that
-/// asks and never reads.
+/// The maximum number of unwritten bytes: 64 MiB. Requests wait elsewhere long before. The limit
+/// concerns answers to a process that asks questions and never reads.
 const MAX_UNREAD: usize = 64 * 1024 * 1024;
-/// How often a pipe is read in a row before others have their turn.
+/// How often a pipe is read in a row before other tasks run.
 const READS: usize = 8;
 /// How often the output of a process that has exited is read.
 const MAX_LAST_READS: usize = 1024;
-/// The most of a line of standard error that is logged at once.
+/// The maximum length of a line of standard error that is logged at once.
 const MAX_LOG_LINE: usize = 8 * 1024;
-/// The most of a line of standard error that an error repeats.
+/// The maximum length of a line of standard error that an error repeats.
 const MAX_LAST_WORDS: usize = 200;
 
 impl<S: Service> Task<S> {
-    /// Writes what the pipe takes.
+    /// Writes as many bytes as the pipe accepts.
     pub(super) fn write(&mut self) {
         let Some(process) = &mut self.process else { return };
         let Some(stdin) = &process.stdin else { return };
@@ -49,7 +50,7 @@ impl<S: Service> Task<S> {
         }
     }
 
-    /// The process reads no more. It is about to exit, or it is ended.
+    /// Handles a process that reads no more. It is about to exit, or it is ended.
     pub(super) fn input_closed(&mut self) {
         if let Some(process) = &mut self.process {
             process.stdin = None;
@@ -61,13 +62,14 @@ impl<S: Service> Task<S> {
         self.stream_closed.get_or_insert((Instant::now() + AFTER_CLOSED, reason));
     }
 
-    /// Reads what is there, a bounded part at a time.
+    /// Reads the available output, a bounded part at a time.
     pub(super) async fn read(&mut self) {
         for _ in 0..READS {
             let Some(stdout) = self.process.as_mut().and_then(|process| process.stdout.as_mut()) else {
                 return;
             };
-            // Unlike `try_read_buf`, this knows a pipe for empty that gave less than there was room for.
+            // Unlike `try_read_buf`, this treats a pipe as empty if it returned less than there was room
+            // for.
             match stdout.read_buf(self.protocol.room()).now_or_never() {
                 Some(Ok(0)) => return self.output_ended().await,
                 Some(Ok(_)) => {
@@ -93,7 +95,7 @@ impl<S: Service> Task<S> {
         self.drained().await;
     }
 
-    /// It violates the protocol. Nothing more of it is read, and it is ended.
+    /// Ends a process that violates the protocol. No more of its output is read.
     async fn broken(&mut self, reason: &str) {
         if let Some(process) = &mut self.process {
             process.stdout = None;
@@ -107,13 +109,13 @@ impl<S: Service> Task<S> {
         self.shared.set_info(info);
     }
 
-    /// Acts on what the process said.
+    /// Handles an event of the process.
     ///
     /// # Errors
     /// Why the process is ended.
     async fn take_event(&mut self, event: ProcessEvent<S::Protocol>) -> Result<(), String> {
         if matches!(event, ProcessEvent::Hello | ProcessEvent::Ready(_)) {
-            // Its files may no longer be those that it was allowed to start from.
+            // The files may no longer be those that the process was allowed to start from.
             self.shared.may_start(&self.service, Some(self.started)).await?;
         }
         match event {
@@ -205,7 +207,7 @@ impl<S: Service> Task<S> {
         }
     }
 
-    /// Begins to log again, and says how many lines were left out.
+    /// Resumes logging, and reports how many lines were omitted.
     pub(super) fn end_pace(&mut self) {
         let Some((lines, kept)) = self.pace.end() else { return };
         let [capsule, server, plugin] = self.log_fields();
@@ -236,7 +238,7 @@ impl<S: Service> Task<S> {
     }
 
     pub(super) async fn exited(&mut self) {
-        // What it wrote before it ended counts. A grandchild may hold the pipes and go on writing.
+        // Output from before the exit counts. A grandchild may hold the pipes and go on writing.
         for _ in 0..MAX_LAST_READS {
             let Some(stdout) = self.process.as_ref().and_then(|process| process.stdout.as_ref()) else {
                 break;
@@ -284,13 +286,13 @@ fn ended(status: Option<ExitStatus>) -> String {
     }
 }
 
-/// What npm says last, whatever happened.
+/// npm's last line of any failed run.
 const NPM_TRAILER: &str = "A complete log of this run can be found in";
 
-/// Whether a line of standard error looks like the reason of an end. Programs say more after it (a stack,
-/// a version, a blank), and the last such line is what helps.
+/// Returns whether a line of standard error looks like the reason of an exit. Programs write more after
+/// it (a stack, a version, a blank line). The last such line helps most.
 fn tells_why(line: &str) -> bool {
-    // npm begins every line so.
+    // npm begins every line with this text.
     let line = line.trim_start_matches("npm error").trim_start_matches("npm ERR!");
     let line = line.to_ascii_lowercase();
     ["error", "exception", "panicked", "cannot ", "failed", "not found"]

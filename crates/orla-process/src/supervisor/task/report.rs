@@ -1,4 +1,4 @@
-//! What the task says of itself: in the log and in its status.
+//! Reports on the task in the log and in its status.
 
 use tokio::time::Instant;
 
@@ -8,7 +8,7 @@ use super::super::state::{State, Then};
 use super::Task;
 
 impl<S: Service> Task<S> {
-    /// The values of the fields `capsule`, `server` and `plugin` of a log entry.
+    /// Returns the values of the fields `capsule`, `server` and `plugin` of a log entry.
     pub(super) fn log_fields(&self) -> [Option<&str>; 3] {
         S::KIND.fields(&self.shared.name)
     }
