@@ -1,4 +1,4 @@
-//! How far the process of a call was confined, and what it was probably refused.
+//! Reports how far the process of a call was confined, and which operation was probably refused.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use orla_process::confinement::{Level, Refusal, Sandbox};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-/// The member of a result's `_meta` that is about the process of the call.
+/// The member of a result's `_meta` that describes the process of the call.
 pub(crate) const EXECUTION: &str = "orla/execution";
 
 /// How far the process was confined.
@@ -16,17 +16,17 @@ pub(crate) struct Confined<'a> {
     level: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     profile: Option<&'a str>,
-    /// What a program that failed was probably refused.
+    /// The operation that was probably refused to a failed program.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) refused: Option<Refused>,
 }
 
-/// What a program was probably refused.
+/// An operation that was probably refused to a program.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Refused {
-    /// In words: `write below /srv/data`.
+    /// The operation in words: `write below /srv/data`.
     tried: String,
-    /// The permission that would probably allow it; absent if none does.
+    /// The permission that would probably allow the operation, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     permission: Option<String>,
 }
@@ -40,13 +40,13 @@ impl Default for Confined<'_> {
 impl<'a> Confined<'a> {
     pub(crate) fn of(sandbox: Option<&'a Sandbox>) -> Self {
         let level = sandbox.map_or(Level::Unconfined, Sandbox::level);
-        // One for limits alone says nothing of confinement.
+        // A profile that only sets limits does not count as confinement.
         let profile = sandbox.filter(|_| level != Level::Unconfined).and_then(Sandbox::profile);
         Self { level: level.name(), profile, refused: None }
     }
 
-    /// What the program was refused, going by what it wrote. `directory` is where it ran; without one, relative paths are
-    /// passed over.
+    /// Returns the operation that was probably refused, judged by the program's output. `directory` is
+    /// its working directory; without one, relative paths are ignored.
     pub(crate) fn refused(
         sandbox: Option<&Sandbox>,
         written: &str,
@@ -58,8 +58,9 @@ impl<'a> Confined<'a> {
     }
 }
 
-/// Adds to a failure that a process reported what it was probably refused, going by its result: standard error may be about the
-/// calls of others. Only absolute paths count: other names may not be files.
+/// Adds the operation that was probably refused to a failure that a process reported. Only its result is
+/// examined, because standard error may concern the calls of other callers. Only absolute paths count,
+/// because other names may not be files.
 pub(crate) fn explained(error: RuntimeError, sandbox: Option<&Sandbox>) -> RuntimeError {
     let RuntimeError::Reported { id, message, mut outcome } = error else { return error };
     let content = outcome.content.as_ref().map_or(&*message, |content| content.as_str());
@@ -75,7 +76,7 @@ pub(crate) fn explained(error: RuntimeError, sandbox: Option<&Sandbox>) -> Runti
     RuntimeError::Reported { id, message, outcome }
 }
 
-/// The texts of content blocks, a line each at least.
+/// Returns the texts of content blocks, at least one line for each.
 fn texts(content: &str) -> Option<String> {
     let blocks: Vec<Value> = serde_json::from_str(content).ok()?;
     let texts = blocks.iter().filter_map(|block| block["text"].as_str());

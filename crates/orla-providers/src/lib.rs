@@ -1,4 +1,4 @@
-//! The executors, one module for each kind of provider (RTFS capability system §2.2).
+//! The executors, with one module for each kind of provider (RTFS capability system §2.2).
 
 #![warn(missing_docs)]
 

@@ -10,36 +10,36 @@ use orla_marketplace::{ProviderProblem, ProviderStatus, SandboxStatus};
 /// plugin, skills of an agent. They refer to the provider's own names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NameRules {
-    /// Stands before their names instead of `PROVIDER.`; may be empty.
+    /// Replaces the prefix `PROVIDER.`; may be empty.
     pub prefix: Option<String>,
-    /// Other names for single ones.
+    /// Other names for individual capabilities.
     pub rename: BTreeMap<String, String>,
     /// The names that are served; `None` means all.
     pub include: Option<Vec<Pattern>>,
-    /// Those that are not served, included or not.
+    /// The names that are not served, even if included.
     pub exclude: Vec<Pattern>,
 }
 
 impl NameRules {
-    /// The id of a capability: `PROVIDER.NAME`, even if there is only one, so that an id never changes because
-    /// another capability or provider is added.
+    /// Returns the id of a capability: `PROVIDER.NAME`, even if there is only one, so that an id never
+    /// changes because another capability or provider is added.
     pub(crate) fn id_of(&self, provider: &str, name: &str) -> String {
         let shown = self.rename.get(name).map_or(name, String::as_str);
         format!("{}{shown}", self.prefix_of(provider))
     }
 
-    /// What the ids of the provider's capabilities begin with.
+    /// Returns the prefix of the ids of the provider's capabilities.
     pub fn prefix_of(&self, provider: &str) -> Cow<'_, str> {
         self.prefix.as_deref().map_or_else(|| format!("{provider}.").into(), Cow::Borrowed)
     }
 
-    /// Whether a capability is served.
+    /// Returns whether a capability is served.
     pub(crate) fn serves(&self, name: &str) -> bool {
         let matches = |patterns: &[Pattern]| patterns.iter().any(|pattern| pattern.matches(name));
         self.include.as_deref().is_none_or(matches) && !matches(&self.exclude)
     }
 
-    /// Whether a capability with this id or name may turn out to be served.
+    /// Returns whether a capability with this id or name may be served.
     pub fn may_serve(&self, provider: &str, name: &str) -> bool {
         match &self.prefix {
             Some(prefix) => name.starts_with(&**prefix) || name.starts_with(&mcp_name(prefix)),
@@ -47,13 +47,13 @@ impl NameRules {
         }
     }
 
-    /// Why the provider serves nothing.
+    /// Returns the problem of a provider that serves nothing.
     pub(crate) fn problem(&self, provider: &str, text: String) -> ProviderProblem {
         ProviderProblem::new(provider, self.prefix.as_deref(), text)
     }
 
-    /// Why a provider with processes serves nothing: it cannot be confined, says that it has nothing (`empty`), or has
-    /// failed. `kind` is what messages call it.
+    /// Returns why a provider with processes serves nothing: it cannot be confined, reports an empty
+    /// list (`empty`), or has failed. `kind` is its name in messages.
     pub(crate) fn process_problem(
         &self,
         kind: &str,
@@ -68,7 +68,7 @@ impl NameRules {
     }
 }
 
-/// Whether `name` is the id or the name of something below `id`.
+/// Returns whether `name` is the id or the name of a capability below `id`.
 pub(crate) fn is_below(id: &str, name: &str) -> bool {
     let rest = |start: &str, separator: &str| {
         name.strip_prefix(start).is_some_and(|rest| rest.starts_with(separator))

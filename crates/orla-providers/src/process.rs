@@ -1,4 +1,4 @@
-//! Errors of supervised processes, as providers report them.
+//! Converts errors of supervised processes to errors of providers.
 
 use orla_marketplace::CallContext;
 use orla_mcp::{Ending, Failure, Fault};
@@ -15,7 +15,7 @@ pub(crate) async fn settle<S: Service>(
     process.wait_until_current(ctx.deadline, &ctx.scope.cancellation).await.map_err(ending)
 }
 
-/// Why a request got no response.
+/// Converts the reason why a request got no response.
 pub(crate) fn ending(problem: NoResponse) -> Ending {
     match problem {
         NoResponse::Stopped => Ending::Fault(Fault::Gone("it was stopped".to_owned())),
@@ -25,11 +25,12 @@ pub(crate) fn ending(problem: NoResponse) -> Ending {
     }
 }
 
-/// Why a process did not get a request.
+/// Converts the reason why a process did not get a request.
 pub(crate) fn fault(refusal: Refusal) -> Fault {
     match refusal {
         Refusal::Unavailable(reason) => Fault::Gone(reason),
-        // Not one that may pass: a repeated call would have the same input, checked against what was said before.
+        // The fault is not temporary: a repeated call would have the same input, which was checked
+        // against the earlier description.
         Refusal::Changed => Fault::Failed(Failure {
             kind: "changed".to_owned(),
             message: "what it says of itself changed while the call waited; call it again".to_owned(),

@@ -1,4 +1,4 @@
-//! One agent: its card, and the way to it.
+//! One agent: its card and its connection.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,25 +24,25 @@ use super::signature::{self, KeySet};
 use super::wire::{Clients, Fault, Flavour, Wire, host, read_bounded};
 use crate::sign_in::{Sender, SignIns, Unanswered};
 
-/// The largest card, or set of keys.
+/// The maximum size of a card, or of a set of keys.
 const MAX_CARD: usize = 1024 * 1024;
-/// How old a card may be before a listing asks for it again.
+/// The age at which a listing fetches a card again.
 const FRESH: Duration = Duration::from_secs(300);
 /// The pause after a failure. It doubles with each failure, up to the time that a card stays fresh.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Where cards are, below an agent's address or its origin; the second is that of the first agents.
+/// The paths of cards, below an agent's address or its origin. Old agents use the second path.
 const PLACES: [&str; 2] = [".well-known/agent-card.json", ".well-known/agent.json"];
 
-/// One agent. Nothing is opened before it is needed.
+/// One agent. No connection is opened before it is needed.
 pub(super) struct Agent {
     pub(super) settings: AgentSettings,
     clients: Arc<Clients>,
     sign_ins: SignIns,
     changes: watch::Sender<u64>,
-    /// Whether it can be called without a card, because its protocol is configured.
+    /// Whether the agent can be called without a card, because its protocol is configured.
     is_plain: bool,
     state: Mutex<CardState>,
-    /// One asks at a time.
+    /// Held while the card is fetched, so that only one task fetches it.
     asking: tokio::sync::Mutex<()>,
     /// Whether a task retries until there is a card.
     is_followed: AtomicBool,
@@ -53,9 +53,9 @@ pub(super) struct Agent {
 #[derive(Default)]
 struct CardState {
     info: Option<Arc<AgentInfo>>,
-    /// When it was last asked.
+    /// When the agent was last asked for its card.
     asked: Option<Instant>,
-    /// Why it last gave no card.
+    /// Why the last request for the card failed.
     failure: Option<String>,
 }
 
@@ -92,17 +92,17 @@ impl Agent {
         }
     }
 
-    /// The content of its card, if it has been fetched.
+    /// Returns the content of the card, if it has been fetched.
     pub(super) fn info(&self) -> Option<Arc<AgentInfo>> {
         self.state.lock().info.clone()
     }
 
-    /// Why it last gave no card.
+    /// Returns why the last request for the card failed.
     pub(super) fn failure(&self) -> Option<String> {
         self.state.lock().failure.clone()
     }
 
-    /// The host and port, for messages.
+    /// Returns the host and port, for messages.
     pub(super) fn host(&self) -> String {
         match self.info() {
             Some(learned) => learned.wire.host(),
@@ -110,7 +110,7 @@ impl Agent {
         }
     }
 
-    /// The content of its card. Fetches the card if it is not known.
+    /// Returns the content of the card. Fetches the card if it is not known.
     ///
     /// # Errors
     /// It gives no card, or an unusable one.
@@ -125,16 +125,16 @@ impl Agent {
         }
     }
 
-    /// Whether its card must be fetched because it is unknown or old, and no one fetches it. If so, the caller
-    /// continues with [`follow`](Self::follow).
+    /// Returns whether the card must be fetched because it is unknown or old, and no task fetches it. If
+    /// so, the caller continues with [`follow`](Self::follow).
     pub(super) fn begin(&self) -> bool {
         let is_due = self.state.lock().asked.is_none_or(|asked| asked.elapsed() >= FRESH)
             || self.info().is_none();
         is_due && !self.is_followed.swap(true, Ordering::AcqRel)
     }
 
-    /// Fetches the card until there is one, or the agent is no longer used. The task holds nothing that would keep
-    /// the agent.
+    /// Fetches the card until that succeeds, or until the agent is no longer used. The task holds no
+    /// reference that would keep the agent.
     pub(super) fn follow(self: Arc<Self>) -> impl Future<Output = ()> + Send {
         let agent = Arc::downgrade(&self);
         async move {
@@ -164,7 +164,7 @@ impl Agent {
 
     /// Waits until the first request for its card has ended.
     pub(super) async fn answered(&self) {
-        // Its sender lives as long as this.
+        // The sender lives as long as this agent.
         let _ = self.answered.subscribe().wait_for(|answered| *answered).await;
     }
 
@@ -183,7 +183,7 @@ impl Agent {
                 if is_new {
                     self.changes.send_modify(|count| *count += 1);
                 }
-                // Waiting callers then look for changes.
+                // Waiting callers check for changes after this.
                 self.answered.send_replace(true);
                 Ok(learned)
             }
@@ -209,7 +209,7 @@ impl Agent {
         Ok(AgentInfo { card, wire })
     }
 
-    /// The way to the agent for a call, with the token of its caller.
+    /// Returns the connection to the agent for a call, with the token of its caller.
     pub(super) fn wire(&self, info: &AgentInfo, ctx: &CallContext) -> Result<Wire, Fault> {
         let Some(key) = &self.settings.sign_in else { return Ok(info.wire.clone()) };
         let base = base(&self.settings).map_err(Fault::Wrong)?;
@@ -217,7 +217,7 @@ impl Agent {
         Ok(info.wire.through(sender.map_err(Fault::Wrong)?))
     }
 
-    /// The card; `None` if there is none at any of its addresses.
+    /// Returns the card; `None` if none of the addresses has one.
     async fn card(&self, base: &Url, headers: &HeaderMap) -> Result<Option<Value>, Fault> {
         let client = self.clients.get(Flavour::Any, is_loopback(base)).map_err(Fault::Wrong)?;
         let sender = match &self.settings.sign_in {
@@ -230,7 +230,7 @@ impl Agent {
             let response = match sender.execute(request).await {
                 Ok(response) => response,
                 Err(Unanswered::Token(error)) => return Err(Fault::Wrong(error.to_string())),
-                // Who speaks gRPC alone breaks the connection off.
+                // An agent that only supports gRPC breaks the connection.
                 Err(Unanswered::Http(err))
                     if self.settings.protocol == Protocol::Grpc && !err.is_connect() =>
                 {
@@ -263,7 +263,7 @@ impl Agent {
         Ok(None)
     }
 
-    /// The part of a card that is signed. All of it if it is not signed and need not be.
+    /// Returns the signed part of a card, or the whole card if it is not signed and need not be.
     async fn vouched(&self, card: Value, base: &Url) -> Result<Value, Fault> {
         let signatures = signature::signatures(&card).map_err(Fault::Wrong)?;
         let keys = match &self.settings.keys {
@@ -307,7 +307,7 @@ impl Agent {
     }
 }
 
-/// Whether an endpoint can be reached by a protocol.
+/// Checks whether an endpoint can be reached by a protocol.
 ///
 /// # Errors
 /// What is wrong with either.
@@ -322,18 +322,18 @@ pub fn check(endpoint: &str, protocol: &str) -> Result<(), String> {
     base(&settings).map(drop)
 }
 
-/// The address of an agent, by HTTP.
+/// Returns the address of an agent as an HTTP URL.
 fn base(settings: &AgentSettings) -> Result<Url, String> {
     address(&settings.url).ok_or_else(|| {
         "expected an address such as https://agent.example.com, or wss://… or grpc://…".to_owned()
     })
 }
 
-/// An address of any of the protocols, by HTTP.
+/// Parses an address of any of the protocols as an HTTP URL.
 fn address(text: &str) -> Option<Url> {
     let (scheme, rest) = match text.split_once("://") {
         Some((scheme, rest)) => (scheme.to_ascii_lowercase(), rest),
-        // Cards have gRPC's addresses so.
+        // Cards write gRPC addresses without a scheme.
         None => ("grpc".to_owned(), text),
     };
     let scheme = match scheme.as_str() {
@@ -347,7 +347,7 @@ fn address(text: &str) -> Option<Url> {
     url.host_str().is_some_and(|host| !host.is_empty()).then_some(url)
 }
 
-/// Where a card may be, the likeliest place first.
+/// Returns the possible places of a card, the likeliest first.
 fn places(base: &Url) -> Vec<Url> {
     if base.path().ends_with(".json") {
         return vec![base.clone()];
@@ -370,7 +370,7 @@ fn places(base: &Url) -> Vec<Url> {
     places
 }
 
-/// The bindings of a protocol.
+/// Returns the bindings of a protocol.
 fn bindings(protocol: Protocol) -> &'static [Binding] {
     match protocol {
         Protocol::Http => &[Binding::JsonRpc, Binding::Rest],
@@ -379,7 +379,8 @@ fn bindings(protocol: Protocol) -> &'static [Binding] {
     }
 }
 
-/// The first usable interface of the card, those of 1.x before those of 0.3, and its address.
+/// Returns the first usable interface of the card, with its address. Interfaces of 1.x precede those of
+/// 0.3.
 fn choose(card: &Card, settings: &AgentSettings, base: &Url) -> Result<(Interface, Url), String> {
     let bindings = bindings(settings.protocol);
     let mut astray = None;
@@ -392,10 +393,10 @@ fn choose(card: &Card, settings: &AgentSettings, base: &Url) -> Result<(Interfac
         }
         let Some(mut url) = address(&interface.url).map(|url| from_here(url, base)) else { continue };
         if !interface.url.contains("://") && base.scheme() == "https" {
-            // Only an address without a scheme may say nothing of TLS.
+            // Only an address without a scheme leaves TLS open.
             let _ = url.set_scheme("https");
         }
-        // gRPC has a port of its own on many hosts.
+        // On many hosts gRPC has a separate port.
         let is_beside =
             interface.binding == Binding::Grpc && same_host(&url, base) && url.scheme() == base.scheme();
         let is_allowed = is_beside
@@ -422,7 +423,8 @@ fn choose(card: &Card, settings: &AgentSettings, base: &Url) -> Result<(Interfac
     })
 }
 
-/// An address such as 0.0.0.0, which a server that listens everywhere writes, means the agent's host.
+/// Replaces an address such as 0.0.0.0, which a server that listens on all interfaces writes, with the
+/// agent's host.
 fn from_here(mut url: Url, base: &Url) -> Url {
     let is_everywhere = match url.host() {
         Some(Host::Ipv4(address)) => address.is_unspecified(),
@@ -435,14 +437,14 @@ fn from_here(mut url: Url, base: &Url) -> Url {
     url
 }
 
-/// The address at the host as it is configured: the names of this machine are equivalent, but a server need not
-/// listen on all of them.
+/// Replaces the host of the address with the configured one, if both are names of this machine. A server
+/// need not listen on all of these names.
 fn on(mut url: Url, base: &Url) -> Url {
     let _ = url.set_host(base.host_str());
     url
 }
 
-/// Whether two addresses are of one origin. The names of this machine are one.
+/// Returns whether two addresses have the same origin. All names of this machine count as one.
 fn same_origin(one: &Url, other: &Url) -> bool {
     same_host(one, other)
         && one.scheme() == other.scheme()
@@ -453,7 +455,7 @@ fn same_host(one: &Url, other: &Url) -> bool {
     one.host_str() == other.host_str() || (is_loopback(one) && is_loopback(other))
 }
 
-/// What goes with every request.
+/// Returns the headers of every request.
 fn headers(settings: &AgentSettings) -> Result<HeaderMap, String> {
     let pairs: &BTreeMap<String, String> = &settings.headers;
     let mut headers = HeaderMap::new();

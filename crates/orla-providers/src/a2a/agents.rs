@@ -27,16 +27,16 @@ use crate::sign_in::SignIns;
 
 /// How long a listing waits for the cards of agents that were never asked.
 const LEARN: Duration = Duration::from_secs(5);
-/// The most agents that are kept for capabilities with an address of their own.
+/// The maximum number of agents that are kept for capabilities with their own address.
 const MAX_OWN: usize = 256;
 
 /// Every agent of an instance.
 ///
 /// # How it works
 ///
-/// Nothing is fetched before it is needed: for a list, or for an unknown name. An agent without a card is then
-/// asked again by a task, until it has one or the configuration drops it; lists wait only for the first answer.
-/// The last known card stays while the agent cannot be reached.
+/// A card is fetched only when it is needed: for a list, or for an unknown name. A task then asks an
+/// agent without a card again, until the agent has one or the configuration drops it. Lists wait only
+/// for the first answer. The last known card stays while the agent cannot be reached.
 #[derive(Debug)]
 pub struct Agents {
     clients: Arc<Clients>,
@@ -50,7 +50,7 @@ pub struct Agents {
 #[derive(Debug, Default)]
 struct Configured {
     entries: Vec<Arc<Agent>>,
-    /// Agents that capabilities name by themselves.
+    /// Agents of capabilities that give an address.
     own: Vec<Arc<Agent>>,
 }
 
@@ -61,7 +61,7 @@ pub(super) struct Connected {
 }
 
 impl Agents {
-    /// No agents yet.
+    /// Creates an instance without agents.
     pub fn new() -> Self {
         Self {
             clients: Arc::default(),
@@ -73,18 +73,19 @@ impl Agents {
         }
     }
 
-    /// The same agents, whose requests have the tokens of these sign-ins.
+    /// Sets the sign-ins whose tokens the requests use.
     #[must_use]
     pub fn with_sign_ins(self, sign_ins: SignIns) -> Self {
         Self { sign_ins, ..self }
     }
 
-    /// Lets work continue after the call that it belongs to. [`shutdown`](Source::shutdown) waits for it.
+    /// Lets work continue after its call. [`shutdown`](Source::shutdown) waits for it.
     pub(super) fn detach(&self, work: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
         self.tasks.spawn(work)
     }
 
-    /// Applies a loaded configuration. An unchanged agent keeps its card. Sends no request.
+    /// Applies a loaded configuration. An unchanged agent keeps its card. This function sends no
+    /// request.
     pub fn load(&self, agents: impl IntoIterator<Item = AgentSettings>) {
         let mut configured = self.configured.lock();
         let old = std::mem::take(&mut *configured);
@@ -97,7 +98,7 @@ impl Agents {
             .collect();
     }
 
-    /// The agent of a capability that holds none.
+    /// Returns the agent of a capability that does not hold one.
     ///
     /// # Errors
     /// What is wrong with the capability's settings.
@@ -136,7 +137,7 @@ impl Default for Agents {
     }
 }
 
-/// Whether an agent may turn out to have a skill of this name.
+/// Returns whether an agent may have a skill of this name.
 fn may_serve(settings: &AgentSettings, name: &str) -> bool {
     settings.names.may_serve(&settings.name, name)
 }
@@ -199,7 +200,8 @@ impl Source for Agents {
     }
 }
 
-/// The capabilities of an agent: one for each skill, or one for the agent if its card names none.
+/// Returns the capabilities of an agent: one for each skill, or one for the agent if its card names
+/// none.
 fn registrations(agent: &Arc<Agent>, info: &AgentInfo) -> Vec<Registration> {
     if info.card.skills.is_empty() {
         let card = &info.card;
@@ -240,7 +242,8 @@ fn registration(
     let mut manifest = CapabilityManifest::new(id, about, ProviderType::A2A(capability));
     manifest.version.clone_from(&info.card.version);
     manifest.input_schema = schema_from_declaration(&input::schema()).ok();
-    // The card may lead to another origin that is allowed: that is one more host to be reached.
+    // The card may lead to another allowed origin. The capability then needs permission for that host
+    // too.
     manifest.permissions = vec![format!("net:{}", info.wire.host())];
     if let Some(skill) = skill {
         manifest.metadata.insert(TITLE.to_owned(), skill.name.clone());

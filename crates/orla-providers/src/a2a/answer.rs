@@ -1,4 +1,4 @@
-//! Turns what was gathered into an outcome. Pure.
+//! Turns the gathered events into an outcome. Pure.
 //!
 //! | the agent gave | outcome |
 //! |---|---|
@@ -7,8 +7,8 @@
 //! | texts | text blocks; neighbours within an artifact are one |
 //! | files | image, audio or embedded resource; a resource link where only the address is given |
 //!
-//! The outcome has the artifacts of a task, or the parts of its last state if it has none. `_meta["orla/a2a"]` has
-//! the task, the conversation and the state.
+//! The outcome has the artifacts of a task, or the parts of its last state if it has none.
+//! `_meta["orla/a2a"]` has the task, the conversation and the state.
 
 use std::borrow::Cow;
 
@@ -20,10 +20,10 @@ use serde_json::{Value, json};
 
 use super::gather::{Gathered, Turn};
 
-/// How much of an agent's last words an error's sentence repeats, in characters.
+/// The number of characters of an agent's last message that an error repeats.
 const MAX_SAID: usize = 16 * 1024;
 
-/// The output, complete or not.
+/// Returns the output, complete or not.
 pub(super) fn outcome(gathered: &Gathered, ctx: &CallContext) -> Outcome {
     let groups = groups(gathered);
     let parts: Vec<&Part> = groups.iter().flat_map(|(_, parts)| parts.iter()).collect();
@@ -48,7 +48,7 @@ pub(super) fn outcome(gathered: &Gathered, ctx: &CallContext) -> Outcome {
     }
 }
 
-/// The parts of an answer that never became complete.
+/// Returns the parts of an answer that never became complete.
 pub(super) fn partial(gathered: &Gathered, host: &str, ctx: &CallContext) -> Outcome {
     let mut outcome = outcome(gathered, ctx);
     if outcome.structured.is_none() && outcome.content.is_none() {
@@ -64,7 +64,7 @@ pub(super) fn partial(gathered: &Gathered, host: &str, ctx: &CallContext) -> Out
     outcome
 }
 
-/// The agent's last message to the caller.
+/// Returns the agent's last message to the caller.
 ///
 /// # Errors
 /// The task failed, or the agent requires something that no one here can give.
@@ -97,7 +97,7 @@ pub(super) fn result(gathered: &Gathered, ctx: &CallContext) -> Result<Outcome, 
     Err(RuntimeError::Failed { id: name.to_string(), message, outcome: Some(Box::new(outcome)) })
 }
 
-/// The state of a task besides its result.
+/// Describes the state of a task besides its result.
 fn about(gathered: &Gathered) -> Value {
     let artifacts: Vec<Value> = gathered
         .artifacts
@@ -112,7 +112,7 @@ fn about(gathered: &Gathered) -> Value {
     about
 }
 
-/// The state as people write it.
+/// Returns the name of the state for users.
 fn state(gathered: &Gathered) -> &'static str {
     match gathered.state {
         _ if gathered.message.is_some() => "completed",
@@ -128,7 +128,7 @@ fn state(gathered: &Gathered) -> &'static str {
     }
 }
 
-/// The parts that count, by artifact.
+/// Returns the relevant parts, by artifact.
 fn groups(gathered: &Gathered) -> Vec<(&str, &[Part])> {
     fn of(message: Option<&Message>) -> Option<(&str, &[Part])> {
         message.map(|message| (message.message_id.as_str(), &message.parts[..]))
@@ -145,7 +145,7 @@ fn groups(gathered: &Gathered) -> Vec<(&str, &[Part])> {
 fn blocks(groups: &[(&str, &[Part])], ctx: &CallContext) -> Vec<Value> {
     let mut blocks = Vec::new();
     for (group, parts) in groups {
-        // A text that came in pieces is one text.
+        // A text that arrived in pieces is joined.
         let mut text: Option<Cow<'_, str>> = None;
         for (index, part) in parts.iter().enumerate() {
             if let Some(more) = part.as_text() {
@@ -163,7 +163,7 @@ fn blocks(groups: &[(&str, &[Part])], ctx: &CallContext) -> Vec<Value> {
     blocks
 }
 
-/// The content block of a part that is not text.
+/// Returns the content block of a part that is not text.
 fn block(part: &Part, uri: &str) -> Value {
     let own = part.media_type.as_deref().filter(|kind| !kind.is_empty());
     match &part.content {

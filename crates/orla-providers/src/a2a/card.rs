@@ -1,30 +1,30 @@
 //! An agent's card: its name, its addresses and its skills (A2A §4.4, §8). Pure.
 //!
-//! Cards of 1.x list `supportedInterfaces`. Cards of 0.3 have `url` and `preferredTransport`, and more of them in
-//! `additionalInterfaces`. Both become a [`Card`]. Unknown members are ignored if a call does not need them, so
-//! that a card of a later minor version can be read.
+//! Cards of 1.x list `supportedInterfaces`. Cards of 0.3 have `url` and `preferredTransport`, and
+//! further interfaces in `additionalInterfaces`. Both become a [`Card`]. Members that a call does not
+//! need are ignored if unknown, so that a card of a later minor version can be read.
 
 use orla_marketplace::rtfs::text::excerpt;
 use serde_json::Value;
 
 use super::dialect::Dialect;
 
-/// The most skills of a card that count.
+/// The maximum number of skills that are read from a card.
 const MAX_SKILLS: usize = 1000;
-/// The longest id of a skill, in bytes.
+/// The maximum length of a skill's id, in bytes.
 const MAX_ID: usize = 128;
-/// The longest description, in characters.
+/// The maximum length of a description, in characters.
 const MAX_DESCRIPTION: usize = 8000;
 
-/// What a card says.
+/// The content of a card.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Card {
     pub(super) name: String,
     pub(super) description: String,
     pub(super) version: String,
-    /// Where the agent is reached, the preferred place first.
+    /// The agent's addresses, the preferred one first.
     pub(super) interfaces: Vec<Interface>,
-    /// Whether it streams events.
+    /// Whether the agent streams events.
     pub(super) streaming: bool,
     pub(super) skills: Vec<Skill>,
 }
@@ -38,18 +38,18 @@ pub(super) struct Interface {
     pub(super) tenant: Option<String>,
 }
 
-/// How the protocol is carried.
+/// The binding of the protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Binding {
     JsonRpc,
     Rest,
     Grpc,
     WebSocket,
-    /// One that is not spoken here.
+    /// An unsupported binding.
     Other(String),
 }
 
-/// Something that an agent can do.
+/// A skill of an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Skill {
     pub(super) id: String,
@@ -70,7 +70,7 @@ impl Binding {
         }
     }
 
-    /// Its name in cards.
+    /// Returns the binding's name in cards.
     pub(super) fn as_str(&self) -> &str {
         match self {
             Self::JsonRpc => "JSONRPC",
@@ -116,7 +116,7 @@ impl Card {
         })
     }
 
-    /// A card for an agent that has none and is reached at this address.
+    /// Returns a card for an agent that has none and is reached at this address.
     pub(super) fn without(url: &str, binding: Binding) -> Self {
         let interface = Interface { url: url.to_owned(), binding, dialect: Dialect::V1, tenant: None };
         Self { name: "the agent".to_owned(), interfaces: vec![interface], ..Self::default() }
@@ -134,7 +134,7 @@ fn newer(interface: &Value) -> Option<Interface> {
     })
 }
 
-/// The interfaces of a card of 0.3.
+/// Returns the interfaces of a card of 0.3.
 fn older(card: &Value) -> Vec<Interface> {
     let Some(dialect) = Dialect::of(&some(card, "protocolVersion").unwrap_or_else(|| "0.3".to_owned()))
     else {

@@ -1,8 +1,8 @@
 //! The two generations of the protocol's JSON: 1.x, which all other code here uses, and 0.3. Pure.
 //!
-//! Messages from an agent are converted to the form of 1.x, with the members that a writer of ProtoJSON leaves out
-//! because they are empty. Messages to an agent of 0.3 are converted to its form. 0.3 has two forms: objects with
-//! a `kind` over JSON-RPC, and ProtoJSON of its own messages over HTTP+JSON.
+//! Messages from an agent are converted to the form of 1.x, including the members that a writer of
+//! ProtoJSON omits because they are empty. Messages to an agent of 0.3 are converted to its form. 0.3
+//! has two forms: objects with a `kind` over JSON-RPC, and ProtoJSON of its own messages over HTTP+JSON.
 
 use serde_json::{Map, Value, json};
 
@@ -26,7 +26,7 @@ pub(super) enum Operation {
 }
 
 impl Dialect {
-    /// The dialect of a version; `None` for an unknown generation.
+    /// Returns the dialect of a version; `None` for an unknown generation.
     pub(super) fn of(version: &str) -> Option<Self> {
         match version.trim().split('.').next().unwrap_or_default() {
             "0" => Some(Self::V0),
@@ -35,7 +35,7 @@ impl Dialect {
         }
     }
 
-    /// What goes with a request as `A2A-Version`.
+    /// Returns the value of `A2A-Version` in requests.
     pub(super) fn version(self) -> &'static str {
         match self {
             Self::V0 => "0.3",
@@ -43,7 +43,7 @@ impl Dialect {
         }
     }
 
-    /// The JSON-RPC method of an operation.
+    /// Returns the JSON-RPC method of an operation.
     pub(super) fn method(self, operation: Operation) -> &'static str {
         match (self, operation) {
             (Self::V1, Operation::Send) => "SendMessage",
@@ -59,7 +59,8 @@ impl Dialect {
         }
     }
 
-    /// A request of 1.x (the parameters of [`Operation::Send`] and [`Operation::Stream`]) as this dialect has it.
+    /// Converts a request of 1.x (the parameters of [`Operation::Send`] and [`Operation::Stream`]) to
+    /// this dialect.
     pub(super) fn request(self, request: Value) -> Value {
         if self == Self::V1 {
             return request;
@@ -76,7 +77,7 @@ impl Dialect {
         Value::Object(members)
     }
 
-    /// The same request, as this dialect has it over HTTP+JSON.
+    /// Converts a request to this dialect's form over HTTP+JSON.
     pub(super) fn plain_request(self, request: Value) -> Value {
         if self == Self::V1 {
             return request;
@@ -96,8 +97,8 @@ impl Dialect {
         Value::Object(members)
     }
 
-    /// What an agent gave for a message or as an event of a stream: an object with one of `task`, `message`,
-    /// `statusUpdate`, `artifactUpdate`.
+    /// Converts an agent's answer to a message, or an event of a stream, to an object with one of
+    /// `task`, `message`, `statusUpdate`, `artifactUpdate`.
     pub(super) fn event(self, event: Value) -> Value {
         match self {
             Self::V0 if event.get("kind").is_none() && event.get("status").is_none() => {
@@ -120,7 +121,7 @@ impl Dialect {
         }
     }
 
-    /// An event whose member gives its type.
+    /// Converts an event whose member gives its type.
     fn members(self, event: Value) -> Value {
         let Value::Object(mut members) = event else { return event };
         if let Some(message) = members.remove("msg") {
@@ -134,7 +135,7 @@ impl Dialect {
         Value::Object(members)
     }
 
-    /// The result of an agent where a task was requested.
+    /// Converts an agent's answer to a request for a task.
     pub(super) fn task(self, value: Value) -> Value {
         task(value, self)
     }
@@ -174,7 +175,7 @@ fn artifact_update(value: Value, dialect: Dialect) -> Value {
 
 fn status(value: Value, dialect: Dialect) -> Value {
     let Value::Object(mut members) = value else { return value };
-    // The time is not needed here, and agents write it in more ways than one.
+    // The time is not needed here, and agents write it in several ways.
     members.remove("timestamp");
     let state = members.get("state").and_then(Value::as_str).unwrap_or_default();
     let state = match (dialect, state) {
@@ -253,7 +254,7 @@ fn part(value: Value, dialect: Dialect) -> Value {
     Value::Object(members)
 }
 
-/// A message of 1.x in the form of 0.3.
+/// Converts a message of 1.x to 0.3.
 fn older_message(message: Value) -> Value {
     let Value::Object(mut members) = message else { return message };
     members.insert("kind".to_owned(), "message".into());
@@ -289,7 +290,7 @@ fn older_part(part: Value) -> Value {
     Value::Object(older)
 }
 
-/// A part of 1.x in the ProtoJSON of 0.3.
+/// Converts a part of 1.x to the ProtoJSON of 0.3.
 fn plain_part(part: Value) -> Value {
     let Value::Object(mut members) = older_part(part) else { return Value::Null };
     members.remove("kind");
@@ -309,7 +310,7 @@ fn plain_part(part: Value) -> Value {
     Value::Object(members)
 }
 
-/// Texts that a writer of ProtoJSON leaves out if they are empty.
+/// Adds empty texts, which a writer of ProtoJSON omits.
 fn fill(members: &mut Map<String, Value>, names: &[&str]) {
     for name in names {
         let value = members.entry(*name).or_insert(Value::Null);

@@ -1,4 +1,4 @@
-//! Runs the calls of agents: sends the message, follows its task, ends it when the call ends.
+//! Runs the calls of agents: sends the message, follows its task, and ends the task when the call ends.
 
 use std::any::TypeId;
 use std::sync::Arc;
@@ -22,37 +22,39 @@ use super::wire::{Events, Fault, Wire};
 use super::{answer, input};
 use crate::deadline::effective_deadline;
 
-/// The pause before a task is polled; it grows …
+/// The first pause between polls of a task.
 const POLL_MIN: Duration = Duration::from_millis(50);
-/// … to this.
+/// The maximum pause between polls of a task.
 const POLL_MAX: Duration = Duration::from_secs(2);
 /// How long an agent may take to end a task that is no longer needed.
 const GOODBYE: Duration = Duration::from_secs(2);
-/// How much longer than its own time a call takes to end its task. After that, it continues in the background.
+/// How much longer than its own time a call waits for the end of its task. After that, the attempt
+/// continues in the background.
 const LAST_WORD: Duration = Duration::from_millis(30);
-/// How long an agent may repeat its question after an answer before that counts as a new one.
+/// How long after an answer a repeated question counts as the same question.
 const SECOND_THOUGHT: Duration = Duration::from_secs(10);
-/// The most questions of an agent in one call.
+/// The maximum number of questions of an agent in one call.
 const MAX_QUESTIONS: usize = 32;
 
 /// Runs [`A2ACapability`] providers (RTFS capability system §3.3).
 ///
-/// A message is sent once. Its task is followed by events if the agent streams, or else by polling; after a broken
-/// connection it is resumed. A task that outlives its call is cancelled.
+/// A message is sent once. Its task is followed by events if the agent streams, and otherwise by
+/// polling. After a broken connection the task is resumed. A task that outlives its call is cancelled.
 ///
-/// Capabilities of one agent share its connections, which end when the executor and its clones are dropped.
+/// Capabilities of one agent share its connections, which end when the executor and its clones are
+/// dropped.
 #[derive(Clone, Debug, Default)]
 pub struct A2AExecutor {
     agents: Arc<Agents>,
 }
 
 impl A2AExecutor {
-    /// An executor with connections of its own. Nothing is opened before the first call.
+    /// Creates an executor with its own connections. No connection is opened before the first call.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// An executor whose connections are those of `agents`.
+    /// Creates an executor that uses the connections of `agents`.
     pub fn with_agents(agents: Arc<Agents>) -> Self {
         Self { agents }
     }
@@ -115,7 +117,7 @@ impl CapabilityExecutor for A2AExecutor {
         let partial = |gathered: &Gathered| Some(Box::new(answer::partial(gathered, &host, ctx)));
         match end {
             End::Over(Ok(())) => {
-                // It has asked more often than is answered.
+                // The agent has exceeded the number of questions.
                 if gathered.turn() == Turn::Going {
                     abandon(&self.agents, &agent, &gathered, ctx).await;
                 }
@@ -179,7 +181,7 @@ enum End {
     Cancelled,
 }
 
-/// Why a conversation stopped before its end.
+/// The reason why a conversation stopped before its end.
 enum Stop {
     Fault(Fault),
     /// The caller's client declines to answer.
@@ -192,7 +194,8 @@ impl From<Fault> for Stop {
     }
 }
 
-/// A conversation that owns its parts, so that it can outlive its call, and what it gathered.
+/// Runs a conversation that owns its parts, so that it can outlive its call. Returns the gathered events
+/// too.
 async fn talk(
     agent: Arc<Agent>,
     message: Message,
@@ -205,8 +208,8 @@ async fn talk(
     (result, gathered)
 }
 
-/// Talks until the agent is done, or requires something that no one here can give. With `leaving`, ends as soon as
-/// the id of the task, if there is one, is known.
+/// Converses until the agent is done, or requires something that orla cannot provide. After `leaving`,
+/// ends as soon as the id of the task, if there is one, is known.
 async fn converse(
     agent: &Agent,
     message: Message,
@@ -244,7 +247,7 @@ async fn converse(
     Ok(())
 }
 
-/// Sends a message and takes the events of its answer. Returns how the answer ended.
+/// Sends a message and handles the events of its answer. Returns how the answer ended.
 async fn begin(
     wire: &Wire,
     message: Message,
@@ -260,7 +263,8 @@ async fn begin(
             accepted_output_modes: None,
             task_push_notification_config: None,
             history_length: None,
-            // Its task can be ended only if its id is known. And an immediate answer has a task that still asks.
+            // The task can be ended only if its id is known. An immediate answer also contains a task
+            // that still asks.
             return_immediately: Some(answered.is_none()),
         }),
         metadata: None,
@@ -283,7 +287,7 @@ async fn begin(
     {
         return Ok(Err(fault));
     }
-    // An agent begins with how its task stood when the answer came.
+    // The first event of an agent is the state of its task at the time of the answer.
     if answered.is_some() && gathered.turn() == Turn::Asking {
         let next = timeout(SECOND_THOUGHT, events.next());
         if let Some(Ok(Some(event))) = leaving.run_until_cancelled(next).await
@@ -307,7 +311,7 @@ async fn follow(
     let (mut pause, mut can_subscribe) = (POLL_MIN, is_streaming);
     loop {
         match last {
-            // An agent that is away may return: the task continues there.
+            // The agent may become reachable again, and its task continues there.
             Ok(()) | Err(Fault::Away(_)) if gathered.turn() != Turn::Going => return Ok(()),
             Ok(()) | Err(Fault::Away(_)) => {}
             Err(fault) => return Err(fault),
@@ -342,7 +346,7 @@ async fn follow(
     }
 }
 
-/// Takes events until it is the caller's turn, or there are no more.
+/// Handles events until it is the caller's turn, or there are no more.
 async fn drain(
     mut events: Events,
     gathered: &mut Gathered,
@@ -356,7 +360,7 @@ async fn drain(
     Ok(())
 }
 
-/// Asks how a task stands.
+/// Requests the state of a task.
 async fn look(
     wire: &Wire,
     task: &str,
@@ -384,7 +388,7 @@ fn take(
     }
 }
 
-/// Tells the caller how far the agent is.
+/// Reports the agent's progress to the caller.
 struct ProgressReporter<'a> {
     ctx: &'a CallContext,
     told: f64,
@@ -400,7 +404,7 @@ impl ProgressReporter<'_> {
     }
 }
 
-/// The answer of the caller's client to the agent's question; `None` if there is no client to ask.
+/// Returns the client's answer to the agent's question; `None` if there is no client to ask.
 async fn asked(gathered: &Gathered, ctx: &CallContext) -> Result<Option<String>, Stop> {
     let Some(client) = ctx.scope.client.as_ref().filter(|client| can_answer(&client.capabilities()))
     else {
@@ -425,7 +429,7 @@ async fn asked(gathered: &Gathered, ctx: &CallContext) -> Result<Option<String>,
     }
 }
 
-/// Whether a client with these capabilities shows forms (MCP 2025-11-25, elicitation).
+/// Returns whether a client with these capabilities shows forms (MCP 2025-11-25, elicitation).
 fn can_answer(capabilities: &JsonText) -> bool {
     let declared: Value = serde_json::from_str(capabilities.as_str()).unwrap_or_default();
     match declared.get("elicitation") {
@@ -434,8 +438,8 @@ fn can_answer(capabilities: &JsonText) -> bool {
     }
 }
 
-/// Asks the agent to end the task of a call that is over. Its answer is waited for only briefly, and otherwise in the
-/// background.
+/// Asks the agent to end the task of a call that is over. The answer is awaited only briefly, and
+/// otherwise in the background.
 async fn abandon(agents: &Agents, agent: &Arc<Agent>, gathered: &Gathered, ctx: &CallContext) {
     let (Some(task), Some(learned)) = (gathered.task.clone(), agent.info()) else { return };
     let Ok(wire) = agent.wire(&learned, ctx) else { return };

@@ -1,42 +1,42 @@
 //! The events of an agent in one call. Pure: events in, the state of the conversation out.
 //!
-//! A complete task replaces what was gathered of it: it is the agent's own view.
+//! A complete task replaces the gathered events, because it is the agent's own view.
 
 use a2a::{Artifact, Message, Part, PartContent, StreamResponse, TaskState};
 use orla_marketplace::rtfs::text::excerpt;
 
-/// How many bytes of an agent's answer are kept.
+/// The maximum number of bytes of an agent's answer.
 pub(super) const MAX_ANSWER: usize = 16 * 1024 * 1024;
-/// How much of a message is shown as progress, in characters.
+/// The number of characters of a message that are shown as progress.
 const SHOWN: usize = 200;
 
-/// What was gathered.
+/// The gathered events of a conversation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Gathered {
     pub(super) task: Option<String>,
     pub(super) context: Option<String>,
     pub(super) state: Option<TaskState>,
-    /// What came with the newest state.
+    /// The message of the newest state.
     pub(super) said: Option<Message>,
     pub(super) artifacts: Vec<Artifact>,
-    /// The answer of an agent that made no task.
+    /// The answer of an agent that created no task.
     pub(super) message: Option<Message>,
-    /// Bytes of what is kept.
+    /// The size of the gathered data in bytes.
     bytes: usize,
 }
 
 /// Whose turn it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
-    /// The agent works.
+    /// The agent is working.
     Going,
-    /// The agent asks for something.
+    /// The agent asks a question.
     Asking,
-    /// All is said.
+    /// The conversation is over.
     Over,
 }
 
-/// Why an event is invalid.
+/// The reason why an event is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Odd {
     #[error("it answers with more than 16 MiB")]
@@ -46,7 +46,7 @@ pub(super) enum Odd {
 }
 
 impl Gathered {
-    /// Takes an event, and returns what to report of it.
+    /// Takes an event, and returns the part of it to report.
     ///
     /// # Errors
     /// See [`Odd`]; the event is then ignored.
@@ -95,7 +95,7 @@ impl Gathered {
         }
     }
 
-    /// Whose turn it is.
+    /// Returns whose turn it is.
     pub(super) fn turn(&self) -> Turn {
         if self.message.is_some() {
             return Turn::Over;
@@ -107,20 +107,20 @@ impl Gathered {
         }
     }
 
-    /// Forgets the agent's question, because it is being answered.
+    /// Clears the agent's question, because it is being answered.
     pub(super) fn answered(&mut self) {
         self.state = Some(TaskState::Submitted);
         self.said = None;
     }
 
-    /// The agent's last message, as text.
+    /// Returns the agent's last message, as text.
     pub(super) fn last_words(&self) -> Option<String> {
         let message = self.said.as_ref().or(self.message.as_ref())?;
         let texts: Vec<&str> = message.parts.iter().filter_map(Part::as_text).collect();
         Some(texts.join("\n")).filter(|text| !text.trim().is_empty())
     }
 
-    /// Whether there was any event.
+    /// Returns whether no event has arrived.
     pub(super) fn is_empty(&self) -> bool {
         self.task.is_none() && self.message.is_none()
     }
@@ -163,7 +163,7 @@ fn weight(artifact: &Artifact) -> usize {
     64 + texts.into_iter().flatten().map(String::len).sum::<usize>() + size(&artifact.parts)
 }
 
-/// The bytes of parts, each with some for itself.
+/// Returns the size of parts in bytes, with an overhead for each.
 fn size(parts: &[Part]) -> usize {
     let of = |part: &Part| {
         32 + match &part.content {
@@ -176,7 +176,7 @@ fn size(parts: &[Part]) -> usize {
     parts.iter().map(of).sum()
 }
 
-/// One line of at most [`SHOWN`] characters.
+/// Returns one line of at most [`SHOWN`] characters.
 fn line(text: &str) -> String {
     excerpt(text, SHOWN).replace(char::is_control, " ")
 }

@@ -1,4 +1,4 @@
-//! From the input of a call to the message that an agent is sent. Pure.
+//! Converts the input of a call to the message for an agent. Pure.
 //!
 //! | input | message |
 //! |---|---|
@@ -14,11 +14,11 @@ use serde_json::{Map, Value, json};
 
 /// The members of an input that is not plain data.
 const MEMBERS: [&str; 5] = ["message", "data", "files", "context_id", "task_id"];
-/// The most files of one message.
+/// The maximum number of files in one message.
 const MAX_FILES: usize = 64;
 
-/// The schema of the input that clients see. It does not describe values that are not objects: these are text or
-/// data.
+/// Returns the schema of the input that clients see. It does not describe values that are not objects:
+/// these are text or data.
 pub(super) fn schema() -> Value {
     json!({
         "properties": {
@@ -32,7 +32,7 @@ pub(super) fn schema() -> Value {
     })
 }
 
-/// The message for an input.
+/// Returns the message for an input.
 ///
 /// # Errors
 /// The input is empty, or one of its members has the wrong type.
@@ -70,7 +70,7 @@ pub(super) fn message(
     Ok(message)
 }
 
-/// What the caller's client answered to a question, as the next message of that task.
+/// Returns the client's answer to a question, as the next message of that task.
 pub(super) fn reply(text: &str, task: &str, context: Option<&str>) -> Message {
     let mut message = Message::new(Role::User, vec![Part::text(text)]);
     message.task_id = Some(task.to_owned());

@@ -1,4 +1,4 @@
-//! What is configured of an agent.
+//! The configuration of an agent.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,17 +14,17 @@ use crate::names::NameRules;
 pub struct AgentSettings {
     /// Its key: unique, and the first part of the ids of its skills.
     pub name: String,
-    /// The address below which its card is found, or that of one of its endpoints.
+    /// The address below which the agent's card is found, or the address of one of its endpoints.
     pub url: String,
-    /// By what it is reached.
+    /// The protocol by which the agent is reached.
     pub protocol: Protocol,
-    /// Sent as a bearer token, to the origin of `url` and to `origins` alone.
+    /// The bearer token, which is sent only to the origin of `url` and to `origins`.
     pub token: Option<String>,
-    /// The key of the sign-in that gives the requests their token, instead of `token`.
+    /// The key of the sign-in that provides the token of requests, instead of `token`.
     pub sign_in: Option<String>,
-    /// Header fields that are sent to the same addresses as the token.
+    /// Header fields that are sent to the same origins as the token.
     pub headers: BTreeMap<String, String>,
-    /// Other origins that its card may lead to, such as `https://grpc.example.com:443`.
+    /// Other origins that the card may lead to, such as `https://grpc.example.com:443`.
     pub origins: Vec<String>,
     /// How long one call may take; `None` means the marketplace's default.
     pub timeout: Option<Duration>,
@@ -35,14 +35,14 @@ pub struct AgentSettings {
     /// The keys that must have signed its card, as the text of a JSON Web Key Set. `None` means the set that the
     /// card's signature names, if it is at the agent's own origin.
     pub keys: Option<String>,
-    /// Replaces the secrets that its settings refer to in everything that it returns.
+    /// Hides the secrets of the settings in everything that the agent returns.
     pub redaction: Option<Arc<Redactor>>,
 }
 
 /// The protocol of an agent (RTFS capability system §3.3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Protocol {
-    /// JSON-RPC, or HTTP and JSON, whichever the agent's card has first.
+    /// JSON-RPC, or HTTP and JSON, whichever the agent's card lists first.
     #[default]
     Http,
     /// JSON-RPC in the text frames of a WebSocket.
@@ -52,7 +52,8 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// The protocol of a name in any case: the document's, that of an address, or that of cards.
+    /// Parses a protocol's name in any case: the document's name, the scheme of an address, or the name
+    /// in cards.
     pub fn named(name: &str) -> Option<Self> {
         match name.to_ascii_lowercase().as_str() {
             "http" | "https" | "jsonrpc" | "http+json" => Some(Self::Http),
@@ -62,7 +63,7 @@ impl Protocol {
         }
     }
 
-    /// The document's name.
+    /// Returns the document's name.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Http => "http",
@@ -76,7 +77,7 @@ impl AgentSettings {
     /// The timeout of a request for an agent's card, unless configured.
     pub const STARTUP_TIMEOUT: Duration = Duration::from_secs(10);
 
-    /// An agent with only a name and an address.
+    /// Creates settings with only a name and an address.
     pub fn new(name: impl Into<String>, url: impl Into<String>) -> Self {
         Self {
             name: name.into(),

@@ -11,10 +11,10 @@ use ring::signature::{ECDSA_P256_SHA256_FIXED, ED25519, UnparsedPublicKey};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-/// The most signatures of a card that are looked at.
+/// The maximum number of signatures of a card that are examined.
 const MAX_SIGNATURES: usize = 16;
 
-/// What the protocol knows of a card, without its signatures.
+/// The members of a card that the protocol defines, without its signatures.
 const KNOWN: [&str; 13] = [
     "name",
     "description",
@@ -46,7 +46,7 @@ struct Header {
     jku: Option<String>,
 }
 
-/// The public keys of a signer (RFC 7517), as far as they can be used here.
+/// The public keys of a signer (RFC 7517) that can be used here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct KeySet(Vec<Key>);
 
@@ -64,7 +64,7 @@ enum Kind {
 }
 
 impl Signature {
-    /// Where the signer says that its keys are.
+    /// Returns the signer's address of its keys.
     pub(super) fn key_set(&self) -> Option<&str> {
         self.header.jku.as_deref()
     }
@@ -94,7 +94,7 @@ impl Signature {
     }
 }
 
-/// The signatures of a card.
+/// Returns the signatures of a card.
 ///
 /// # Errors
 /// An entry is not a signature.
@@ -151,7 +151,7 @@ fn key(key: &Value) -> Option<Key> {
     Some(Key { kid: text("kid").map(str::to_owned), kind, bytes: key })
 }
 
-/// What of a card is vouched for by one of these keys.
+/// Returns the part of a card that a signature by one of these keys covers.
 ///
 /// # Errors
 /// A signature by one of the keys is invalid, or none is by any of them.
@@ -174,7 +174,7 @@ pub(super) fn verified(card: &Value, signatures: &[Signature], keys: &KeySet) ->
     })
 }
 
-/// What a signer may have signed of a card.
+/// Returns the views of a card that a signer may have signed.
 fn views(card: &Value) -> impl Iterator<Item = Value> {
     let whole: Map<String, Value> = card.as_object().cloned().unwrap_or_default();
     let unsigned: Map<String, Value> =
@@ -194,7 +194,7 @@ fn views(card: &Value) -> impl Iterator<Item = Value> {
     .flatten()
 }
 
-/// The value without empty members and items; `None` if nothing is left.
+/// Returns the value without empty members and items; `None` if nothing is left.
 fn without_empty(value: &Value) -> Option<Value> {
     match value {
         Value::Null => None,
@@ -214,7 +214,7 @@ fn without_empty(value: &Value) -> Option<Value> {
     }
 }
 
-/// Base64 as signatures have it; some write the other alphabet.
+/// Decodes the base64 of signatures; some signers write the other alphabet.
 fn bytes(text: &str) -> Option<Vec<u8>> {
     let text = text.trim_end_matches('=');
     URL_SAFE_NO_PAD.decode(text).ok().or_else(|| STANDARD.decode(text).ok())

@@ -1,4 +1,4 @@
-//! How the call of a built-in runs.
+//! Runs the calls of built-ins.
 
 use std::any::TypeId;
 
@@ -23,7 +23,7 @@ impl CapabilityExecutor for LocalExecutor {
         TypeId::of::<LocalCapability>()
     }
 
-    /// With the types of the built-in itself, or none; others are the marketplace's to check.
+    /// The types of the built-in itself, or no types, need no check. The marketplace checks all others.
     fn checks_types(&self, manifest: &CapabilityManifest) -> bool {
         let settings = manifest.provider.settings::<LocalCapability>().ok();
         let Some(known) = settings.and_then(|settings| registration_of(&settings.function)) else {
@@ -81,7 +81,7 @@ fn failure(builtin: &Builtin, error: BuiltinError, inputs: &Payload, ctx: &CallC
     }
 }
 
-/// All that the schema finds wrong with an input, if it finds anything.
+/// Returns all violations of the schema by an input, if any.
 fn violations(builtin: &Builtin, inputs: &Payload) -> Option<Vec<Violation>> {
     let schema = type_from_schema_text(builtin.input_schema().into());
     let validator = Validator::compile(&schema).ok()?;

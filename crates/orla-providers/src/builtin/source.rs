@@ -14,19 +14,20 @@ use orla_registry::{Builtin, CapabilityRegistry};
 /// The source that the provenance of every built-in names.
 pub const SOURCE: &str = "built-in";
 
-/// They compute a value from their arguments and touch nothing.
+/// The hints of built-ins, which compute a value from their arguments without side effects.
 const HINTS: &str =
     r#"{"readOnlyHint":true,"destructiveHint":false,"idempotentHint":true,"openWorldHint":false}"#;
 
-/// Every built-in, ready to be registered: it can be called and found by search, and is listed if its
-/// [`CallPolicy::listing`] is [`Listing::Listed`]. In the order of their ids; made once, at the first use.
+/// Returns every built-in, ready to be registered, in the order of their ids. Each can be called and
+/// found by search, and is listed if its [`CallPolicy::listing`] is [`Listing::Listed`]. The list is
+/// made once, at the first use.
 pub fn registrations() -> &'static [Registration] {
     static ALL: LazyLock<Vec<Registration>> =
         LazyLock::new(|| CapabilityRegistry.builtins().map(registration).collect());
     &ALL
 }
 
-/// The built-in with this name, ready to be registered.
+/// Returns the built-in with this name, ready to be registered.
 pub fn registration_of(name: &str) -> Option<&'static Registration> {
     let all = registrations();
     let at = all.binary_search_by(|registration| registration.manifest.id.as_str().cmp(name)).ok()?;

@@ -1,4 +1,4 @@
-//! Capsules as capabilities: a provider and its executor on the marketplace's public seam.
+//! Capsules as capabilities: a provider and its executor for the marketplace's public interface.
 
 use std::any::{Any, TypeId};
 use std::fmt;
@@ -21,7 +21,8 @@ use crate::tool::{ToolProvider, requires};
 /// One tool of a capsule.
 pub(super) struct CapsuleProvider {
     capsule: McpProcess<Package>,
-    /// Its name in the capsule; `None` for the only tool of a capsule that has not said what it serves.
+    /// The tool's name in the capsule; `None` for the only tool of a capsule that has not reported its
+    /// tools.
     tool: Option<Arc<str>>,
 }
 
@@ -32,8 +33,9 @@ impl fmt::Debug for CapsuleProvider {
 }
 
 impl CapsuleProvider {
-    /// Why it must not be called yet, or any more: once the capsule has said what its tools are, they are called as such,
-    /// with their schemas and under their rules. What a package of others serves is compared with what was accepted first.
+    /// Returns why the capability must not be called yet, or any more. Once the capsule has reported its
+    /// tools, these are called instead, with their schemas and under their rules. The tools of a foreign
+    /// package are first compared with what was accepted.
     fn unaccepted(&self) -> Option<String> {
         if self.tool.is_some() {
             return None;
@@ -70,27 +72,27 @@ impl CustomProvider for CapsuleProvider {
     }
 }
 
-/// Whether this is a capsule that has not said yet what it serves.
+/// Returns whether this is a capsule that has not reported its tools yet.
 pub fn is_unlearned(provider: &ProviderType) -> bool {
     let capsule = provider.settings::<CapsuleProvider>();
     capsule.is_ok_and(|capsule| capsule.tool.is_none() && capsule.capsule.0.info().is_none())
 }
 
-/// Whether this is of a capsule, be it one that cannot be served.
+/// Returns whether this belongs to a capsule, including one that cannot be served.
 pub fn is_capsule(provider: &ProviderType) -> bool {
     provider.settings::<CapsuleProvider>().is_ok()
         || provider.settings::<ToolProvider>().is_ok_and(|tool| tool.is_capsule)
 }
 
-/// The directory of the package that a capability is of, if it is of one.
+/// Returns the directory of the package that a capability belongs to, if any.
 pub fn package_of(provider: &ProviderType) -> Option<PathBuf> {
     let capsule = provider.settings::<CapsuleProvider>();
     let capsule = capsule.ok().map(|capsule| capsule.capsule.0.service().directory.clone());
     capsule.or_else(|| Some(provider.settings::<ToolProvider>().ok()?.package()?.to_owned()))
 }
 
-/// The capabilities of a capsule, as far as they are known: those that it lists; before that, or if it lists none,
-/// the capsule itself.
+/// Returns the capabilities of a capsule, as far as they are known: those that it lists; before that, or
+/// if it lists none, the capsule itself.
 ///
 /// A single tool has the capsule's name instead of its own; several have ids of the form `CAPSULE.TOOL`. If the
 /// manifest gives a prefix, the id is the prefix and the tool's own name.
@@ -113,7 +115,8 @@ pub(super) fn registrations(capsule: &Arc<Supervised<Package>>) -> Vec<Registrat
         None => {
             let mut registration = registration(None);
             if info.is_none() && registration.policy.availability == Availability::Available {
-                // Its tools may have other names, and have schemas. It is asked before the first call.
+                // The tools may have other names, and have schemas. The capsule is asked before the
+                // first call.
                 registration.policy.availability = Availability::Unlearned;
             }
             vec![registration]
@@ -167,7 +170,7 @@ impl CapabilityExecutor for CapsuleExecutor {
         }
         let called = provider.capsule.call(provider.tool.as_ref(), inputs.json()?, ctx).await;
         called.map_err(|error| match error {
-            // An error in a capsule is a result: its caller's model may be able to correct it.
+            // An error in a capsule is a result, because its caller's model may be able to correct it.
             RuntimeError::Refused { ref id, .. } => {
                 RuntimeError::Failed { id: id.clone(), message: error.to_string(), outcome: None }
             }

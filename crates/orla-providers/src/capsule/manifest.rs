@@ -13,8 +13,9 @@
 //! | `runtime.pass_env` | `pass_env` | patterns of the server's variables that the process gets |
 //! | `runtime.eager` | `eager` | start with the server, not at the first use |
 //!
-//! `author`, `license`, `repository`, `homepage`, `keywords`, `dependencies` and `language` are for people and for
-//! other programs. Any other field is a warning. All problems are reported, each with its place. Pure functions.
+//! `author`, `license`, `repository`, `homepage`, `keywords`, `dependencies` and `language` are for
+//! users and other programs. Any other field is a warning. All problems are reported, each with its
+//! place. Pure functions.
 
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
@@ -33,48 +34,48 @@ use crate::tool::metadata::{
     Remark, env, limits, misspelt_confinement, pass_env, permissions, stray_references, task,
 };
 
-/// What a package says of itself.
+/// The manifest of a package.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Manifest {
-    /// Its name, unique within an instance.
+    /// The name, unique within an instance.
     pub name: String,
-    /// Its version.
+    /// The version.
     pub version: Version,
     /// The program, relative to the package's directory.
     pub entrypoint: PathBuf,
-    /// Where the entrypoint is named.
+    /// The place of the entrypoint in the file.
     pub entrypoint_at: Position,
-    /// What it does.
+    /// The description.
     pub description: Option<String>,
-    /// What it needs to be allowed, and what confines it.
+    /// The required permissions, and the confinement.
     pub declared: Declared,
-    /// What it takes.
+    /// The schema of the input.
     pub input_schema: Option<TypeExpr>,
-    /// What it gives.
+    /// The schema of the output.
     pub output_schema: Option<TypeExpr>,
-    /// The prefix of its tools' and prompts' names, if it has one; may be empty.
+    /// The prefix of the names of tools and prompts, if there is one; may be empty.
     pub prefix: Option<String>,
-    /// Whether each call is a process, or one process stays.
+    /// Whether each call has its own process, or one process serves all calls.
     pub mode: Mode,
-    /// How long a process may take to say hello.
+    /// The timeout of a process until it says hello.
     pub startup_timeout: Duration,
-    /// When it is restarted for changed files; `None` means never.
+    /// When changed files restart the package; `None` means never.
     pub hot_load: Option<HotLoad>,
     /// Variables of the process.
     pub env: Vec<(String, String)>,
     /// Patterns of the server's variables that the process gets besides the usual ones.
     pub pass_env: Vec<Pattern>,
-    /// Arguments of the entrypoint.
+    /// The arguments of the entrypoint.
     pub args: Vec<String>,
-    /// Whether it starts with the server.
+    /// Whether the package starts with the server.
     pub eager: bool,
-    /// Whether its tools are called as tasks.
+    /// Whether the tools are called as tasks.
     pub task: Option<TaskSupport>,
     /// The first schema that cannot be enforced. Everything else is valid.
     pub fault: Option<Remark>,
 }
 
-/// How a package runs.
+/// The process model of a package.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
     /// A process per call, like a file in the tools directory.
@@ -84,12 +85,12 @@ pub enum Mode {
     Capsule,
 }
 
-/// Which files restart a capsule when they change (RFC 2 §6.3).
+/// The files that restart a capsule when they change (RFC 2 §6.3).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HotLoad {
     /// Files and directories, relative to the package's directory.
     pub watch: Vec<PathBuf>,
-    /// How long nothing may change before the restart.
+    /// How long the files must be unchanged before the restart.
     pub debounce: Duration,
 }
 
@@ -109,7 +110,7 @@ pub enum Form {
 }
 
 impl Form {
-    /// The file's name.
+    /// Returns the file's name.
     pub fn file_name(self) -> &'static str {
         match self {
             Self::Yaml => MANIFESTS[0],
@@ -120,11 +121,11 @@ impl Form {
 
 const STARTUP_TIMEOUT: Duration = Duration::from_secs(5);
 const DEBOUNCE: Duration = Duration::from_millis(100);
-/// The longest time in a manifest: a day.
+/// The longest duration in a manifest: a day.
 const MAX_MS: u64 = 24 * 60 * 60 * 1000;
-/// The longest name.
+/// The maximum length of a name.
 const MAX_NAME: usize = 128;
-/// The longest prefix; a served name has at most 64 characters.
+/// The maximum length of a prefix; a served name has at most 64 characters.
 const MAX_PREFIX: usize = 40;
 
 const COMMON: &[&str] = &[
@@ -159,7 +160,7 @@ pub fn read(bytes: &[u8], form: Form) -> (Option<Manifest>, Vec<Remark>) {
     (manifest.filter(|_| is_sound), remarks)
 }
 
-/// The first place at which a manifest has this value.
+/// Returns the first place at which a manifest has this value.
 pub(super) fn place_of(bytes: &[u8], form: Form, value: &str) -> Option<Position> {
     fn find(node: &Node, value: &str) -> Option<Position> {
         match &node.kind {
@@ -182,9 +183,10 @@ fn parse(bytes: &[u8], form: Form) -> Result<Node, SyntaxError> {
 
 struct Reader {
     remarks: Vec<Remark>,
-    /// The problems of schemas and of what confines: they make the capability unavailable, but not the package.
+    /// Problems of schemas and of confinement. They make the capability unavailable, but not the
+    /// package.
     faults: Vec<Remark>,
-    /// Whether a part that may confine cannot be read.
+    /// Whether a part that may concern confinement cannot be read.
     is_unclear: bool,
 }
 
@@ -324,7 +326,7 @@ impl Reader {
         }
     }
 
-    /// Reads a part that confines. Nothing runs without it.
+    /// Reads a part that concerns confinement. If it is invalid, nothing runs.
     fn confining<T>(
         &mut self,
         members: &Members,
@@ -382,7 +384,7 @@ impl Reader {
     }
 }
 
-/// Where a field belongs that stands at another place, as a script's header has it.
+/// Returns the proper place of a misplaced field, such as one from a script's header.
 fn proper_place(key: &str, prefix: &str) -> Option<String> {
     match key {
         "input_schema" | "output_schema" | "prefix" if prefix != "mcp." => {
@@ -423,7 +425,7 @@ fn prefix(node: &Node) -> Result<String, String> {
     }
 }
 
-/// A text; in `args: [-n, 5]` the number is its text.
+/// Returns a text; in `args: [-n, 5]` the number becomes text.
 fn verbatim(node: &Node) -> Option<String> {
     let scalar = node.as_scalar().filter(|scalar| !scalar.is_null() && !scalar.text.contains('\0'))?;
     Some(scalar.text.clone())
@@ -487,7 +489,7 @@ fn entrypoint(node: &Node) -> Result<PathBuf, String> {
     Ok(path)
 }
 
-/// Whether a path, by its text alone, leads to something below its start.
+/// Returns whether a path, by its text alone, leads to a place below its start.
 fn stays_inside(path: &Path) -> bool {
     let mut parts = path.components().filter(|part| !matches!(part, Component::CurDir)).peekable();
     parts.peek().is_some() && parts.all(|part| matches!(part, Component::Normal(_)))

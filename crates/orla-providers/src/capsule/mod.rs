@@ -1,8 +1,8 @@
-//! Tool capsules: packages whose process stays and serves many calls over MCP (RFC 2).
+//! Tool capsules: packages whose process keeps running and serves many calls over MCP (RFC 2).
 //!
-//! [`packages::find`] finds directories with a [`manifest`]. [`Capsules`] has a supervised process for each
-//! capsule, and makes capabilities of what the processes serve; [`CapsuleExecutor`] calls them. A package with a
-//! process for each call is a simple tool ([`packages::registration`]).
+//! [`packages::find`] finds directories with a [`manifest`]. [`Capsules`] has a supervised process for
+//! each capsule, and registers the tools of the processes as capabilities. [`CapsuleExecutor`] calls
+//! them. A package with a process for each call is a simple tool ([`packages::registration`]).
 
 mod executor;
 pub mod manifest;

@@ -2,14 +2,14 @@
 //!
 //! # How it works
 //!
-//! A tools directory that is a package itself holds only that one. Below another one, a package is `DIR/` or, one
-//! level down, `DIR/VERSION/`; below the home it is `NAME/VERSION/`. Of several versions the highest is served. Of
-//! packages with the same name in different places, the lexically first is served, and the other is refused by
-//! name. A broken package affects only itself.
+//! A tools directory that is a package itself contains only that package. In any other tools directory,
+//! a package is `DIR/` or, one level down, `DIR/VERSION/`; in the home directory it is `NAME/VERSION/`.
+//! The highest of several versions is served. Of packages with the same name in different places, the
+//! lexically first is served, and the other is refused by name. A broken package affects only itself.
 //!
 //! # What is deliberately absent
 //!
-//! A package is opaque (RFC 2 §5.2): its manifest is read, its entrypoint is checked, and nothing else.
+//! A package is opaque (RFC 2 §5.2): only its manifest is read and its entrypoint checked.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs;
@@ -34,40 +34,40 @@ use crate::tool::{Finding, ToolProvider, united};
 
 /// The names of manifests.
 pub const MANIFESTS: [&str; 2] = ["tool.yaml", "orla-tool.json"];
-/// The largest manifest that is read.
+/// The maximum size of a manifest.
 const MAX_MANIFEST: u64 = 1024 * 1024;
-/// The most files that are watched for packages.
+/// The maximum number of files that are watched for packages.
 const MAX_WATCHED: usize = 2000;
 
 /// One package that can be served.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Package {
-    /// Its directory, absolute.
+    /// The directory, absolute.
     pub directory: PathBuf,
-    /// The form of its manifest.
+    /// The form of the manifest.
     pub form: Form,
-    /// What it says of itself.
+    /// The manifest.
     pub manifest: Manifest,
-    /// What runs its program, such as `python3`; none for a binary.
+    /// The interpreter of the program, such as `python3`; `None` for a binary.
     pub interpreter: Option<String>,
     /// Patterns of the server's variables that the configuration passes to it, in addition to those of its
     /// manifest.
     pub pass_env: Vec<Pattern>,
     /// Variables that the configuration gives to it, in addition to those of its manifest.
     pub env: Vec<(String, String)>,
-    /// What its processes run in; `None` for no confinement at all.
+    /// The sandbox of the processes; `None` for no confinement.
     pub sandbox: Option<Arc<Sandbox>>,
-    /// What the configuration adds to the permissions and limits of its manifest.
+    /// Permissions and limits that the configuration adds to the manifest.
     pub changed: Declared,
-    /// A schema that cannot be enforced, with its place. The package must not run then.
+    /// The first schema that cannot be enforced, with its place. The package must not run then.
     pub fault: Option<String>,
-    /// Replaces the secrets that it is given in everything that it returns.
+    /// Hides the package's secrets in everything that it returns.
     pub redaction: Option<Arc<Redactor>>,
-    /// What its manifest asks for, while `manifest` has secrets in place of references.
+    /// The original texts of the manifest, if `manifest` has secrets in place of references.
     pub unfilled: Option<Unfilled>,
 }
 
-/// The environment and the arguments of a manifest as they are written, with references to secrets.
+/// The environment and the arguments of a manifest as written, with references to secrets.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Unfilled {
     /// `runtime.env`.
@@ -77,12 +77,12 @@ pub struct Unfilled {
 }
 
 impl Package {
-    /// The program, absolute.
+    /// Returns the path of the program, absolute.
     pub fn entrypoint(&self) -> PathBuf {
         self.directory.join(&self.manifest.entrypoint)
     }
 
-    /// The program, with its environment.
+    /// Returns the program, with its environment.
     ///
     /// # Errors
     /// There is no current directory.
@@ -96,14 +96,14 @@ impl Package {
         })
     }
 
-    /// What there is to say of a value of the manifest, at the first place where it is written.
+    /// Returns a finding about a value of the manifest, at the first place where it is written.
     pub fn finding_at(&self, value: &str, message: String) -> Finding {
         let path = self.directory.join(self.form.file_name());
         let at = read(&path).ok().and_then(|bytes| manifest::place_of(&bytes, self.form, value));
         Finding { path, at, message }
     }
 
-    /// Confines the package to what it declares, with what the configuration changes of that.
+    /// Confines the package to its declaration, with the changes of the configuration.
     pub fn confine(&mut self, sandboxes: &Sandboxes, changed: &Declared) {
         let declared = self.manifest.declared.changed_by(changed);
         self.sandbox = sandboxes.of(&declared, &self.directory);
@@ -114,8 +114,8 @@ impl Package {
         }
     }
 
-    /// Takes over the secrets of the package as it was, if it asks for the same. Returns whether it has all that it asks
-    /// for.
+    /// Takes over the secrets of the previous version of the package, if it requests the same secrets.
+    /// Returns whether it has all that it requests.
     pub(super) fn keep_secrets_of(&mut self, old: &Self) -> bool {
         let asked = Unfilled { env: self.manifest.env.clone(), args: self.manifest.args.clone() };
         self.redaction.clone_from(&old.redaction);
@@ -129,14 +129,14 @@ impl Package {
         !texts.any(|text| text.contains("${"))
     }
 
-    /// The package, restarted when any of its files changes if it does not say which.
+    /// Makes changes of any of its files restart the package, unless its manifest names the files.
     #[must_use]
     pub fn hot_loaded(mut self) -> Self {
         self.manifest.hot_load.get_or_insert_with(HotLoad::default);
         self
     }
 
-    /// The package as one capability under its own name.
+    /// Returns the package as one capability under its own name.
     pub(crate) fn capability(&self, provider: ProviderType) -> CapabilityManifest {
         let own = &self.manifest;
         let description = own.description.clone();
@@ -153,24 +153,25 @@ impl Package {
     }
 }
 
-/// The packages that were found, and the problems of the others.
+/// The found packages, and the problems of the others.
 #[derive(Debug, Default)]
 pub struct Packages {
     /// One for each name, in the order of their names.
     pub packages: Vec<Package>,
-    /// What works and may not be meant.
+    /// Findings about valid settings that may be unintended.
     pub warnings: Vec<Finding>,
-    /// What is wrong with packages. Not every problem keeps one from being served.
+    /// Problems of packages. Not every problem keeps a package from being served.
     pub problems: Vec<Finding>,
-    /// Packages that are not served, each by the name of its directory, which is the only certain one.
+    /// Packages that are not served, by the name of their directory, because their own name may be
+    /// unknown.
     pub refused: Vec<(String, Finding)>,
 }
 
-/// Finds the packages below the tools directory, and below `home`, where installed ones are. Unreadable
-/// directories count as empty. Blocks while it reads; starts no process.
+/// Finds the packages below the tools directory, and below `home`, which contains installed ones.
+/// Unreadable directories count as empty. Blocks while it reads; starts no process.
 pub fn find(tools: &Path, home: Option<&Path>) -> Packages {
     let mut found = Packages::default();
-    // The best of each place: a directory, or the directory around the versions of one name.
+    // The best package of each place: a directory, or the directory around the versions of one name.
     let mut best: BTreeMap<(PathBuf, String), Package> = BTreeMap::new();
     for place in places(tools, home) {
         let problems = found.problems.len();
@@ -210,8 +211,9 @@ pub fn find(tools: &Path, home: Option<&Path>) -> Packages {
     found
 }
 
-/// The files whose change may change what [`find`] finds, besides what is directly in `tools`: the manifests, also those
-/// that may come, and the directories of versions; at most 2,000. Blocks while it reads.
+/// Returns the files whose change may change the result of [`find`], besides the entries of `tools`:
+/// existing and possible manifests, and the directories of versions; at most 2,000. Blocks while it
+/// reads.
 pub fn watched(tools: &Path, home: Option<&Path>) -> Vec<PathBuf> {
     let manifests = |directory: &Path| MANIFESTS.map(|name| directory.join(name));
     let places = places(tools, home);
@@ -224,7 +226,7 @@ pub fn watched(tools: &Path, home: Option<&Path>) -> Vec<PathBuf> {
     }
     watched.extend(home.map(Path::to_owned));
     if !is_package(tools) {
-        // A manifest may be written long after its directory was made.
+        // A manifest may be written long after its directory was created.
         let own = directories(tools);
         watched.extend(own.iter().flat_map(|directory| manifests(directory)));
     }
@@ -246,12 +248,12 @@ pub fn load(directory: &Path) -> Result<(Package, Vec<Finding>), Vec<Finding>> {
     }
 }
 
-/// Whether a directory is a package, broken or not.
+/// Returns whether a directory is a package, broken or not.
 pub fn is_package(directory: &Path) -> bool {
     form_of(directory).is_some()
 }
 
-/// Lets packages have their names: a simple tool with the same one is served under another.
+/// Renames simple tools that have the same name as a package.
 pub fn rename_conflicts(tools: &mut [Registration], packages: &[Package]) -> Vec<Finding> {
     let mut warnings = Vec::new();
     for package in packages {
@@ -287,7 +289,8 @@ pub fn rename_conflicts(tools: &mut [Registration], packages: &[Package]) -> Vec
 /// A directory with a manifest.
 struct Place {
     directory: PathBuf,
-    /// The directory around it if it is one of several versions, or else itself.
+    /// The directory around the package if it is one of several versions, and otherwise the package
+    /// itself.
     family: PathBuf,
 }
 
@@ -304,7 +307,7 @@ fn places(tools: &Path, home: Option<&Path>) -> Vec<Place> {
             add_versions(&mut places, &directory);
         }
     }
-    // The same directory is read once.
+    // A directory that appears twice is read once.
     let same = |home: &&Path| home.canonicalize().ok() == tools.canonicalize().ok();
     for directory in home.filter(|home| !same(home)).map(directories).unwrap_or_default() {
         add_versions(&mut places, &directory);
@@ -320,7 +323,7 @@ fn add_versions(places: &mut Vec<Place>, family: &Path) {
     }
 }
 
-/// The directories in a directory, absolute and in order, without the hidden ones.
+/// Returns the directories in a directory, absolute and in order, without hidden ones.
 fn directories(directory: &Path) -> Vec<PathBuf> {
     let directory = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
     let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };
@@ -406,8 +409,8 @@ impl Packages {
     }
 }
 
-/// Makes a capability of a package with a process for each call (`runtime.mode: simple`): a tool with its
-/// manifest's arguments, environment and schemas. A capsule with a fault becomes one that is unavailable.
+/// Makes a tool from a package with a process for each call (`runtime.mode: simple`), with its
+/// manifest's arguments, environment and schemas. A capsule with a fault becomes an unavailable tool.
 ///
 /// # Errors
 /// The current directory is gone.
@@ -448,7 +451,7 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// What is wrong with a package's program, if anything is.
+/// Checks a package's program.
 fn check_entrypoint(directory: &Path, entrypoint: &Path) -> Result<(), String> {
     let path = directory.join(entrypoint);
     let real = path.canonicalize().map_err(|err| match err.kind() {

@@ -70,7 +70,8 @@ impl Service for Package {
     }
 
     fn watched(&self) -> Option<(Vec<PathBuf>, Duration)> {
-        // The files of a package of others are those of its archive: nobody has compared new ones.
+        // The files of a foreign package must be those of its archive. Changed files have not been
+        // verified.
         let is_own = !self.manifest.declared.is_foreign;
         let hot_load = self.manifest.hot_load.as_ref().filter(|_| is_own)?;
         let path = |path: &PathBuf| self.directory.join(path).components().collect();
@@ -86,7 +87,8 @@ impl Service for Package {
                 None
             }
             Ok((mut package, _)) => {
-                // The server's setting decides whether it is watched if its manifest does not.
+                // If the manifest does not say whether the capsule is watched, the server's setting
+                // decides.
                 if package.manifest.hot_load.is_none() {
                     package.manifest.hot_load.clone_from(&self.manifest.hot_load);
                 }

@@ -27,17 +27,17 @@ impl fmt::Debug for Capsules {
 }
 
 impl Capsules {
-    /// No capsules yet. Their processes carry the mark of `instance`.
+    /// Creates an instance without capsules. Their processes carry the mark of `instance`.
     pub fn new(instance: Arc<Instance>, policy: Policy) -> Self {
         Self(Supervisor::new(instance, policy, watch::Sender::new(0)))
     }
 
-    /// Their processes.
+    /// Returns the supervisor of the processes.
     pub fn supervisor(&self) -> &Supervisor<Package> {
         &self.0
     }
 
-    /// The processes that may turn out to serve a capability of this name.
+    /// Returns the processes that may serve a capability of this name.
     pub fn managed_for(&self, name: &str) -> Vec<Arc<dyn Managed>> {
         let may = |capsule: &Arc<Supervised<Package>>| {
             capsule.name() == name || names(capsule).may_serve(capsule.name(), name)
@@ -46,7 +46,7 @@ impl Capsules {
         meant.map(|capsule| capsule as Arc<dyn Managed>).collect()
     }
 
-    /// The entrypoints of those that are started with the server's own `PATH`.
+    /// Returns the entrypoints of capsules that are started with the server's own `PATH`.
     pub fn programs(&self) -> Vec<PathBuf> {
         let entrypoint = |capsule: Arc<Supervised<Package>>| {
             let package = capsule.service();
@@ -87,7 +87,8 @@ impl Source for Capsules {
         self.0.current().iter().any(|capsule| names(capsule).may_serve(capsule.name(), name))
     }
 
-    /// One that has failed is served as unavailable; one that has nothing is seen here alone.
+    /// A capsule that has failed is served as unavailable. A capsule without tools is reported only
+    /// here.
     fn problems(&self, name: Option<&str>) -> Vec<ProviderProblem> {
         let problem = |capsule: Arc<Supervised<Package>>| {
             let (names, id) = (names(&capsule), capsule.name());

@@ -8,7 +8,7 @@
 //! | 408, 425, 429, 502, 503, 504 | [`RuntimeError::Unavailable`], with the body: the same call may succeed later |
 //! | any other status | [`RuntimeError::Failed`], with the body kept as the outcome |
 //!
-//! `_meta["orla/http"]` says the status, the media type and the headers that lead on.
+//! `_meta["orla/http"]` contains the status, the media type and the headers for further requests.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -25,7 +25,7 @@ use serde_json::Value as Json;
 use super::body::{essence, is_json, is_text};
 use super::request::secrets;
 
-/// As much of a body as a message shows, in characters.
+/// The number of characters of a body that a message shows.
 const SHOWN: usize = 300;
 
 /// The call that an answer belongs to.
@@ -33,14 +33,14 @@ const SHOWN: usize = 300;
 pub(super) struct Context<'a> {
     /// The name under which the capability is served.
     pub(super) name: &'a str,
-    /// Unique within the instance; it is part of the address of embedded bytes.
+    /// The call's id, unique within the instance. It is part of the address of embedded bytes.
     pub(super) call_id: &'a str,
-    /// Who answered.
+    /// The host that answered.
     pub(super) host: &'a str,
     pub(super) http: &'a HttpCapability,
 }
 
-/// The outcome of a whole answer.
+/// Returns the outcome of a complete answer.
 pub(super) fn read(
     context: Context<'_>,
     status: StatusCode,
@@ -81,7 +81,7 @@ fn success(
             None => Err(wrong(context, &format!("{kind} that is not JSON"), &kind, body, meta)),
         };
     }
-    // Some servers give no type, or call everything plain text; the body then shows the type.
+    // Some servers give no type, or declare everything as plain text. The body then shows the type.
     let is_vague =
         matches!(&*kind, "" | "text/plain" | "application/octet-stream" | "binary/octet-stream");
     if is_vague
@@ -103,7 +103,7 @@ fn success(
     Ok(Outcome { content, meta: Some(meta), ..Outcome::default() })
 }
 
-/// An answer of an unexpected type.
+/// Returns the error for an answer of an unexpected type.
 fn wrong(context: Context<'_>, got: &str, kind: &str, body: &Bytes, meta: JsonText) -> RuntimeError {
     let wanted = match &context.http.options.accept[..] {
         [] => "JSON".to_owned(),
@@ -160,7 +160,7 @@ fn failure(
     RuntimeError::Failed { id: name.to_owned(), message, outcome }
 }
 
-/// What came with an error.
+/// Returns the error with the body of the answer.
 fn outcome(
     context: Context<'_>,
     media_type: &str,
@@ -184,14 +184,14 @@ fn outcome(
     Some(Box::new(Outcome { structured, content, meta: Some(meta), ..Outcome::default() }))
 }
 
-/// A body that is one JSON value.
+/// Parses a body as one JSON value.
 fn json(body: &Bytes) -> Option<JsonText> {
     const MARK: &[u8] = b"\xef\xbb\xbf";
     let text = if body.starts_with(MARK) { body.slice(MARK.len()..) } else { body.clone() };
     JsonText::parse(text).ok()
 }
 
-/// Whether a range such as `image/*` covers a media type.
+/// Returns whether a range such as `image/*` covers a media type.
 fn covers(range: &str, kind: &str) -> bool {
     match range.strip_suffix("/*") {
         Some("*") => true,
@@ -231,7 +231,7 @@ struct Blob<'a> {
     blob: String,
 }
 
-/// A body as content: text if it is text, or else by its media type or its first bytes.
+/// Converts a body to content: text if possible, and otherwise by its media type or its first bytes.
 fn block(context: Context<'_>, media_type: &str, body: &Bytes) -> RuntimeResult<JsonText> {
     let kind = essence(media_type);
     let is_vague = matches!(&*kind, "" | "application/octet-stream" | "binary/octet-stream");
@@ -267,18 +267,18 @@ fn is_latin1(media_type: &str) -> bool {
     media_type.contains("iso-8859-1") && !media_type.contains("iso-8859-15")
 }
 
-/// What an error's body says, in a few words: the message of JSON, or the text of a text.
+/// Summarises an error's body: the message of JSON, or the beginning of a text.
 fn said(kind: &str, body: &Bytes) -> Option<String> {
     if is_json(kind) {
         let json: Json = serde_json::from_slice(body).ok()?;
         return message_of(&json).map(line);
     }
-    // Pages are for browsers.
+    // HTML pages are meant for browsers.
     let text = str::from_utf8(body).ok().filter(|_| kind != "text/html")?;
     Some(text.trim()).filter(|text| !text.is_empty()).map(line)
 }
 
-/// The first of the members in which errors usually have their message.
+/// Returns the first of the members in which errors usually have their message.
 fn message_of(json: &Json) -> Option<&str> {
     const MEMBERS: [&str; 7] =
         ["message", "detail", "error_description", "error", "errors", "title", "description"];
@@ -292,12 +292,12 @@ fn message_of(json: &Json) -> Option<&str> {
     }
 }
 
-/// One line of at most [`SHOWN`] characters.
+/// Returns one line of at most [`SHOWN`] characters.
 fn line(text: &str) -> String {
     excerpt(text, SHOWN).replace(char::is_control, " ")
 }
 
-/// A text without the secrets of the request, which some servers repeat.
+/// Removes the secrets of the request from a text, because some servers repeat them.
 pub(super) fn hidden(http: &HttpCapability, text: &str) -> String {
     let secrets = secrets(http);
     secrets

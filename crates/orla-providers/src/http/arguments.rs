@@ -1,4 +1,4 @@
-//! The input of a call as named arguments, each as the JSON text it came in.
+//! The input of a call as named arguments, each with its original JSON text.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 pub(super) struct Arguments<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
 
 impl<'a> Arguments<'a> {
-    /// The members of `json`, or why it has none.
+    /// Parses the members of `json`.
     pub(super) fn parse(json: &'a str) -> Result<Self, Refused> {
         let members: RawObject<'_> =
             serde_json::from_str(json).map_err(|err| match json.starts_with('{') {
@@ -26,12 +26,12 @@ impl<'a> Arguments<'a> {
         Ok(Self(members.0))
     }
 
-    /// An argument; an absent one and `null` are the same.
+    /// Returns an argument; `null` counts as absent.
     pub(super) fn get(&self, name: &str) -> Option<&'a RawValue> {
         self.iter().find(|(known, raw)| *known == name && raw.get() != "null").map(|(_, raw)| raw)
     }
 
-    /// An argument, `null` included: as a body, that is something.
+    /// Returns an argument, `null` included: as a body, `null` is a value.
     pub(super) fn any(&self, name: &str) -> Option<&'a RawValue> {
         self.iter().find(|(known, _)| *known == name).map(|(_, raw)| raw)
     }
@@ -45,18 +45,18 @@ impl<'a> Arguments<'a> {
     }
 }
 
-/// An argument in the forms that URLs, headers and form fields have.
+/// An argument in the forms of URLs, headers and form fields.
 #[derive(Debug, PartialEq)]
 pub(super) enum Shape<'a> {
-    /// A string itself; for numbers and booleans, their JSON text.
+    /// A string, or the JSON text of a number or boolean.
     One(Cow<'a, str>),
-    /// A list's items.
+    /// The items of a list.
     Many(Vec<Cow<'a, str>>),
-    /// An object's members.
+    /// The members of an object.
     Members(Vec<(Cow<'a, str>, Cow<'a, str>)>),
 }
 
-/// Takes an argument apart, one level deep: deeper values stay JSON text.
+/// Splits an argument one level deep. Deeper values stay JSON text.
 pub(super) fn shape(raw: &RawValue) -> Shape<'_> {
     match raw.get().as_bytes().first() {
         Some(b'[') => serde_json::from_str::<Vec<&RawValue>>(raw.get()).map_or_else(
@@ -76,7 +76,7 @@ pub(super) fn shape(raw: &RawValue) -> Shape<'_> {
     }
 }
 
-/// The content of a JSON string, or else the JSON text.
+/// Returns the content of a JSON string, and otherwise the JSON text.
 pub(super) fn text(raw: &RawValue) -> Cow<'_, str> {
     let json = raw.get();
     match json.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
@@ -86,7 +86,7 @@ pub(super) fn text(raw: &RawValue) -> Cow<'_, str> {
     }
 }
 
-/// Why an input cannot become a request.
+/// The reason why an input cannot become a request.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Refused(Violation);
 
@@ -97,7 +97,7 @@ impl Refused {
         Self(Violation { path: path.to_owned(), expected: expected.to_owned(), got })
     }
 
-    /// The refusal of one argument.
+    /// Returns the refusal of one argument.
     pub(super) fn argument(name: &str, expected: &str, got: &str) -> Self {
         Self::new(&format!("input.{name}"), expected, got)
     }

@@ -1,4 +1,4 @@
-//! Bodies of requests: JSON as it came, forms, multipart, text and bytes.
+//! Bodies of requests: unchanged JSON, forms, multipart, text and bytes.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -13,18 +13,18 @@ use sha2::{Digest, Sha256};
 use super::arguments::{Arguments, Refused, Shape, shape, text};
 use super::parameter::query_pairs;
 
-/// What a body is made of.
+/// The source of a body.
 pub(super) enum Source<'a> {
-    /// These members.
+    /// Several arguments.
     Members(Vec<(&'a str, &'a RawValue)>),
-    /// This argument.
+    /// One argument.
     Argument(&'a str, &'a RawValue),
 }
 
 /// A body and its media type; `None` if there is nothing to send.
 pub(super) type Body = Option<(Bytes, String)>;
 
-/// Writes a body of a media type.
+/// Encodes a body as a media type.
 pub(super) fn write(
     source: &Source<'_>,
     media_type: &str,
@@ -57,7 +57,7 @@ pub(super) fn write(
     Ok(Some((body, media_type.to_owned())))
 }
 
-/// How a media type is written.
+/// The encoding of a media type.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
     Json,
@@ -79,17 +79,17 @@ impl Form {
     }
 }
 
-/// A media type without its parameters, in lower case.
+/// Returns a media type without its parameters, in lower case.
 pub(crate) fn essence(media_type: &str) -> String {
     media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }
 
-/// Whether a media type without parameters is JSON.
+/// Returns whether a media type without parameters is JSON.
 pub(crate) fn is_json(kind: &str) -> bool {
     matches!(kind, "application/json" | "text/json") || kind.ends_with("+json")
 }
 
-/// Whether a media type without parameters is some other text.
+/// Returns whether a media type without parameters is some other text.
 pub(crate) fn is_text(kind: &str) -> bool {
     const TEXTS: [&str; 10] = [
         "application/xml",
@@ -130,7 +130,7 @@ fn json(source: &Source<'_>) -> Vec<u8> {
 
 fn urlencoded(source: &Source<'_>) -> Bytes {
     let Ok(members) = members(source) else {
-        // A text is the form, already written.
+        // A string argument is the encoded form itself.
         let Source::Argument(_, raw) = source else { return Bytes::new() };
         return text(raw).into_owned().into();
     };
@@ -208,7 +208,7 @@ fn multipart(
             }
         }
     }
-    // A hash of the parts, so that a part can contain it only by breaking the hash.
+    // The boundary is a hash of the parts, so that a part can contain it only by breaking the hash.
     let mut hash = Sha256::new();
     for (head, content) in &written {
         hash.update(head);
@@ -225,7 +225,7 @@ fn multipart(
     Ok((boundary, out.into()))
 }
 
-/// A name in a part's header, escaped as browsers do it (HTML §4.10.22.8).
+/// Escapes a name in a part's header as browsers do (HTML §4.10.22.8).
 fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('\r', "%0D").replace('\n', "%0A").replace('"', "%22"))
 }

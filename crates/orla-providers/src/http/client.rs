@@ -11,18 +11,18 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::{Client, ClientBuilder, Url, redirect};
 use url::Host;
 
-/// The bounds of the connections that an executor holds.
+/// The limits of an executor's connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpLimits {
-    /// How long it may take to connect, name lookup and TLS included.
+    /// The timeout of connecting, name lookup and TLS included.
     pub connect_timeout: Duration,
-    /// How many idle connections are kept for each origin.
+    /// The maximum number of idle connections for each origin.
     pub max_idle_per_origin: usize,
     /// How long an idle connection is kept.
     pub idle_timeout: Duration,
-    /// How many header fields an answer may have (HTTP/1.1).
+    /// The maximum number of header fields of an answer (HTTP/1.1).
     pub max_headers: usize,
-    /// How many bytes of header fields an answer may have (HTTP/2; HTTP/1.1 has a fixed bound of
+    /// The maximum number of bytes of header fields of an answer (HTTP/2; HTTP/1.1 has a fixed limit of
     /// some 400 KB).
     pub max_header_bytes: u32,
 }
@@ -47,9 +47,9 @@ pub(crate) struct Clients {
     limits: HttpLimits,
     classify: Classify,
     configured: OnceLock<Result<Client, String>>,
-    /// One for each reach, so that no connection is used for another reach.
+    /// One client for each reach, so that no connection is used for another reach.
     guarded: [OnceLock<Result<Client, String>>; Reach::ALL.len()],
-    /// One that knows HTTP/1.1 alone: a WebSocket begins so.
+    /// A client for HTTP/1.1 only, with which a WebSocket begins.
     upgrading: OnceLock<Result<Client, String>>,
 }
 
@@ -68,27 +68,28 @@ impl Clients {
         }
     }
 
-    /// The client for origins that the configuration names. It uses the proxies of the environment.
+    /// Returns the client for origins in the configuration. It uses the proxies of the environment.
     pub(crate) fn configured(&self) -> Result<&Client, String> {
         let build = || built(self.builder(None));
         self.configured.get_or_init(build).as_ref().map_err(Clone::clone)
     }
 
-    /// The client for origins that others name, of this reach or a wider one. The addresses of a name are checked
-    /// when it connects. It uses no proxy, because a proxy would resolve names itself.
+    /// Returns the client for origins that a third party names, of this reach or a wider one. The
+    /// addresses of a name are checked when the client connects. The client uses no proxy, because a
+    /// proxy would resolve names itself.
     pub(super) fn guarded(&self, reach: Reach) -> Result<&Client, String> {
         let build = || built(self.builder(Some(reach)));
         self.guarded[reach as usize].get_or_init(build).as_ref().map_err(Clone::clone)
     }
 
-    /// The client for a connection that is upgraded.
+    /// Returns the client for a connection that is upgraded.
     pub(crate) fn upgrading(&self) -> Result<&Client, String> {
         let build = || built(self.builder(None).http1_only());
         self.upgrading.get_or_init(build).as_ref().map_err(Clone::clone)
     }
 
-    /// The reach of the server that answered at `url` from `peer`: the widest of its name's addresses and of the
-    /// connection's own address, which is that of a proxy if there is one.
+    /// Returns the reach of the server that answered at `url` from `peer`: the widest of its name's
+    /// addresses and of the connection's own address, which is that of a proxy if there is one.
     pub(super) async fn reach_of(&self, url: &Url, peer: Option<SocketAddr>) -> Reach {
         let named = match url.host() {
             Some(Host::Ipv4(address)) => return (self.classify)(address.into()),
@@ -101,7 +102,8 @@ impl Clients {
         named.unwrap_or(Reach::Public).min(connected.unwrap_or(Reach::Public))
     }
 
-    /// Whether a URL names an address of a smaller reach outright; names are checked when they are resolved.
+    /// Returns whether a URL directly contains an address of a smaller reach. Names are checked when
+    /// they are resolved.
     pub(super) fn names_beyond(&self, reach: Reach, url: &Url) -> bool {
         match url.host() {
             Some(Host::Ipv4(address)) => (self.classify)(address.into()) > reach,
@@ -111,7 +113,7 @@ impl Clients {
     }
 
     fn builder(&self, guard: Option<Reach>) -> ClientBuilder {
-        // A second choice is refused harmlessly.
+        // A second installation fails without effect.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let limits = &self.limits;
         let builder = Client::builder();
@@ -135,9 +137,9 @@ fn built(builder: ClientBuilder) -> Result<Client, String> {
     builder.build().map_err(|err| format!("no HTTP client can be made: {}", root_cause(&err)))
 }
 
-/// The system's resolver, with distinct errors.
+/// The system's resolver, with distinguishable errors.
 struct Resolver {
-    /// The smallest reach that an address may have; `None` allows any.
+    /// The smallest allowed reach of an address; `None` allows any.
     guard: Option<(Reach, Classify)>,
 }
 
@@ -151,7 +153,7 @@ impl Resolve for Resolver {
                 return Err(LookupError::Unknown.into());
             }
             match guard {
-                // Any of the addresses may be the one that is used.
+                // The client may use any of the addresses.
                 Some((reach, classify))
                     if found.iter().any(|address| classify(address.ip()) > reach) =>
                 {
@@ -163,7 +165,7 @@ impl Resolve for Resolver {
     }
 }
 
-/// Why a name gave no address.
+/// The reason why a name gave no address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LookupError {
     /// The name is unknown.

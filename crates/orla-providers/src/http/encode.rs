@@ -2,10 +2,11 @@
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-/// Everything but RFC 3986's unreserved characters.
+/// All characters except RFC 3986's unreserved ones.
 const STRICT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// The separators of a query, and characters that would begin another part of the URL, are encoded here too.
+/// Like [`STRICT`], except for reserved characters. The separators of a query, and characters that would
+/// begin another part of the URL, are encoded here too.
 const RESERVED_KEPT: &AsciiSet = &STRICT
     .remove(b':')
     .remove(b'/')
@@ -19,7 +20,7 @@ const RESERVED_KEPT: &AsciiSet = &STRICT
     .remove(b',')
     .remove(b';');
 
-/// Encodes all that is not unreserved: the result is the same text in any part of any URL.
+/// Encodes all but unreserved characters. The result is the same text in any part of any URL.
 pub(super) fn strict(text: &str) -> String {
     utf8_percent_encode(text, STRICT).to_string()
 }
@@ -29,7 +30,8 @@ pub(super) fn keeping_reserved(text: &str) -> String {
     utf8_percent_encode(text, RESERVED_KEPT).to_string()
 }
 
-/// Whether a segment of a path is `.` or `..`, in any encoding: URL parsers and servers remove such a segment.
+/// Returns whether a segment of a path is `.` or `..`, in any encoding. URL parsers and servers remove
+/// such a segment.
 pub(super) fn is_dots(segment: &str) -> bool {
     matches!(segment.to_ascii_lowercase().replace("%2e", ".").as_str(), "." | "..")
 }

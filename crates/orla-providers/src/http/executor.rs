@@ -23,7 +23,7 @@ use crate::sign_in::{SignIns, Unanswered};
 
 /// Runs [`HttpCapability`] providers (RTFS capability system §3.3).
 ///
-/// Its connections are pooled by origin and live as long as it does. A call is sent once. Dropping the
+/// Connections are pooled by origin and live as long as the executor. A call is sent once. Dropping the
 /// call's future ends its request.
 pub struct HttpExecutor {
     clients: Clients,
@@ -31,17 +31,17 @@ pub struct HttpExecutor {
 }
 
 impl HttpExecutor {
-    /// An executor with the usual limits. Nothing is opened before the first call.
+    /// Creates an executor with the default limits. No connection is opened before the first call.
     pub fn new() -> Self {
         Self::with_limits(HttpLimits::default())
     }
 
-    /// An executor with these limits.
+    /// Creates an executor with these limits.
     pub fn with_limits(limits: HttpLimits) -> Self {
         Self { clients: Clients::new(limits), sign_ins: SignIns::default() }
     }
 
-    /// The executor, whose requests have the tokens of these sign-ins.
+    /// Sets the sign-ins whose tokens the requests use.
     #[must_use]
     pub fn with_sign_ins(self, sign_ins: SignIns) -> Self {
         Self { sign_ins, ..self }
@@ -112,11 +112,11 @@ impl CapabilityExecutor for HttpExecutor {
     }
 }
 
-/// Stands for "no answer has begun".
+/// A placeholder for "no answer has begun".
 const NOTHING: usize = usize::MAX;
 
 impl HttpExecutor {
-    /// Fetches an address on behalf of the configuration.
+    /// Fetches an address from the configuration.
     pub(crate) async fn fetch(
         &self,
         address: &str,
@@ -146,7 +146,7 @@ impl HttpExecutor {
         }
     }
 
-    /// Sends the request, follows redirects, reads the answer.
+    /// Sends the request, follows redirects, and reads the answer.
     async fn exchange(
         &self,
         http: &HttpCapability,
@@ -218,7 +218,7 @@ impl HttpExecutor {
     }
 }
 
-/// A whole answer.
+/// A complete answer.
 struct Whole {
     host: String,
     status: StatusCode,
@@ -226,7 +226,7 @@ struct Whole {
     body: Bytes,
 }
 
-/// Reads a body up to its bound; `arrived` counts its bytes.
+/// Reads a body up to its limit. `arrived` counts its bytes.
 pub(crate) async fn read(
     limit: usize,
     name: &str,
@@ -253,7 +253,7 @@ pub(crate) async fn read(
             return Err(too_large());
         }
         arrived.store(size, Ordering::Relaxed);
-        // Most answers arrive in one piece, which need not be copied.
+        // Most answers arrive in one piece, which is not copied.
         match first.take() {
             None if whole.is_empty() => first = Some(chunk),
             None => whole.extend_from_slice(&chunk),
@@ -267,7 +267,7 @@ pub(crate) async fn read(
     Ok(first.unwrap_or_else(|| whole.into()))
 }
 
-/// The request that was prepared.
+/// Builds the prepared request.
 pub(crate) fn request(prepared: &Prepared) -> Request {
     let mut request = Request::new(prepared.method.clone(), prepared.url.clone());
     let headers = request.headers_mut();
@@ -279,7 +279,7 @@ pub(crate) fn request(prepared: &Prepared) -> Request {
     request
 }
 
-/// What a call that was too slow waited for.
+/// Describes what a call that was too slow waited for.
 fn waited_for(http: &HttpCapability, arrived: usize) -> Option<Outcome> {
     let address = http.address();
     let text = match arrived {
@@ -290,7 +290,7 @@ fn waited_for(http: &HttpCapability, arrived: usize) -> Option<Outcome> {
     Some(Outcome { content, ..Outcome::default() })
 }
 
-/// The error for a call that cannot become a request.
+/// Returns the error for a call that cannot become a request.
 pub(crate) fn refused(ctx: &CallContext, unfit: Unfit) -> RuntimeError {
     match unfit {
         Unfit::Input(refused) => refused.of(&ctx.name),

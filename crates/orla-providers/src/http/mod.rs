@@ -2,24 +2,24 @@
 //!
 //! # How it works
 //!
-//! The settings of an [`HttpCapability`](orla_marketplace::HttpCapability) alone decide how a call becomes a
-//! request: `request` fills templates (`template`), parameters (`parameter`) and the body (`body`) with the call's
-//! arguments (`arguments`), each encoded for its place (`encode`). [`HttpExecutor`] sends it through pooled
-//! clients (`client`), follows redirects (`redirect`), and reads the answer within its bound. `answer` makes a
-//! value, content blocks or an error of it, `transport` explains failures of the connection. Only `executor` and
-//! `client` do any I/O.
+//! The settings of an [`HttpCapability`](orla_marketplace::HttpCapability) alone decide how a call
+//! becomes a request. `request` fills templates (`template`), parameters (`parameter`) and the body
+//! (`body`) with the call's arguments (`arguments`), each encoded for its place (`encode`).
+//! [`HttpExecutor`] sends the request through pooled clients (`client`), follows redirects (`redirect`),
+//! and reads the answer up to its limit. `answer` turns the answer into a value, content blocks or an
+//! error. `transport` explains failures of the connection. Only `executor` and `client` do any I/O.
 //!
 //! # Invariants
 //!
-//! - No input changes the origin of a request; credentials go to that origin alone.
+//! - No input changes the origin of a request. Credentials go to that origin only.
 //! - A call is sent once.
 //! - Memory is bounded by `max_answer_bytes`, for any answer, compressed or not.
 //! - No redirect leads to an address of a smaller reach (public, private, loopback, link-local), unless that is allowed.
 //!
 //! # Deliberately absent
 //!
-//! Retries, circuit breakers and validation, which the marketplace does for all providers; cookies that servers
-//! set; caches.
+//! Retries, circuit breakers and validation, which the marketplace does for all providers; cookies that
+//! servers set; caches.
 
 mod answer;
 mod arguments;

@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use super::arguments::{Shape, shape};
 use super::encode;
 
-/// The pairs `name=value`, encoded, that an argument adds to a query or to a form.
+/// Returns the encoded pairs `name=value` that an argument adds to a query or to a form.
 pub(super) fn query_pairs(parameter: &HttpParameter, raw: &RawValue) -> Vec<String> {
     let value = |text: &str| {
         if parameter.allow_reserved { encode::keeping_reserved(text) } else { encode::strict(text) }
@@ -48,7 +48,7 @@ pub(super) fn query_pairs(parameter: &HttpParameter, raw: &RawValue) -> Vec<Stri
     }
 }
 
-/// What an argument puts into a path; always without anything that would leave its segment.
+/// Returns the text of an argument in a path. The text never leaves its segment.
 pub(super) fn path_text(parameter: &HttpParameter, raw: &RawValue) -> String {
     let (style, explode) = (parameter.style, parameter.explode);
     let name = encode::strict(&parameter.name);
@@ -72,7 +72,7 @@ pub(super) fn path_text(parameter: &HttpParameter, raw: &RawValue) -> String {
     }
 }
 
-/// The value of an argument in a header field.
+/// Returns the value of an argument in a header field.
 pub(super) fn header_text(parameter: &HttpParameter, raw: &RawValue) -> String {
     match parameter.style {
         Style::Json => raw.get().to_owned(),
@@ -80,7 +80,7 @@ pub(super) fn header_text(parameter: &HttpParameter, raw: &RawValue) -> String {
     }
 }
 
-/// Items and members in a row: `a,b`, `k,v`, and `k=v` if they are exploded.
+/// Joins items and members: `a,b`, `k,v`, and `k=v` if they are exploded.
 fn plain(raw: &RawValue, explode: bool, separator: &str, encoded: impl Fn(&str) -> String) -> String {
     match shape(raw) {
         Shape::One(text) => encoded(&text),

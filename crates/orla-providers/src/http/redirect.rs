@@ -1,4 +1,4 @@
-//! The target of a redirect, and what is sent there. Pure.
+//! The target of a redirect, and the request to it. Pure.
 
 use orla_marketplace::{HttpOptions, Redirects};
 use reqwest::header::{CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_TYPE, HeaderMap, LOCATION};
@@ -6,13 +6,13 @@ use reqwest::{Method, StatusCode, Url};
 
 use super::request::Prepared;
 
-/// What follows from an answer's status.
+/// The next step after an answer.
 pub(super) enum Next {
-    /// It is the answer.
+    /// Use the answer.
     Answer,
-    /// The request to send instead.
+    /// Send this request instead.
     Follow(Box<Prepared>),
-    /// The redirect must not be followed. The reason continues the words "a redirect".
+    /// Refuse the redirect. The reason continues the words "a redirect".
     Refuse(String),
 }
 
@@ -72,17 +72,18 @@ pub(super) fn next(
                 if next.body.is_some() { "the input" } else { next.method.as_str() }
             ));
         }
-        // Not even if it leads back: the servers in between may have had a reason.
+        // The rule also applies if the redirect leads back: a server in between may have had a reason
+        // for the detour.
         next.own.clear();
     }
     next.url = url;
-    // The server decides what its address contains, but no user name or password is sent for it.
+    // The server decides the content of its address, but no user name or password is sent for it.
     let _ = next.url.set_username("");
     let _ = next.url.set_password(None);
     Next::Follow(Box::new(next))
 }
 
-/// The host of a URL, with the port if it is not the default.
+/// Returns the host of a URL, with the port if it is not the default.
 pub(crate) fn host(url: &Url) -> String {
     let name = url.host_str().unwrap_or_default();
     url.port().map_or_else(|| name.to_owned(), |port| format!("{name}:{port}"))

@@ -1,4 +1,4 @@
-//! From settings and input to the request that is sent. Pure: nothing is resolved, opened or read.
+//! Converts settings and input to the request that is sent. Pure: nothing is resolved, opened or read.
 //!
 //! # Invariants
 //!
@@ -30,19 +30,19 @@ use super::{body, encode, parameter};
 pub(crate) struct Prepared {
     pub(crate) method: Method,
     pub(crate) url: Url,
-    /// What any server may see.
+    /// Headers that any server may see.
     pub(crate) common: HeaderMap,
-    /// What is meant for the base URL's origin alone.
+    /// Headers for the base URL's origin only.
     pub(crate) own: HeaderMap,
     pub(crate) body: Option<Bytes>,
 }
 
-/// Why there is no request.
+/// The reason why there is no request.
 #[derive(Debug)]
 pub(crate) enum Unfit {
     /// The settings are wrong for every input.
     Settings(String),
-    /// The input does not match them.
+    /// The input does not match the settings.
     Input(Refused),
 }
 
@@ -52,11 +52,11 @@ impl From<Refused> for Unfit {
     }
 }
 
-/// Makes the request for an input.
+/// Creates the request for an input.
 pub(crate) fn prepare(http: &HttpCapability, input: &JsonText) -> Result<Prepared, Unfit> {
     let plan = Plan::of(http)?;
     if plan.takes_whole_input(http) {
-        // The usual case: the body is the input, byte for byte.
+        // The usual case: the body is the unchanged input.
         return plan.finish(http, &CallArguments::default(), Some(input.bytes().clone()));
     }
     let arguments = Arguments::parse(input.as_str())?;
@@ -64,7 +64,7 @@ pub(crate) fn prepare(http: &HttpCapability, input: &JsonText) -> Result<Prepare
     plan.finish(http, &given, None)
 }
 
-/// Whether settings can ever make a request.
+/// Checks whether settings can produce requests.
 ///
 /// # Errors
 /// What is wrong with them, as a sentence.
@@ -83,7 +83,7 @@ pub fn check(http: &HttpCapability) -> Result<(), String> {
     add_credentials(http, &mut headers, &mut Vec::new(), &mut Vec::new()).map_err(unfit)
 }
 
-/// The arguments in the path. All of them are required.
+/// Returns the arguments in the path. All of them are required.
 pub fn path_arguments(http: &HttpCapability) -> Vec<&str> {
     let path = http.options.path.split('?').next().unwrap_or_default();
     let pieces = template::parse(path).unwrap_or_default().into_iter();
@@ -95,13 +95,13 @@ pub fn path_arguments(http: &HttpCapability) -> Vec<&str> {
         .collect()
 }
 
-/// The origin of the requests, such as `https://api.example.com`: the upstream of its capabilities
-/// ([`CallPolicy::upstream`](orla_marketplace::CallPolicy)).
+/// Returns the origin of the requests, such as `https://api.example.com`: the upstream of its
+/// capabilities ([`CallPolicy::upstream`](orla_marketplace::CallPolicy)).
 pub fn origin(http: &HttpCapability) -> Option<String> {
     base_url(&http.base_url).ok().map(|url| url.origin().ascii_serialization())
 }
 
-/// An address as it may be shown.
+/// Returns an address without secrets, for display.
 pub(crate) fn shown(address: &str) -> String {
     HttpCapability::new(address, None, 0).address()
 }
@@ -134,7 +134,7 @@ impl<'a> CallArguments<'a> {
     }
 }
 
-/// Fields that the client itself writes.
+/// Fields that the HTTP client writes itself.
 const OWN_FIELDS: [&str; 6] =
     ["host", "content-length", "transfer-encoding", "connection", "upgrade", "te"];
 
@@ -185,7 +185,7 @@ impl<'a> Plan<'a> {
             && self.used().is_empty()
     }
 
-    /// The arguments that templates and parameters name.
+    /// Returns the arguments that templates and parameters name.
     fn used(&self) -> HashSet<&'a str> {
         let templates = self.query.iter().map(|(_, pieces)| pieces);
         let templates = templates.chain(self.headers.iter().map(|(_, pieces)| pieces));
@@ -260,7 +260,7 @@ impl<'a> Plan<'a> {
                         return Err(Refused::argument(argument, "something", raw.get()));
                     }
                     path.push_str(&text);
-                    // A segment of dots would be a step upwards, here or at the server.
+                    // A segment of dots would step upwards, here or at the server.
                     let segment = path.rsplit('/').next().unwrap_or_default();
                     if encode::is_dots(segment) {
                         return Err(Refused::argument(argument, "the name of something", raw.get()));
@@ -357,7 +357,8 @@ fn media_type(http: &HttpCapability) -> &str {
     http.options.media_type.as_deref().unwrap_or("application/json")
 }
 
-/// Removes the user name and password from a URL: the value of `Authorization` for them (RFC 7617).
+/// Removes the user name and password from a URL. Returns the value of `Authorization` for them (RFC
+/// 7617).
 fn take_user(url: &mut Url) -> Option<String> {
     if url.username().is_empty() && url.password().is_none() {
         return None;
@@ -372,14 +373,14 @@ fn take_user(url: &mut Url) -> Option<String> {
     Some(format!("Basic {}", BASE64.encode(pair)))
 }
 
-/// The value of a cookie, if it is valid (RFC 6265 §4.1.1).
+/// Returns the value of a cookie, encoded if it is invalid (RFC 6265 §4.1.1).
 fn cookie(value: &str) -> Cow<'_, str> {
     let is_octet =
         |byte: u8| matches!(byte, 0x21 | 0x23..=0x2b | 0x2d..=0x3a | 0x3c..=0x5b | 0x5d..=0x7e);
     if value.bytes().all(is_octet) { value.into() } else { encode::strict(value).into() }
 }
 
-/// The base URL, if requests can be sent there.
+/// Returns the base URL, if requests can be sent there.
 pub(super) fn base_url(text: &str) -> Result<Url, String> {
     let url = Url::parse(text).map_err(|err| format!("the base URL is invalid: {err}"))?;
     if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
@@ -388,7 +389,7 @@ pub(super) fn base_url(text: &str) -> Result<Url, String> {
     Ok(url)
 }
 
-/// The text of a template; `None` if an argument is absent.
+/// Expands a template; `None` if an argument is absent.
 fn expanded(given: &CallArguments<'_>, pieces: &[Piece<'_>]) -> Option<String> {
     pieces
         .iter()
@@ -419,7 +420,7 @@ fn header_value(
     Ok(Some(value))
 }
 
-/// A header's value with an argument in it: one line, so that it stays one field.
+/// Returns a header's value with an argument in it. The value is one line, so that it stays one field.
 fn argument_value(argument: &str, text: &str) -> Result<HeaderValue, Refused> {
     let mut value = HeaderValue::from_bytes(text.trim().as_bytes())
         .map_err(|_| Refused::argument(argument, "text without line breaks (for a header)", text))?;
@@ -427,7 +428,7 @@ fn argument_value(argument: &str, text: &str) -> Result<HeaderValue, Refused> {
     Ok(value)
 }
 
-/// A configured value of a header, which errors never repeat.
+/// Returns a configured value of a header, which errors never repeat.
 fn value_of(name: &str, text: &str) -> Result<HeaderValue, Unfit> {
     let mut value = HeaderValue::from_bytes(text.trim().as_bytes()).map_err(|_| {
         Unfit::Settings(format!("the value of {name} has characters that no header can have"))
@@ -461,7 +462,7 @@ fn add_credentials(
     Ok(())
 }
 
-/// The header fields of every request, including those that follow a redirect to another origin.
+/// Returns the header fields of every request, including those that follow a redirect to another origin.
 fn common(http: &HttpCapability) -> HeaderMap {
     let accept = match &http.options.accept[..] {
         [] => "application/json, text/*;q=0.9, */*;q=0.8".to_owned(),
@@ -475,7 +476,8 @@ fn common(http: &HttpCapability) -> HeaderMap {
     headers
 }
 
-/// What must not appear in a message: tokens, and the values of headers that look like some.
+/// Returns the secrets that must not appear in a message: tokens, and the values of headers that look
+/// like tokens.
 pub(super) fn secrets(http: &HttpCapability) -> Vec<&str> {
     const HINTS: [&str; 6] = ["auth", "token", "key", "secret", "cookie", "password"];
     let is_secret = |name: &str| {

@@ -1,15 +1,15 @@
-//! Texts with arguments in them: `/v1/{city}`.
+//! Texts with arguments: `/v1/{city}`.
 
 /// A piece of a template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Piece<'a> {
-    /// Text as it is.
+    /// Literal text.
     Text(&'a str),
     /// `{name}`.
     Argument(&'a str),
 }
 
-/// Takes a template apart. `{{` and `}}` stand for one brace.
+/// Parses a template. `{{` and `}}` stand for one brace.
 ///
 /// # Errors
 /// A brace that is not closed, or with nothing in it.
@@ -42,7 +42,7 @@ pub(super) fn parse(template: &str) -> Result<Vec<Piece<'_>>, String> {
     Ok(pieces)
 }
 
-/// The arguments that a template names.
+/// Returns the arguments that a template names.
 pub(super) fn arguments<'a>(pieces: &[Piece<'a>]) -> impl Iterator<Item = &'a str> {
     pieces.iter().filter_map(|piece| match piece {
         Piece::Argument(name) => Some(*name),

@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 use orla_marketplace::testing::{PATIENCE, eventually};
 use parking_lot::Mutex;
 
-/// A request as it came.
+/// A received request.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Asked {
     pub(crate) head: String,
@@ -22,10 +22,10 @@ impl Asked {
     }
 }
 
-/// Where an answer goes.
+/// The connection that an answer is written to.
 pub(crate) struct Answer {
     pub(crate) stream: TcpStream,
-    /// Whether another may follow it.
+    /// Whether another request may follow.
     is_whole: bool,
 }
 
@@ -45,7 +45,7 @@ struct Seen {
     stop: AtomicBool,
 }
 
-/// A server with a thread for each connection. Dropping it ends it.
+/// A server with a thread for each connection. Dropping it ends the server.
 pub(crate) struct Server {
     address: SocketAddr,
     seen: Arc<Seen>,
@@ -98,7 +98,7 @@ impl Server {
         self.seen.connections.load(Ordering::Relaxed)
     }
 
-    /// Waits until so many connections have ended.
+    /// Waits until this many connections have ended.
     pub(crate) async fn eventually_ended(&self, count: usize) {
         eventually("it ended", || self.seen.ended.load(Ordering::Relaxed) >= count).await;
     }
@@ -111,7 +111,7 @@ impl Drop for Server {
     }
 }
 
-/// Answers requests until one is not whole, or the client goes.
+/// Answers requests until an answer is incomplete, or the client disconnects.
 fn serve(stream: TcpStream, seen: &Seen, handle: &Handler) {
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut reader = BufReader::new(stream);
@@ -148,7 +148,7 @@ fn read(reader: &mut BufReader<TcpStream>) -> Option<Asked> {
     Some(asked)
 }
 
-/// A complete answer, after which the connection stays open.
+/// Writes a complete answer, after which the connection stays open.
 pub(crate) fn answer(to: &mut Answer, status: &str, fields: &str, body: &[u8]) {
     let head = format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\n{fields}\r\n", body.len());
     to.is_whole = to.send(head.as_bytes()) && to.send(body);
@@ -158,13 +158,13 @@ pub(crate) fn redirect(to: &mut Answer, status: u16, target: &str) {
     answer(to, &format!("{status} Elsewhere"), &format!("location: {target}\r\n"), b"");
 }
 
-/// Says nothing until the client hangs up.
+/// Sends nothing until the client disconnects.
 pub(crate) fn wait_for_end(to: &mut Answer) {
     let mut byte = [0];
     while to.stream.read(&mut byte).is_ok_and(|count| count > 0) {}
 }
 
-/// A server without TLS, for one connection.
+/// Starts a server without TLS, for one connection.
 pub(crate) fn without_tls() -> (SocketAddr, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -177,7 +177,7 @@ pub(crate) fn without_tls() -> (SocketAddr, JoinHandle<()>) {
     (address, thread)
 }
 
-/// A TLS server with an untrusted certificate, for one connection.
+/// Starts a TLS server with an untrusted certificate, for one connection.
 pub(crate) fn tls() -> (SocketAddr, JoinHandle<()>) {
     let own = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
     let key = rustls::pki_types::PrivateKeyDer::Pkcs8(own.signing_key.serialize_der().into());

@@ -8,7 +8,7 @@ use orla_oauth::{UNKNOWN_AUTHORITY, root_cause};
 
 use super::client::LookupError;
 
-/// How far a request had come.
+/// The stage of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
     /// No answer had begun.
@@ -17,7 +17,7 @@ pub(crate) enum Stage {
     Reading(usize),
 }
 
-/// The error for a request to `host` that broke off.
+/// Returns the error for a failed request to `host`.
 pub(crate) fn failure(name: &str, host: &str, err: reqwest::Error, stage: Stage) -> RuntimeError {
     let (problem, passing) = explain(host, &err, stage);
     if passing {
@@ -32,7 +32,7 @@ pub(crate) fn failure(name: &str, host: &str, err: reqwest::Error, stage: Stage)
     RuntimeError::Failed { id: name.to_owned(), message, outcome: None }
 }
 
-/// What happened, and whether it may pass.
+/// Explains the failure, and whether it may be temporary.
 pub(super) fn explain(host: &str, err: &reqwest::Error, stage: Stage) -> (String, bool) {
     if let Some(lookup) = cause::<LookupError>(err) {
         return match lookup {
@@ -83,7 +83,7 @@ pub(super) fn explain(host: &str, err: &reqwest::Error, stage: Stage) -> (String
     }
 }
 
-/// The text for a redirect to an address of a smaller reach.
+/// Returns the text for a redirect to an address of a smaller reach.
 pub(super) fn private(host: &str) -> String {
     format!(
         "a redirect leads to {host}, which has a more private address than the server that sent it \
@@ -106,14 +106,14 @@ fn is_cut_off(err: &reqwest::Error) -> bool {
         )
 }
 
-/// The kind of the innermost I/O error: the outer ones often have none.
+/// Returns the kind of the innermost I/O error. The outer ones often have none.
 fn io_kind(err: &(dyn Error + 'static)) -> Option<io::ErrorKind> {
     let outer = cause::<io::Error>(err)?;
     let inside = outer.get_ref().and_then(|inside| io_kind(inside));
     inside.or_else(|| outer.source().and_then(io_kind)).or(Some(outer.kind()))
 }
 
-/// The first cause of a type, inside of I/O errors too.
+/// Returns the first cause of a type, also inside of I/O errors.
 fn cause<'a, T: Error + 'static>(err: &'a (dyn Error + 'static)) -> Option<&'a T> {
     let mut at = Some(err);
     while let Some(err) = at {

@@ -1,7 +1,7 @@
-//! Posts to addresses that others name: only to public ones, unless private ones are allowed.
+//! Posts to addresses that a third party names: only to public ones, unless private ones are allowed.
 //!
-//! The addresses of a name are known only where it is resolved. A proxy resolves names itself, so public addresses
-//! are posted to directly.
+//! The addresses of a name are known only where the name is resolved. A proxy resolves names itself, so
+//! posts to public addresses use no proxy.
 
 use bytes::Bytes;
 use orla_confine::Reach;
@@ -18,12 +18,13 @@ pub struct WebHooks {
 }
 
 impl WebHooks {
-    /// Posts to public addresses, and to private ones (this machine, local networks) if that is allowed.
+    /// Creates a poster to public addresses, and to private ones (this machine, local networks) if that
+    /// is allowed.
     pub fn new(allow_private: bool) -> Self {
         Self { clients: Clients::new(HttpLimits::default()), allow_private }
     }
 
-    /// Whether posting there is allowed. A name is checked again when it is resolved.
+    /// Checks whether posting to this address is allowed. A name is checked again when it is resolved.
     ///
     /// # Errors
     /// Why not.

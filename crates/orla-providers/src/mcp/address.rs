@@ -1,4 +1,4 @@
-//! Where a `server_url` leads (RTFS capability system §3.3). Pure.
+//! Parses the `server_url` of a capability (RTFS capability system §3.3). Pure.
 
 use std::collections::BTreeMap;
 
@@ -6,16 +6,16 @@ use orla_marketplace::id::short_hash;
 
 use super::settings::{Reach, ServerSettings};
 
-/// What a `server_url` means.
+/// The meaning of a `server_url`.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Address {
     /// An entry of `mcpServers`.
     Entry(String),
-    /// A server of its own.
+    /// A server that only this address describes.
     Own(Box<ServerSettings>),
 }
 
-/// Whether a `server_url` leads somewhere.
+/// Checks whether a `server_url` is valid.
 ///
 /// # Errors
 /// What is wrong with it. The address itself is not repeated, as it may hold secrets.
@@ -23,7 +23,7 @@ pub fn check(server_url: &str) -> Result<(), String> {
     parse(server_url).map(drop)
 }
 
-/// Whether there is a program to start, if a `server_url` names one.
+/// Checks whether the program of a `server_url`, if it names one, can be started.
 ///
 /// # Errors
 /// Why the program cannot be started. The arguments are not repeated, as they may hold secrets.
@@ -34,7 +34,7 @@ pub fn check_program(server_url: &str) -> Result<(), String> {
     }
 }
 
-/// Reads a `server_url`: `mcp:NAME`, `stdio:COMMAND ARGS…` or `http(s)://…`.
+/// Parses a `server_url`: `mcp:NAME`, `stdio:COMMAND ARGS…` or `http(s)://…`.
 ///
 /// # Errors
 /// What is wrong with it. The address itself is not repeated, as it may hold secrets.
@@ -66,7 +66,7 @@ pub(super) fn parse(server_url: &str) -> Result<Address, String> {
     Err("its server_url is neither http(s)://…, stdio:COMMAND ARGS… nor mcp:NAME".to_owned())
 }
 
-/// A name that distinguishes two addresses and shows neither arguments nor paths.
+/// Returns a name that distinguishes addresses and shows neither arguments nor paths.
 fn named(shown: &str, server_url: &str) -> String {
     format!("{shown}-{:08x}", short_hash(server_url.as_bytes()))
 }

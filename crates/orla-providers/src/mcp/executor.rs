@@ -23,27 +23,27 @@ use super::servers::{Connected, McpServers};
 /// The configured tool is called; the input cannot choose another one. A provider for several tools of its server
 /// (a pattern) is called with `{"tool": NAME, "arguments": {…}}`; without `tool`, it returns the list of tools.
 ///
-/// Capabilities with the same `server_url` share one connection or process. It is made by the first call, and it ends
-/// when the executor and its clones are dropped.
+/// Capabilities with the same `server_url` share one connection or process. The first call creates it.
+/// It ends when the executor and its clones are dropped.
 #[derive(Clone, Debug, Default)]
 pub struct MCPExecutor {
     servers: Arc<McpServers>,
 }
 
 impl MCPExecutor {
-    /// An executor with servers of its own: those that capabilities reach by `http(s)://…` and `stdio:COMMAND
-    /// ARGS…`.
+    /// Creates an executor with its own servers: those that capabilities reach by `http(s)://…` and
+    /// `stdio:COMMAND ARGS…`.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// An executor that shares `servers`: `mcp:NAME` reaches their entries, and all other connections live as long as
-    /// they do.
+    /// Creates an executor that shares `servers`. `mcp:NAME` reaches their entries, and all other
+    /// connections live as long as `servers`.
     pub fn with_servers(servers: Arc<McpServers>) -> Self {
         Self { servers }
     }
 
-    /// The server of a provider that holds no connection.
+    /// Returns the server of a provider that holds no connection.
     fn server(&self, settings: &MCPCapability, ctx: &CallContext) -> RuntimeResult<Arc<Server>> {
         self.servers.reach(&settings.server_url).map_err(|reason| RuntimeError::Unavailable {
             id: ctx.name.to_string(),
@@ -127,7 +127,7 @@ async fn call(
     }
 }
 
-/// The context of a call whose provider gives it less time than its caller.
+/// Returns the context of a call whose provider gives it less time than its caller.
 fn within(ctx: &CallContext, timeout_ms: u64) -> Option<CallContext> {
     let timeout = Duration::from_millis(timeout_ms);
     let deadline = Instant::now().checked_add(timeout)?;
@@ -138,7 +138,7 @@ fn within(ctx: &CallContext, timeout_ms: u64) -> Option<CallContext> {
     })
 }
 
-/// The tool that the input of a call names, and its arguments.
+/// Returns the tool that the input of a call names, and its arguments.
 fn chosen(
     inputs: &JsonText,
     pattern: &Pattern,
@@ -164,7 +164,7 @@ fn chosen(
     Ok(Some((name, arguments)))
 }
 
-/// The list of a server's tools, as a value.
+/// Returns the list of a server's tools, as a value.
 fn list(server: &Server, pattern: &Pattern, ctx: &CallContext) -> RuntimeResult<Outcome> {
     if server.info().is_none() {
         let reason = server.status().last_failure;

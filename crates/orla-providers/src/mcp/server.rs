@@ -17,14 +17,14 @@ use super::stdio::{McpProcess, StdioServer};
 pub(super) enum Server {
     /// A child process.
     Process(McpProcess<StdioServer>),
-    /// Behind streamable HTTP.
+    /// A server behind streamable HTTP.
     Remote(Remote),
-    /// One whose configuration is invalid: its name, and why.
+    /// A server whose configuration is invalid: its name, and why.
     Broken(String, String),
 }
 
 impl Server {
-    /// Its process, if it is one of this machine.
+    /// Returns the process, if the server is one of this machine.
     pub(super) fn managed(&self) -> Option<Arc<dyn Managed>> {
         match self {
             Self::Process(process) => Some(Arc::clone(&process.0) as Arc<dyn Managed>),
@@ -32,7 +32,7 @@ impl Server {
         }
     }
 
-    /// What it serves, as far as that is known.
+    /// Returns what the server serves, as far as that is known.
     pub(super) fn info(&self) -> Option<Arc<ServerInfo>> {
         match self {
             Self::Process(process) => process.0.info(),
@@ -41,13 +41,13 @@ impl Server {
         }
     }
 
-    /// Its tools, as far as they are known.
+    /// Calls `read` with the tools, as far as they are known.
     pub(super) fn tools<T>(&self, read: impl FnOnce(&[ListedTool]) -> T) -> T {
         let info = self.info();
         read(info.as_deref().and_then(|info| info.tools.as_deref()).unwrap_or_default())
     }
 
-    /// To whom a tool is shown; `None` if to all.
+    /// Returns the callers that see a tool; `None` if all do.
     pub(super) fn shown_to(&self, tool: &str) -> Option<ShownTo> {
         match self {
             Self::Remote(remote) => remote.shown_to(tool),
@@ -55,7 +55,7 @@ impl Server {
         }
     }
 
-    /// Whether callers have to sign in before it shows them what it serves.
+    /// Returns whether callers have to sign in before the server lists its tools.
     pub(super) fn needs_callers(&self) -> bool {
         match self {
             Self::Remote(remote) => self.info().is_none() || remote.is_shown_to_callers(),
@@ -63,17 +63,17 @@ impl Server {
         }
     }
 
-    /// Why it serves nothing, if it has said so to everyone.
+    /// Returns why the server serves nothing, if it has reported an empty list to everyone.
     pub(super) fn why_empty(&self) -> Option<&'static str> {
         if self.needs_callers() { None } else { self.info()?.why_empty() }
     }
 
-    /// Whether it can be asked what it serves and has not answered yet.
+    /// Returns whether the server can be asked for its tools and has not answered yet.
     pub(super) fn is_unlearned(&self) -> bool {
         !matches!(self, Self::Broken(..)) && self.info().is_none()
     }
 
-    /// Whether a listing need not wait for it.
+    /// Returns whether a listing need not wait for the server.
     pub(super) fn is_settled(&self) -> bool {
         match self {
             Self::Process(process) => process.0.is_settled(),
@@ -82,7 +82,7 @@ impl Server {
         }
     }
 
-    /// Starts it, if it does not run.
+    /// Starts the server, if it does not run.
     pub(super) fn request_start(&self) {
         match self {
             Self::Process(process) => process.0.request_start(),
@@ -91,7 +91,7 @@ impl Server {
         }
     }
 
-    /// How it is.
+    /// Returns the status.
     pub(super) fn status(&self) -> ProviderStatus {
         match self {
             Self::Process(process) => process.0.status(),

@@ -1,4 +1,4 @@
-//! Every configured MCP server and what it serves.
+//! All configured MCP servers and what they serve.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -32,52 +32,52 @@ use super::stdio::{McpProcess, StdioServer};
 use crate::names::is_below;
 use crate::sign_in::Tokens;
 
-/// How long the ends of sessions over HTTP may take when everything ends.
+/// The time limit for ending all HTTP sessions at shutdown.
 const GOODBYE: Duration = Duration::from_secs(5);
-/// The most tools that an error about a missing one lists.
+/// The maximum number of tools that an error about a missing one lists.
 const SHOWN_TOOLS: usize = 20;
 
 /// Every MCP server of an instance: one connection for each, shared by all its users.
 ///
 /// # How it works
 ///
-/// A server that is a child process is [supervised](orla_process::supervisor); one behind HTTP has a task of its
-/// own. Nothing is started before it is needed. A capability holds its server, and so does every catalogue that
-/// holds the capability: a server ends with its last user.
+/// A server that is a child process is [supervised](orla_process::supervisor). A server behind HTTP has
+/// its own task. No server is started before it is needed. A capability holds its server, and so does
+/// every catalogue that holds the capability. A server ends with its last user.
 pub struct McpServers {
     processes: Supervisor<StdioServer>,
     policy: Arc<Mutex<Policy>>,
     changes: watch::Sender<u64>,
     tasks: TaskTracker,
     stop: CancellationToken,
-    /// One for this machine, one for all others.
+    /// One client for this machine, one for all other hosts.
     clients: [Mutex<Option<reqwest::Client>>; 2],
-    /// Where the tokens of sign-ins are.
+    /// The tokens of sign-ins.
     tokens: Tokens,
-    /// What the processes of servers with an address of their own run in, by that address.
+    /// The sandboxes of processes that a `server_url` describes, by that address.
     confined: Mutex<HashMap<String, Arc<Sandbox>>>,
     configured: Mutex<Configured>,
 }
 
 #[derive(Default)]
 struct Configured {
-    /// What is configured, with the server of each.
+    /// The configured entries, each with its server.
     entries: Vec<(Arc<ServerSettings>, Arc<Server>)>,
-    /// Capabilities that were declared one by one, with their servers.
+    /// Individually declared capabilities, with their servers.
     declared: Vec<(Registration, Arc<Server>)>,
-    /// Servers that a `server_url` names by address, by that address.
+    /// Servers that a `server_url` describes, by that address.
     own: HashMap<String, Arc<Server>>,
 }
 
-/// Why a declared capability cannot be served.
+/// The reason why a declared capability cannot be served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeclaredProblem {
     /// The capability.
     pub id: String,
-    /// What is wrong.
+    /// The reason.
     pub reason: String,
-    /// Its server is behind HTTP and may only be unreachable at the moment.
+    /// Whether the server is behind HTTP and may only be unreachable at the moment.
     pub may_pass: bool,
 }
 
@@ -89,12 +89,12 @@ pub(super) struct Connected {
 }
 
 impl McpServers {
-    /// The process of the server with this name, if it is one of this machine.
+    /// Returns the process of the server with this name, if it is one of this machine.
     pub fn managed(&self, name: &str) -> Option<Arc<dyn Managed>> {
         self.processes.managed(name)
     }
 
-    /// The processes of this machine that may turn out to serve a capability of this name.
+    /// Returns the processes of this machine that may serve a capability of this name.
     pub fn managed_for(&self, name: &str) -> Vec<Arc<dyn Managed>> {
         let configured = self.configured.lock();
         let may = |(settings, _): &&(Arc<ServerSettings>, Arc<Server>)| {
@@ -114,7 +114,7 @@ impl McpServers {
         self.processes.sandboxes()
     }
 
-    /// No servers yet. Their processes carry the mark of `instance`.
+    /// Creates an instance without servers. Their processes carry the mark of `instance`.
     pub fn new(instance: Arc<Instance>, policy: Policy) -> Self {
         let changes = watch::Sender::new(0);
         Self {
@@ -130,20 +130,21 @@ impl McpServers {
         }
     }
 
-    /// The same servers, whose sign-ins are kept in `tokens`. Otherwise they end with the process.
+    /// Sets the store of sign-in tokens. Otherwise the tokens end with the process.
     #[must_use]
     pub fn with_tokens(self, tokens: Tokens) -> Self {
         Self { tokens, ..self }
     }
 
-    /// Sets what the processes run in that capabilities start by an address of their own, by that address. It holds
-    /// from the next [`load`](Self::load) on.
+    /// Sets the sandboxes of processes that a `server_url` describes, by that address. They apply from
+    /// the next [`load`](Self::load) on.
     pub fn confine_own(&self, sandboxes: HashMap<String, Arc<Sandbox>>) {
         *self.confined.lock() = sandboxes;
     }
 
-    /// Applies a loaded configuration. A server whose name stays is carried over: unchanged it keeps its process
-    /// or its connection, changed it is restarted. The others end with their last users. Starts nothing.
+    /// Applies a loaded configuration. A server whose name stays is carried over: if unchanged, it keeps
+    /// its process or its connection; if changed, it is restarted. The others end with their last users.
+    /// This function starts nothing.
     ///
     /// `capabilities` are those of the configuration whose provider is an MCP server. One with a
     /// [pattern](MCPCapability::pattern) becomes one capability for each matching tool, `ID.TOOL`. One that names
@@ -173,7 +174,8 @@ impl McpServers {
                 }
             })
             .collect();
-        // All processes at once, because any other one ends.
+        // All processes are loaded together, because the supervisor ends every process that is not
+        // named.
         let processes = servers.iter().chain(own.iter().map(|(_, settings)| settings));
         self.processes.load(processes.filter_map(|settings| stdio_server(settings)), policy);
         let old = std::mem::take(&mut *configured);
@@ -202,12 +204,12 @@ impl McpServers {
             configured.declared.push((capability, server));
         }
         drop(configured);
-        // Outside of the lock: a server may end with this.
+        // Dropped outside the lock, because this may end a server.
         drop(old);
     }
 
-    /// Asks the servers of individually declared capabilities what they serve, and returns the reasons why some of
-    /// these capabilities cannot be served.
+    /// Asks the servers of individually declared capabilities for their tools. Returns the reasons why
+    /// some of these capabilities cannot be served.
     pub async fn check_declared(&self) -> Vec<DeclaredProblem> {
         let declared: Vec<_> = self.configured.lock().declared.clone();
         join_all(declared.iter().map(|(_, server)| server.learn())).await;
@@ -223,7 +225,8 @@ impl McpServers {
         declared.iter().filter_map(problem).collect()
     }
 
-    /// The server of a `server_url`. A server with an address of its own is made at its first use.
+    /// Returns the server of a `server_url`. A server that the address describes is created at its first
+    /// use.
     ///
     /// # Errors
     /// The address is invalid, or there is no such entry.
@@ -273,7 +276,7 @@ impl McpServers {
         Ok(client.insert(http::client(is_local)?).clone())
     }
 
-    /// Every server that is in use by the configuration in force.
+    /// Returns every server that the configuration in force uses.
     fn servers(&self) -> Vec<Arc<Server>> {
         let configured = self.configured.lock();
         let entries = configured.entries.iter().map(|(_, server)| server);
@@ -281,7 +284,8 @@ impl McpServers {
     }
 }
 
-/// No servers, with the default policy; their processes outlive this program if it is killed.
+/// Returns an instance without servers, with the default policy. Processes outlive this program if it is
+/// killed.
 impl Default for McpServers {
     fn default() -> Self {
         Self::new(Instance::unguarded(), Policy::default())
@@ -294,7 +298,7 @@ impl fmt::Debug for McpServers {
     }
 }
 
-/// Whether there is a program to start, for a server that is a process.
+/// Checks whether the program of a server that is a process can be started.
 ///
 /// # Errors
 /// Why the program cannot be started.
@@ -302,7 +306,7 @@ pub fn check_program(settings: &ServerSettings) -> Result<(), String> {
     stdio_server(settings).map_or(Ok(()), |StdioServer(command)| command.check())
 }
 
-/// Whether the directory of a server that is a process is there.
+/// Checks whether the directory of a server that is a process exists.
 ///
 /// # Errors
 /// Why it cannot run in it.
@@ -310,7 +314,7 @@ pub fn check_directory(settings: &ServerSettings) -> Result<(), String> {
     stdio_server(settings).map_or(Ok(()), |StdioServer(command)| command.check_directory())
 }
 
-/// The process of these settings, if it is one.
+/// Returns the process of these settings, if the server is one.
 fn stdio_server(settings: &ServerSettings) -> Option<StdioServer> {
     let Reach::Process { command, args, env, pass_env, cwd } = &settings.reach else { return None };
     Some(StdioServer(Command {
@@ -326,7 +330,7 @@ fn stdio_server(settings: &ServerSettings) -> Option<StdioServer> {
     }))
 }
 
-/// Whether a connection serves both. A process is restarted by its supervisor.
+/// Returns whether one connection can serve both settings. Its supervisor restarts a process.
 fn is_reached_alike(one: &ServerSettings, other: &ServerSettings) -> bool {
     match (&one.reach, &other.reach) {
         (Reach::Process { .. }, Reach::Process { .. }) => true,
@@ -358,7 +362,7 @@ fn broken(id: &str, server_url: &str) -> Arc<Server> {
     Arc::new(Server::Broken(id.to_owned(), problem))
 }
 
-/// The provider of a tool, with its connection.
+/// Returns the provider of a tool, with its connection.
 fn provider(server_url: String, tool: &str, timeout_ms: u64, server: &Arc<Server>) -> ProviderType {
     let mut mcp = MCPCapability::new(server_url, tool, timeout_ms);
     let connected = Connected { server: Arc::clone(server), tool: tool.into() };
@@ -366,7 +370,7 @@ fn provider(server_url: String, tool: &str, timeout_ms: u64, server: &Arc<Server
     ProviderType::MCP(mcp)
 }
 
-/// The capabilities of a configured server.
+/// Returns the capabilities of a configured server.
 fn of_entry(settings: &ServerSettings, server: &Arc<Server>) -> Vec<Registration> {
     let registration = |tool: &ListedTool| {
         let timeout = settings.timeout_of(&tool.name);
@@ -388,7 +392,7 @@ fn of_entry(settings: &ServerSettings, server: &Arc<Server>) -> Vec<Registration
     })
 }
 
-/// The upstream of calls. A process has none, because its supervisor knows its state better.
+/// Returns the upstream of calls. A process has none, because its supervisor knows its state better.
 fn upstream(server: &Server) -> Option<Arc<str>> {
     match server {
         Server::Remote(remote) => Some(format!("mcp:{}", remote.name()).into()),
@@ -396,7 +400,7 @@ fn upstream(server: &Server) -> Option<Arc<str>> {
     }
 }
 
-/// The capabilities of a declared one: itself, or one for each tool if it stands for several.
+/// Returns the capabilities of a declared one: itself, or one for each tool if it stands for several.
 fn of_declared(declared: &Registration, server: &Arc<Server>) -> Vec<Registration> {
     let Ok(mcp) = declared.manifest.provider.settings::<MCPCapability>() else { return Vec::new() };
     let complete = |mut registration: Registration, tool: &str| {
@@ -436,14 +440,15 @@ fn of_declared(declared: &Registration, server: &Arc<Server>) -> Vec<Registratio
     })
 }
 
-/// As [`missing`], as a problem of the capability.
+/// Returns the problem of [`missing`] for a capability.
 fn missing_problem((declared, server): &(Registration, Arc<Server>)) -> Option<ProviderProblem> {
     let id = &declared.manifest.id;
     let text = format!("{id}: {}", missing(declared, server)?);
     Some(ProviderProblem::new(id, Some(id), text))
 }
 
-/// Why a declared capability is not served although its server has said what it serves: it has no such tool.
+/// Returns why a declared capability is not served although its server has listed its tools: the tool is
+/// missing.
 fn missing(declared: &Registration, server: &Server) -> Option<String> {
     let mcp: &MCPCapability = declared.manifest.provider.settings().ok()?;
     server.info()?;

@@ -1,4 +1,4 @@
-//! What is configured of a Model Context Protocol server.
+//! The configuration of a Model Context Protocol server.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,36 +18,36 @@ use crate::names::NameRules;
 pub struct ServerSettings {
     /// Its key: unique, and the first part of the ids of its tools.
     pub name: String,
-    /// How it is reached.
+    /// The transport.
     pub reach: Reach,
     /// The sign-in at a server behind HTTP.
     pub auth: Option<AuthSettings>,
-    /// How long one call may take; `None` means the marketplace's default.
+    /// The timeout of one call; `None` means the marketplace's default.
     pub timeout: Option<Duration>,
-    /// The same for single tools, by the server's own names for them.
+    /// The timeouts of single tools, by the server's own names for them.
     pub tool_timeouts: BTreeMap<String, Duration>,
-    /// How long it may take to answer its first request.
+    /// The timeout of its first request.
     pub startup_timeout: Duration,
-    /// The names of its tools, and which of them are served; the prefix is that of its prompts, too.
+    /// The names of its tools, and which of them are served. The prefix also applies to its prompts.
     pub names: NameRules,
-    /// What confines it, where it is a process.
+    /// The confinement of a server that is a process.
     pub declared: Declared,
-    /// What its process runs in; `None` for no confinement at all.
+    /// The sandbox of its process; `None` for no confinement.
     pub sandbox: Option<Arc<Sandbox>>,
     /// Whether it is started with orla instead of at the first use.
     pub eager: bool,
-    /// Replaces the secrets that its settings refer to in everything that it returns.
+    /// Hides the secrets of the settings in everything that the server returns.
     pub redaction: Option<Arc<Redactor>>,
 }
 
-/// How a server is reached.
+/// The transport of a server.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Reach {
-    /// A child process that speaks on its standard input and output.
+    /// A child process that uses its standard input and output.
     Process {
         /// A program's path, or its name in `PATH`.
         command: String,
-        /// Its arguments; no shell is involved.
+        /// The arguments, passed without a shell.
         args: Vec<String>,
         /// Added to the environment.
         env: BTreeMap<String, String>,
@@ -60,7 +60,7 @@ pub enum Reach {
     Http {
         /// The endpoint.
         url: String,
-        /// Sent with every request.
+        /// Header fields of every request.
         headers: BTreeMap<String, String>,
     },
 }
@@ -87,15 +87,15 @@ impl fmt::Debug for Reach {
 }
 
 impl ServerSettings {
-    /// Whether it is a child process.
+    /// Returns whether the server is a child process.
     pub fn is_process(&self) -> bool {
         matches!(self.reach, Reach::Process { .. })
     }
 
-    /// How long a server may take to answer its first request, unless configured.
+    /// The default timeout of a server's first request.
     pub const STARTUP_TIMEOUT: Duration = Duration::from_secs(30);
 
-    /// A server with only a name and a transport.
+    /// Creates settings with only a name and a transport.
     pub fn new(name: impl Into<String>, reach: Reach) -> Self {
         Self {
             name: name.into(),
@@ -112,7 +112,7 @@ impl ServerSettings {
         }
     }
 
-    /// How long a call of a tool may take.
+    /// Returns the timeout of a call of a tool.
     pub(super) fn timeout_of(&self, tool: &str) -> Option<Duration> {
         self.tool_timeouts.get(tool).copied().or(self.timeout)
     }

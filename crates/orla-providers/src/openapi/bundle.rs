@@ -1,13 +1,13 @@
-//! A document in several files → one tree. Pure: the caller reads the files.
+//! Bundles a document of several files into one tree. Pure: the caller reads the files.
 //!
-//! Every file that a reference leads to becomes a member of [`FILES`] in the document's root, and every reference
-//! between files becomes one within that tree, so the rest of the import sees a single document. A file that cannot
-//! be read, or must not be, costs only the operations that refer to it.
+//! Every file that a reference leads to becomes a member of [`FILES`] in the document's root. Every
+//! reference between files becomes one within that tree, so that the rest of the import handles a single
+//! document. A file that cannot be read, or must not be, affects only the operations that refer to it.
 //!
 //! # Bounds
 //!
-//! The number of files, their bytes, and their weight once aliases of YAML are expanded. Files are below the
-//! document's directory, or have its origin if it has an address: nothing else is ever read.
+//! The number of files, their bytes, and their weight once aliases of YAML are expanded. Files are below
+//! the document's directory, or have its origin if it has an address. No other file is ever read.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -18,20 +18,20 @@ use url::Url;
 
 use super::document::{Document, FILES, step, tree};
 
-/// The most files of one document.
+/// The maximum number of files of one document.
 const MAX_FILES: usize = 10_000;
-/// The most bytes that a document and its files have together.
+/// The maximum total size of a document and its files.
 pub(super) const MAX_BYTES: usize = 64 * 1024 * 1024;
-/// What the trees of all files may weigh: the bytes of their texts, and 64 for each node.
+/// The maximum total weight of the trees: the bytes of their texts, and 64 for each node.
 const MAX_WEIGHT: usize = 256 * 1024 * 1024;
 
 /// A document, some of whose files may not have been read yet.
 pub(super) struct Bundle {
-    /// Where the document is; without an address no file is read.
+    /// The address of the document; without one, no file is read.
     at: Option<Url>,
     root: Json,
     files: Map<String, Json>,
-    /// Why the other files are missing.
+    /// The reasons why other files are missing.
     refused: BTreeMap<String, String>,
     /// The files that have to be read next, by their names.
     waiting: Vec<(String, Url)>,
@@ -44,7 +44,7 @@ pub(super) struct Bundle {
 }
 
 impl Bundle {
-    /// Reads the document itself.
+    /// Parses the document itself.
     ///
     /// # Errors
     /// What is wrong with its text.
@@ -68,22 +68,22 @@ impl Bundle {
         Ok(bundle)
     }
 
-    /// The files that have to be read next, by their names and with their addresses.
+    /// Returns the files to read next, by their names and with their addresses.
     pub(super) fn take_waiting(&mut self) -> Vec<(String, Url)> {
         std::mem::take(&mut self.waiting)
     }
 
-    /// Returns files that were taken but not read.
+    /// Puts back files that were taken but not read.
     pub(super) fn wait_for(&mut self, files: Vec<(String, Url)>) {
         self.waiting.splice(0..0, files);
     }
 
-    /// How many more bytes may be read.
+    /// Returns how many more bytes may be read.
     pub(super) fn remaining(&self) -> usize {
         MAX_BYTES.saturating_sub(self.bytes)
     }
 
-    /// Takes a file that was read, or why it was not.
+    /// Adds a file, or the reason why it was not read.
     pub(super) fn add(&mut self, name: String, at: &Url, text: Result<String, String>) {
         let read = text.and_then(|text| {
             self.bytes += text.len();
@@ -102,7 +102,7 @@ impl Bundle {
         }
     }
 
-    /// The document.
+    /// Returns the document.
     ///
     /// # Errors
     /// It is not an OpenAPI document.
@@ -172,11 +172,11 @@ impl Bundle {
     }
 }
 
-/// Characters that a percent-encoded fragment cannot hold.
+/// Characters that a percent-encoded fragment cannot contain.
 const ENCODED: &percent_encoding::AsciiSet = &CONTROLS.add(b'%');
 
-/// The name of a file: its path from the document's directory, or its path if the document has an address. `None`
-/// for a file that must not be read.
+/// Returns the name of a file: its path from the document's directory, or its path if the document has
+/// an address. `None` for a file that must not be read.
 fn name(document: &Url, target: &Url) -> Option<String> {
     if document.scheme() != target.scheme() || target.query().is_some() {
         return None;
@@ -192,12 +192,12 @@ fn name(document: &Url, target: &Url) -> Option<String> {
     percent_decode_str(path).decode_utf8().ok().map(Into::into)
 }
 
-/// Whether the member of this name holds data or extensions, in which `$ref` is not a reference.
+/// Returns whether the member of this name holds data or extensions, in which `$ref` is not a reference.
 fn is_data(key: &str) -> bool {
     matches!(key, "example" | "examples" | "default" | "enum" | "const") || key.starts_with("x-")
 }
 
-/// Whether the members of the member of this name are called by the document's author.
+/// Returns whether the document's author chooses the names of the members of this member.
 fn has_names(key: &str) -> bool {
     matches!(
         key,
@@ -222,7 +222,7 @@ mod tests {
 
     use super::*;
 
-    /// The names of the files that a document needs, and its references within the bundle.
+    /// Returns the names of the files that a document needs, and its references within the bundle.
     fn bundled(root: &Json) -> (Vec<String>, Json) {
         let at = Url::parse("file:///api/v1/root.yml").unwrap();
         let mut bundle = Bundle::new(&root.to_string(), Some(&at)).unwrap();

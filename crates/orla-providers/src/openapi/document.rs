@@ -15,13 +15,13 @@ pub(super) const FILES: &str = "x-orla-files";
 pub(super) struct Document {
     pub(super) root: Json,
     pub(super) dialect: Dialect,
-    /// Why other files of it could not be read, by their names.
+    /// The reasons why other files could not be read, by their names.
     refused: BTreeMap<String, String>,
-    /// SHA-256 of its text, and of those of its other files.
+    /// The SHA-256 of the text, and of the texts of the other files.
     pub(super) digest: String,
 }
 
-/// Which JSON Schema a document speaks.
+/// The JSON Schema dialect of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Dialect {
     /// The dialect of OpenAPI 3.0: `nullable`, and limits that are exclusive by a flag.
@@ -30,12 +30,12 @@ pub(super) enum Dialect {
     Draft2020,
 }
 
-/// What is wrong, and where: `#/paths/~1pets/get: …`.
+/// A problem and its place: `#/paths/~1pets/get: …`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warning {
     /// A JSON pointer into the document, as a fragment.
     pub place: String,
-    /// What is wrong there, and the consequence.
+    /// The problem, and the consequence.
     pub problem: String,
 }
 
@@ -52,13 +52,14 @@ impl Warning {
 }
 
 impl Document {
-    /// Reads a document that is one file.
+    /// Parses a document that is one file.
     #[cfg(test)]
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         super::bundle::Bundle::new(text, None)?.finish()
     }
 
-    /// Takes a tree whose references stay within it; `refused` are the files that are missing from it.
+    /// Creates a document from a tree whose references stay within it. `refused` are the files that are
+    /// missing from it.
     ///
     /// # Errors
     /// It is not an OpenAPI document of a known version.
@@ -88,7 +89,7 @@ impl Document {
         Ok(Self { root, dialect, refused, digest })
     }
 
-    /// A value with its references followed, and the place of the target, if it was a reference.
+    /// Returns a value with its references followed, and the place of the target, if it was a reference.
     ///
     /// # Errors
     /// A reference that leads nowhere, out of the document, or in a circle.
@@ -103,7 +104,7 @@ impl Document {
         Err("a reference leads in a circle".to_owned())
     }
 
-    /// The value at a pointer.
+    /// Returns the value at a pointer.
     ///
     /// # Errors
     /// The pointer leads nowhere, or into a file that could not be read; then the error says why.
@@ -117,20 +118,20 @@ impl Document {
         })
     }
 
-    /// The member `name` of the document's components.
+    /// Returns the member `name` of the document's components.
     pub(super) fn component(&self, kind: &str, name: &str) -> Option<&Json> {
         self.root.get("components")?.get(kind)?.get(name)
     }
 }
 
-/// The file that a pointer into [`FILES`] leads to, and the pointer within that file.
+/// Returns the file that a pointer into [`FILES`] leads to, and the pointer within that file.
 fn file_of(pointer: &str) -> Option<(String, &str)> {
     let rest = pointer.strip_prefix('/')?.strip_prefix(FILES)?.strip_prefix('/')?;
     let (file, rest) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
     Some((file.replace("~1", "/").replace("~0", "~"), rest))
 }
 
-/// A name for the target of a pointer: its last step, or the file's name without its ending.
+/// Returns a name for the target of a pointer: its last step, or the file's name without its extension.
 pub(super) fn last_step(pointer: &str) -> String {
     match file_of(pointer) {
         Some((file, "")) => {
@@ -141,14 +142,14 @@ pub(super) fn last_step(pointer: &str) -> String {
     }
 }
 
-/// Reads JSON or YAML; `max_weight` bounds the size of YAML with its aliases expanded.
+/// Parses JSON or YAML. `max_weight` bounds the size of YAML with its aliases expanded.
 ///
 /// # Errors
 /// What is wrong with it, with line and column.
 pub(super) fn tree(text: &str, max_weight: usize) -> Result<Json, String> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if text.trim_start().starts_with('{') {
-        // What is not quite JSON may be YAML.
+        // Invalid JSON may be YAML.
         return serde_json::from_str(text)
             .or_else(|err| yaml(text, max_weight).map_err(|_| json_error(&err)));
     }
@@ -166,7 +167,7 @@ fn json_error(err: &serde_json::Error) -> String {
     format!("{}:{}: {problem}", err.line(), err.column())
 }
 
-/// The JSON pointer of a reference within the document.
+/// Returns the JSON pointer of a reference within the document.
 pub(super) fn pointer_of(reference: &str) -> Result<String, String> {
     let Some(fragment) = reference.strip_prefix('#') else {
         return Err(match reference.contains('#') && !reference.contains("#/") {
@@ -185,7 +186,7 @@ pub(super) fn pointer_of(reference: &str) -> Result<String, String> {
     Ok(pointer.into_owned())
 }
 
-/// One step of a JSON pointer, escaped.
+/// Escapes one step of a JSON pointer.
 pub(super) fn step(key: &str) -> String {
     key.replace('~', "~0").replace('/', "~1")
 }

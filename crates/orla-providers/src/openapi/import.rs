@@ -1,4 +1,4 @@
-//! A document → one capability for each operation. Pure.
+//! Imports a document: one capability for each operation. Pure.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -20,11 +20,11 @@ use super::servers;
 use super::settings::{Location, OpenApiSettings, Selection};
 use crate::sign_in::Suggested;
 
-/// The most operations of one document that become capabilities.
+/// The maximum number of operations of one document that become capabilities.
 const MAX_OPERATIONS: usize = 10_000;
-/// The most warnings for one document; the last one says that there are more.
+/// The maximum number of warnings for one document. The last one says that there are more.
 const MAX_WARNINGS: usize = 1_000;
-/// The longest provider name that is made of a title.
+/// The maximum length of a provider name that is made from a title.
 const MAX_NAME: usize = 32;
 /// Metadata key: the operation's tags, separated by commas.
 const TAGS: &str = "tags";
@@ -32,10 +32,10 @@ const TAGS: &str = "tags";
 const METHODS: [&str; 7] = ["get", "put", "post", "delete", "options", "head", "patch"];
 /// Other members of a path item.
 const ITEM: [&str; 5] = ["$ref", "summary", "description", "servers", "parameters"];
-/// The most names of omitted parts that one warning lists.
+/// The maximum number of omitted parts that one warning names.
 const NAMED: usize = 10;
 
-/// What a document gave.
+/// The result of an import.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Imported {
@@ -43,13 +43,14 @@ pub struct Imported {
     pub name: String,
     /// One capability for each operation that was chosen and could be imported, in the order of the document.
     pub registrations: Vec<Registration>,
-    /// A part that could not be imported, or not with its full meaning.
+    /// Parts that could not be imported, or not with their full meaning.
     pub warnings: Vec<Warning>,
-    /// What the document says about the sign-in.
+    /// The document's information about the sign-in.
     pub sign_in: Suggested,
 }
 
-/// Makes capabilities of a document. `source` is shown as its place, and `at` is its address, if it has one.
+/// Makes capabilities from a document. `source` is shown as its origin, and `at` is its address, if it
+/// has one.
 ///
 /// # Errors
 /// Why no operation at all can be imported.
@@ -69,7 +70,7 @@ pub(super) fn import(
     let provenance = CapabilityProvenance {
         source: source.to_owned(),
         version: info("version").map(str::to_owned),
-        // The settings of an operation are its content; the document is only where they came from.
+        // The content of an operation is its settings. The document is only their origin.
         content_hash: String::new(),
         custody_chain: vec![format!("OpenAPI document sha256:{}", document.digest)],
         registered_at: SystemTime::now(),
@@ -91,7 +92,8 @@ pub(super) fn import(
     warnings.extend(security.warnings());
     let mut sign_in = security.sign_in();
     if matches!(settings.document, Location::Url(_)) {
-        // The password of a client goes where the user says, not where an address does.
+        // The password of a client goes to the address that the user configures, not to one from a
+        // fetched document.
         (sign_in.issuer, sign_in.token_endpoint) = (None, None);
     }
     if registrations.is_empty() && warnings.is_empty() {
@@ -105,7 +107,7 @@ pub(super) fn import(
     Ok(Imported { name, registrations, warnings, sign_in })
 }
 
-/// An import under way.
+/// An import in progress.
 struct Import<'a> {
     settings: &'a OpenApiSettings,
     document: &'a Document,
@@ -124,7 +126,7 @@ impl Import<'_> {
     fn paths(&mut self) -> Result<(), String> {
         self.webhooks();
         let paths = match self.document.root.get("paths") {
-            // 3.1 admits documents of webhooks alone.
+            // 3.1 allows documents with webhooks only.
             None => return Ok(()),
             Some(paths) => self.document.resolve(paths)?.0,
         };
@@ -182,7 +184,7 @@ impl Import<'_> {
         self.warnings.push(Warning::new(place, problem));
     }
 
-    /// Names the members of a path item besides the supported methods.
+    /// Warns about members of a path item that are not supported methods.
     fn other_methods(&mut self, path: &str, place: &str, item: &Json) {
         for (key, value) in item.as_object().into_iter().flatten() {
             let is_known = METHODS.contains(&&**key) || ITEM.contains(&&**key) || key.starts_with("x-");
@@ -197,7 +199,7 @@ impl Import<'_> {
         }
     }
 
-    /// Names the webhooks, which an API calls and its clients do not.
+    /// Warns about webhooks, which an API calls and its clients do not.
     fn webhooks(&mut self) {
         let webhooks = self.document.root.get("webhooks").and_then(Json::as_object);
         let names: Vec<&str> = webhooks.into_iter().flatten().map(|(name, _)| name.as_str()).collect();
@@ -277,10 +279,10 @@ impl Import<'_> {
         Ok(Registration { manifest, policy })
     }
 
-    /// What goes with an operation's requests.
+    /// Returns the credentials of an operation's requests.
     fn credentials(&mut self, operation: &Json) -> (Vec<HttpCredential>, bool) {
         let (mut credentials, is_signed_in) = self.security.of_operation(operation);
-        // As credentials, since they are no templates and often secret.
+        // Headers are passed as credentials, since they are not templates and often secret.
         credentials.extend(self.settings.headers.iter().map(|(name, value)| HttpCredential {
             place: CredentialPlace::Header(name.clone()),
             value: value.clone(),
@@ -288,7 +290,7 @@ impl Import<'_> {
         (credentials, is_signed_in)
     }
 
-    /// Where the document says that requests go: the first of `levels` that says something.
+    /// Returns the server of requests: the first of `levels` that names one.
     fn server(&mut self, levels: [&Json; 3], has_credentials: bool) -> Result<String, String> {
         let servers = levels.iter().find_map(|level| level.get("servers"));
         let address = servers::first(servers, self.at)?;
@@ -308,7 +310,7 @@ impl Import<'_> {
         Ok(address)
     }
 
-    /// `NAME.OPERATION`, unlike all before it.
+    /// Returns the id `NAME.OPERATION`, made unique.
     fn id(&mut self, path: &str, method: &str, operation: &Json) -> String {
         const MAX_ID: usize = 200;
         let own = operation.get("operationId").and_then(Json::as_str).map(|id| {
@@ -317,7 +319,7 @@ impl Import<'_> {
         });
         let own = own.filter(|id| !id.is_empty()).unwrap_or_else(|| made_id(path, method));
         let id = format!("{}.{own}", self.name);
-        // The next number is remembered: thousands of operations may have one id.
+        // The next number is remembered, because thousands of operations may have the same id.
         let mut next = self.taken.get(&id).copied().unwrap_or(1);
         let mut unlike = id.clone();
         while self.taken.contains_key(&unlike) {
@@ -330,7 +332,7 @@ impl Import<'_> {
     }
 }
 
-/// An id for an operation that has none: `get_pets_petId`.
+/// Makes an id for an operation that has none: `get_pets_petId`.
 fn made_id(path: &str, method: &str) -> String {
     let mut id = method.to_owned();
     for word in path.split(|c: char| !(c.is_alphanumeric() || c == '-')).filter(|word| !word.is_empty())
@@ -341,7 +343,7 @@ fn made_id(path: &str, method: &str) -> String {
     id
 }
 
-/// A title as the first part of ids: `Swagger Petstore - 3.0` → `swagger_petstore_3_0`.
+/// Makes the first part of ids from a title: `Swagger Petstore - 3.0` → `swagger_petstore_3_0`.
 fn provider_name(title: &str) -> String {
     let lower = title.to_lowercase();
     let words =
@@ -359,7 +361,7 @@ fn provider_name(title: &str) -> String {
     name
 }
 
-/// What an operation does, in the document's words.
+/// Returns the description of an operation from the document.
 fn words(path: &str, method: &str, operation: &Json) -> String {
     let text = |key| operation.get(key).and_then(Json::as_str).map(str::trim).unwrap_or_default();
     let (summary, description) = (text("summary"), text("description"));
@@ -379,7 +381,7 @@ fn tags(operation: &Json) -> impl Iterator<Item = &str> {
     operation.get("tags").and_then(Json::as_array).into_iter().flatten().filter_map(Json::as_str)
 }
 
-/// What a method promises (RFC 9110 §9.2).
+/// Returns the semantics of a method (RFC 9110 §9.2).
 fn annotations(method: &str) -> Json {
     match method {
         "get" | "head" | "options" => {
@@ -393,7 +395,7 @@ fn annotations(method: &str) -> Json {
     }
 }
 
-/// Names in a sentence, as many as a warning lists.
+/// Joins names for a sentence, as many as a warning lists.
 fn named(names: &[&str]) -> String {
     let shown = names.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
     match names.len().saturating_sub(NAMED) {
@@ -402,7 +404,7 @@ fn named(names: &[&str]) -> String {
     }
 }
 
-/// How long fetching a document may take, unless configured.
+/// The default timeout of fetching a document.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
 #[cfg(test)]

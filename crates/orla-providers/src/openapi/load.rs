@@ -1,4 +1,4 @@
-//! Gets a document and imports it.
+//! Loads a document and imports it.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -19,20 +19,22 @@ use crate::http::HttpExecutor;
 /// How many files of one document are fetched at once.
 const TOGETHER: usize = 8;
 
-/// Why a document could not be used. Reads `FILE: …`, with line and column if they are known.
+/// The reason why a document could not be used. Displayed as `FILE: …`, with line and column if they are
+/// known.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{document}: {problem}")]
 pub struct ImportError {
-    /// Where the document is.
+    /// The path or address of the document.
     pub document: String,
-    /// What is wrong.
+    /// The problem.
     pub problem: String,
 }
 
-/// Reads or fetches a document, with the other files that it refers to, and makes capabilities of its operations.
+/// Reads or fetches a document and the files that it refers to, and makes capabilities from its
+/// operations.
 ///
-/// It may take as long as the settings' timeout (30 s without one), and uses the processor for seconds if the
-/// document is very large.
+/// The function may take as long as the settings' timeout (30 s without one). It uses the processor for
+/// seconds if the document is very large.
 ///
 /// # Errors
 /// The document cannot be read, or is not an OpenAPI document.
@@ -61,7 +63,7 @@ pub async fn load(settings: &OpenApiSettings) -> Result<Imported, ImportError> {
     }
 }
 
-/// Fetches a document, and then, a few at a time, the other files that it refers to.
+/// Fetches a document, and then the files that it refers to, a few at a time.
 async fn fetch(url: &Url, patience: Duration) -> Result<Document, String> {
     let executor = HttpExecutor::new();
     let deadline = Instant::now() + patience;
@@ -87,8 +89,8 @@ async fn fetch(url: &Url, patience: Duration) -> Result<Document, String> {
     }
 }
 
-/// Makes capabilities of the text of a document that is at hand, as [`load`] does. The other files of a document that
-/// is a file are read.
+/// Makes capabilities from the text of a document, as [`load`] does. For a document that is a file, the
+/// other files are read.
 ///
 /// # Errors
 /// It is no such document.
@@ -118,7 +120,7 @@ pub fn import_text(text: &str, settings: &OpenApiSettings) -> Result<Imported, I
         .map_err(|problem| error(&source, problem))
 }
 
-/// The directory of a file, without symbolic links.
+/// Returns the directory of a file, without symbolic links.
 fn directory_of(file: &Url) -> Option<PathBuf> {
     file.to_file_path().ok()?.parent()?.canonicalize().ok()
 }
@@ -138,7 +140,7 @@ fn error(document: &str, problem: String) -> ImportError {
 }
 
 fn read(path: &Path, max_bytes: usize) -> Result<String, String> {
-    // Opening a fifo would wait for its writer, and a directory has no text.
+    // Opening a FIFO would wait for its writer, and a directory has no text.
     if !std::fs::metadata(path).map_err(|err| reason(&err))?.is_file() {
         return Err("it is not a file".to_owned());
     }
@@ -180,7 +182,7 @@ mod tests {
         let manifest = &imported.registrations[0].manifest;
         assert_eq!(manifest.id, "pets.list");
         let http: &HttpCapability = manifest.provider.settings().unwrap();
-        // Relative to the configured address, not to the target of a redirect.
+        // The address is relative to the configured one, not to the target of a redirect.
         assert_eq!(http.base_url, format!("{}/v2", server.url()));
         let secret = format!("{}/none.json?token=s3cret", server.url());
         assert_eq!(

@@ -2,20 +2,22 @@
 //!
 //! # How it works
 //!
-//! [`load`] reads the text; the rest is pure. `bundle` makes one tree of a document in several files, `document`
-//! follows references, `import` walks through paths and methods, `operation` makes one operation's settings and
-//! schemas (`schema` writes these in the dialect of 2020-12), `servers` finds the address of requests and
-//! `security` their credentials. The result is plain [`HttpCapability`](orla_marketplace::HttpCapability)
-//! registrations, which no longer refer to the document.
+//! [`load`] reads the text; the rest is pure. `bundle` makes one tree of a document in several files,
+//! and `document` follows references. `import` walks through paths and methods. `operation` makes one
+//! operation's settings and schemas; `schema` converts the schemas to the dialect of 2020-12. `servers`
+//! finds the address of requests, and `security` their credentials. The result is plain
+//! [`HttpCapability`](orla_marketplace::HttpCapability) registrations, which no longer refer to the
+//! document.
 //!
 //! # Bounds
 //!
-//! The document's files, bytes, nesting and operations, and the size of each schema. An operation that cannot be
-//! imported is left out, with a [`Warning`] that names its place.
+//! The document's files, bytes, nesting and operations, and the size of each schema. An operation that
+//! cannot be imported is left out, with a [`Warning`] that names its place.
 //!
 //! # Deliberately absent
 //!
-//! Webhooks, callbacks, links, TRACE, mutual TLS, Swagger 2.0. What is left out of a document is named in a [`Warning`].
+//! Webhooks, callbacks, links, TRACE, mutual TLS, Swagger 2.0. A [`Warning`] names every part that is
+//! left out.
 
 mod bundle;
 mod document;
@@ -32,7 +34,7 @@ pub use import::Imported;
 pub use load::{ImportError, import_text, load};
 pub use settings::{Location, OpenApiSettings, Selection};
 
-/// The key of the sign-in of the document with this name.
+/// Returns the key of the sign-in of the document with this name.
 pub fn sign_in_key(name: &str) -> String {
     format!("openapi.{name}")
 }

@@ -1,4 +1,4 @@
-//! One operation → the settings, schemas and words of one capability. Pure.
+//! Converts one operation to the settings, schemas and description of one capability. Pure.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,13 +10,13 @@ use serde_json::{Map, Value as Json, json};
 use super::document::{Dialect, Document};
 use super::schema::{Converter, Side, shortened};
 
-/// The longest name that every client accepts for an argument.
+/// The maximum length of an argument's name that every client accepts.
 const MAX_ARGUMENT: usize = 64;
-/// The most properties of a body that become arguments of their own.
+/// The maximum number of properties of a body that become separate arguments.
 const MAX_MERGED: usize = 100;
-/// The largest schema of an input, in bytes of JSON.
+/// The maximum size of an input schema, in bytes of JSON.
 const MAX_INPUT_SCHEMA: usize = 256 * 1024;
-/// The largest schema of an answer that is used, in bytes of JSON.
+/// The maximum size of an answer schema, in bytes of JSON.
 const MAX_OUTPUT_SCHEMA: usize = 64 * 1024;
 
 /// An operation without its address.
@@ -26,8 +26,8 @@ pub(super) struct Operation {
     pub(super) output: Option<Json>,
 }
 
-/// Reads one operation of `path`; `shared` are the parameters of the path. The schema of answers, which is most of
-/// the work, is made if `wants_output` is set.
+/// Parses one operation of `path`; `shared` are the parameters of the path. The schema of answers, which
+/// is most of the work, is made only if `wants_output` is set.
 ///
 /// # Errors
 /// Why it cannot be imported.
@@ -57,7 +57,7 @@ pub(super) fn read(
     Ok(Operation { options, input: input.schema()?, output })
 }
 
-/// A path as a template: parameters are in single braces in both notations.
+/// Converts a path to a template. Parameters are in single braces in both notations.
 fn template(path: &str) -> Result<String, String> {
     let mut rest = path;
     while let Some(at) = rest.find(['{', '}']) {
@@ -67,7 +67,7 @@ fn template(path: &str) -> Result<String, String> {
         };
         rest = after;
     }
-    // A query in a path is not OpenAPI, but people write it.
+    // A query in a path is not valid OpenAPI, but is common.
     Ok(path.to_owned())
 }
 
@@ -84,7 +84,7 @@ fn check_path(options: &HttpOptions) -> Result<(), String> {
     Ok(())
 }
 
-/// The parameters of an operation: the path's, and its own in their place.
+/// Returns the parameters of an operation: those of the path, overridden by its own.
 fn parameters<'a>(
     document: &'a Document,
     operation: &'a Json,
@@ -111,13 +111,13 @@ fn parameters<'a>(
     Ok(found)
 }
 
-/// The arguments of a capability, as they are found.
+/// The arguments of a capability, collected step by step.
 struct Input<'a> {
     document: &'a Document,
     converter: Converter<'a>,
     properties: Map<String, Json>,
     required: Vec<String>,
-    /// What holds for arguments that are not listed.
+    /// The schema of arguments that are not listed.
     others: Json,
 }
 
@@ -142,7 +142,7 @@ impl<'a> Input<'a> {
             "cookie" => Place::Cookie,
             other => return Err(format!("the parameter {name} is in {other:?}")),
         };
-        // The rest of the operation describes these.
+        // Other parts of the operation describe these headers.
         let is_elsewhere = ["accept", "content-type", "authorization"]
             .iter()
             .any(|header| place == Place::Header && name.eq_ignore_ascii_case(header));
@@ -190,7 +190,7 @@ impl<'a> Input<'a> {
         }
     }
 
-    /// A name for an argument that every client accepts and no other has.
+    /// Returns a unique name for an argument that every client accepts.
     fn argument(&self, name: &str, place: &str) -> String {
         let plain = argument_name(name);
         if !self.properties.contains_key(&plain) {
@@ -243,7 +243,8 @@ impl<'a> Input<'a> {
         Ok(())
     }
 
-    /// Makes arguments of the properties of a body, if it is a plain object and no name occurs twice.
+    /// Makes arguments from the properties of a body, if the body is a plain object and no name occurs
+    /// twice.
     fn merge(&mut self, schema: &Json, is_required: bool) -> Result<bool, String> {
         const PLAIN: [&str; 16] = [
             "type",
@@ -292,7 +293,7 @@ impl<'a> Input<'a> {
         Ok(true)
     }
 
-    /// How the parts of a multipart body are written.
+    /// Returns the encodings of the parts of a multipart body.
     fn parts(
         &self,
         schema: &Json,
@@ -326,7 +327,7 @@ impl<'a> Input<'a> {
         Ok(parts)
     }
 
-    /// The schema of the whole.
+    /// Returns the schema of the whole input.
     fn schema(self) -> Result<Json, String> {
         let mut schema = json!({"type": "object", "properties": self.properties});
         let mut known = HashSet::new();
@@ -351,10 +352,10 @@ impl<'a> Input<'a> {
     }
 }
 
-/// What an operation may answer if all goes well.
+/// The successful answers of an operation.
 struct Answers<'a> {
     media_types: Vec<String>,
-    /// For JSON answers, if every one has a schema.
+    /// The schemas of JSON answers, if every one has a schema.
     schemas: Option<Vec<&'a Json>>,
 }
 
@@ -396,7 +397,7 @@ impl<'a> Answers<'a> {
     }
 }
 
-/// The schema of an answer that has one of these; `None` if it cannot be used.
+/// Returns the schema of an answer that matches one of these; `None` if it cannot be used.
 fn together(document: &Document, schemas: &[&Json]) -> Option<Json> {
     let mut converter = Converter::new(document, Side::Response);
     let mut converted =
@@ -422,7 +423,7 @@ fn together(document: &Document, schemas: &[&Json]) -> Option<Json> {
     (!is_empty && schema.to_string().len() <= MAX_OUTPUT_SCHEMA).then_some(schema)
 }
 
-/// Adds a description to a schema without one.
+/// Adds a description to a schema that has none.
 fn describe(schema: &mut Json, text: &str) {
     if let Json::Object(members) = schema
         && !text.trim().is_empty()
@@ -461,7 +462,7 @@ fn style_of(name: &str, place: Place) -> Option<Style> {
     fits.then_some(style)
 }
 
-/// Of several media types, the most specific one.
+/// Returns the most specific of several media types.
 fn preferred(content: &Map<String, Json>) -> Option<(&String, &Json)> {
     content.iter().min_by_key(|(media_type, _)| match &*essence(media_type) {
         "application/json" => 0,
@@ -473,7 +474,7 @@ fn preferred(content: &Map<String, Json>) -> Option<(&String, &Json)> {
     })
 }
 
-/// The type that is sent if a range of types is accepted.
+/// Returns the type to send if a range of types is accepted.
 fn any_of(kind: &str, schema: &Json) -> String {
     let is = |key: &str, value: &str| schema.get(key).is_some_and(|found| found == value);
     match kind {

@@ -1,19 +1,20 @@
-//! Schemas of OpenAPI 3.0 and 3.1 → JSON Schema 2020-12 that stands on its own. Pure.
+//! Converts schemas of OpenAPI 3.0 and 3.1 to self-contained JSON Schema 2020-12. Pure.
 //!
 //! # How it works
 //!
-//! Known keywords are copied in the form of 2020-12. Others are left out: annotations of OpenAPI (`xml`,
-//! `discriminator`, `x-…`) and invalid values, so that the result is always a schema. References become entries of
-//! `$defs`; a recursive schema stays recursive.
+//! Known keywords are copied in the form of 2020-12. Other keywords are left out: annotations of OpenAPI
+//! (`xml`, `discriminator`, `x-…`) and invalid values. The result is therefore always a schema.
+//! References become entries of `$defs`; a recursive schema stays recursive.
 //!
-//! For answers, only the outline is kept: types, properties, alternatives. The rest of a document's promises
-//! (required members, limits, closed lists) is often more than its server keeps, even in the document's own
-//! examples, and a call that succeeded must not fail for it.
+//! For answers, only the outline is kept: types, properties, alternatives. The other constraints of a
+//! document (required members, limits, closed lists) are often stricter than the server's actual
+//! answers, even in the document's own examples. A successful call must not fail for that reason.
 //!
 //! # Bounds
 //!
-//! Depth, and the number of values in a schema together with all that it refers to. A schema that refers
-//! to itself without taking a step into the data is refused: checking data against it would never end.
+//! Depth, and the number of values in a schema together with all schemas that it refers to. A schema
+//! that refers to itself without descending into the data is refused, because checking data against it
+//! would never end.
 
 use std::collections::{HashMap, HashSet};
 
@@ -22,16 +23,16 @@ use serde_json::{Map, Value as Json, json};
 
 use super::document::{Dialect, Document, last_step, pointer_of};
 
-/// The deepest nesting of one schema.
+/// The maximum nesting of one schema.
 const MAX_DEPTH: usize = 64;
-/// The most values in a schema with everything that it refers to.
+/// The maximum number of values in a schema with everything that it refers to.
 const MAX_VALUES: usize = 50_000;
-/// As much of a description as is kept, in characters.
+/// The maximum length of a description, in characters.
 const MAX_DESCRIPTION: usize = 1_000;
-/// As much of an example as is kept, in bytes of JSON.
+/// The maximum length of an example, in bytes of JSON.
 const MAX_EXAMPLE: usize = 200;
 
-/// What is not kept of the schemas of answers.
+/// The keywords that are dropped from the schemas of answers.
 const BEYOND_THE_OUTLINE: [&str; 26] = [
     "required",
     "pattern",
@@ -61,14 +62,14 @@ const BEYOND_THE_OUTLINE: [&str; 26] = [
     "unevaluatedProperties",
 ];
 
-/// The user of a schema: read-only members are not requested, and write-only members are not returned.
+/// The user of a schema. Requests omit read-only members, and answers omit write-only members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     Request,
     Response,
 }
 
-/// Makes the schemas of one root, which share their definitions.
+/// Converts the schemas of one root, which share their definitions.
 pub(super) struct Converter<'a> {
     document: &'a Document,
     side: Side,
@@ -92,7 +93,7 @@ impl<'a> Converter<'a> {
         }
     }
 
-    /// Converts one schema; its references wait for [`definitions`](Self::definitions).
+    /// Converts one schema. [`definitions`](Self::definitions) converts the schemas that it refers to.
     ///
     /// # Errors
     /// A reference that cannot be followed, or a bound that is reached.
@@ -100,10 +101,10 @@ impl<'a> Converter<'a> {
         self.schema(schema, 0)
     }
 
-    /// The definitions that the converted schemas refer to: the content of `$defs`.
+    /// Returns the definitions that the converted schemas refer to: the content of `$defs`.
     ///
     /// # Errors
-    /// As [`convert`](Self::convert).
+    /// Like [`convert`](Self::convert).
     pub(super) fn definitions(mut self) -> Result<Map<String, Json>, String> {
         while let Some(pointer) = self.waiting.pop() {
             let schema = self.document.root.pointer(&pointer).unwrap_or(&Json::Null);
@@ -132,7 +133,7 @@ impl<'a> Converter<'a> {
         if let Some(reference) = members.get("$ref").and_then(Json::as_str) {
             out.insert("$ref".into(), format!("#/$defs/{}", self.reference(reference)?).into());
         }
-        // In 3.0, the members beside a reference are ignored; a description does no harm.
+        // In 3.0, the members beside a reference are ignored. A description is harmless.
         let is_alone = self.document.dialect == Dialect::Draft3_0 && out.contains_key("$ref");
         for (key, value) in members {
             if !is_alone || key == "description" {
@@ -237,7 +238,7 @@ impl<'a> Converter<'a> {
         items.map(|items| Some(items.into()))
     }
 
-    /// The name that a reference has among the definitions.
+    /// Returns the name that a reference has among the definitions.
     fn reference(&mut self, reference: &str) -> Result<String, String> {
         let pointer = pointer_of(reference)?;
         if let Some(name) = self.names.get(&pointer) {
@@ -257,7 +258,7 @@ impl<'a> Converter<'a> {
         Ok(name)
     }
 
-    /// Whether a property is only for the other side.
+    /// Returns whether a property is only for the other side.
     fn is_hidden(&self, property: &Json) -> bool {
         let key = match self.side {
             Side::Request => "readOnly",
@@ -267,7 +268,7 @@ impl<'a> Converter<'a> {
         is_set(property) || self.document.resolve(property).is_ok_and(|(target, _)| is_set(target))
     }
 
-    /// What is hidden cannot be required.
+    /// Removes hidden properties from `required`.
     fn mend_required(&self, out: &mut Map<String, Json>, members: &Map<String, Json>) {
         let Some(Json::Array(required)) = out.get_mut("required") else { return };
         if let Some(properties) = members.get("properties") {
@@ -282,7 +283,7 @@ impl<'a> Converter<'a> {
     }
 }
 
-/// A keyword whose value is not a schema, if the value is valid.
+/// Returns a keyword whose value is not a schema, if the value is valid.
 fn plain(key: &str, value: &Json) -> Option<Json> {
     let fits = match key {
         "type" => {
@@ -325,7 +326,7 @@ pub(super) fn shortened(text: &str) -> String {
     excerpt(text.trim(), MAX_DESCRIPTION)
 }
 
-/// 3.0's flags beside `minimum` and `maximum`.
+/// Converts 3.0's flags beside `minimum` and `maximum`.
 fn mend_limits(out: &mut Map<String, Json>, members: &Map<String, Json>) {
     for (limit, exclusive) in [("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")] {
         if members.get(exclusive) == Some(&Json::Bool(true))
@@ -336,7 +337,7 @@ fn mend_limits(out: &mut Map<String, Json>, members: &Map<String, Json>) {
     }
 }
 
-/// 3.0's `nullable`.
+/// Converts 3.0's `nullable`.
 fn nullable(mut schema: Map<String, Json>) -> Map<String, Json> {
     if let Some(Json::Array(options)) = schema.get_mut("enum")
         && !options.contains(&Json::Null)
@@ -348,7 +349,7 @@ fn nullable(mut schema: Map<String, Json>) -> Map<String, Json> {
             schema.insert("type".into(), json!([name, "null"]));
             schema
         }
-        // Without a type, it has a member with one, or admits anything.
+        // Without a type, the schema has a member with one, or allows any value.
         _ if ["$ref", "allOf", "anyOf", "oneOf"].iter().any(|key| schema.contains_key(*key)) => {
             let description = schema.remove("description");
             let mut outer = Map::new();
@@ -360,13 +361,13 @@ fn nullable(mut schema: Map<String, Json>) -> Map<String, Json> {
     }
 }
 
-/// A definition that comes back to itself without a step into the data.
+/// Returns a definition that refers to itself without descending into the data.
 fn circle(definitions: &Map<String, Json>) -> Option<&str> {
     let next: HashMap<&str, Vec<&str>> =
         definitions.iter().map(|(name, schema)| (name.as_str(), in_place(schema))).collect();
     let mut done: HashSet<&str> = HashSet::new();
     for start in next.keys() {
-        // Depth first, on a stack of its own; `None` marks the way back.
+        // Depth first, on an explicit stack; `None` marks the way back.
         let mut stack = vec![Some(*start)];
         let mut way: Vec<&str> = Vec::new();
         let mut on_way: HashSet<&str> = HashSet::new();
@@ -393,7 +394,7 @@ fn circle(definitions: &Map<String, Json>) -> Option<&str> {
     None
 }
 
-/// The definitions that a schema applies to the same data.
+/// Returns the definitions that a schema applies to the same data.
 fn in_place(schema: &Json) -> Vec<&str> {
     let mut found = Vec::new();
     let mut open = vec![schema];

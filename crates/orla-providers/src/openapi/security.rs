@@ -12,13 +12,14 @@ use crate::sign_in::Suggested;
 
 /// The credentials of a document's schemes.
 pub(super) struct Security<'a> {
-    /// By the schemes' names; `None` for a scheme whose credentials cannot be configured.
+    /// The credentials by the schemes' names; `None` for a scheme whose credentials cannot be
+    /// configured.
     known: BTreeMap<&'a str, HttpCredential>,
     /// The schemes that a sign-in satisfies.
     signed_in: BTreeMap<&'a str, &'a Json>,
-    /// What the sign-in has to ask for.
+    /// The scopes that the sign-in must request.
     scopes: BTreeSet<String>,
-    /// What every operation needs that does not say otherwise.
+    /// The default security requirement of operations.
     usual: Option<&'a Json>,
     missing: BTreeSet<String>,
 }
@@ -26,7 +27,7 @@ pub(super) struct Security<'a> {
 const SCHEMES: &str = "#/components/securitySchemes";
 
 impl<'a> Security<'a> {
-    /// Takes the configured credentials, by the names of the schemes.
+    /// Matches the configured credentials with the schemes, by name.
     pub(super) fn of(
         document: &'a Document,
         configured: &'a BTreeMap<String, String>,
@@ -63,7 +64,8 @@ impl<'a> Security<'a> {
         Self { known, signed_in, scopes: BTreeSet::new(), usual, missing: BTreeSet::new() }
     }
 
-    /// Where tokens come from and for which scopes, as the document says for those of its schemes that operations need.
+    /// Returns the token endpoints and scopes that the document gives for the schemes that operations
+    /// need.
     pub(super) fn sign_in(&self) -> Suggested {
         let text = |scheme: &Json, place: &str| scheme.pointer(place)?.as_str().map(str::to_owned);
         let issuer = self.signed_in.values().find_map(|scheme| {
@@ -77,8 +79,8 @@ impl<'a> Security<'a> {
         Suggested { issuer, token_endpoint, scopes: self.scopes.iter().collect() }
     }
 
-    /// The credentials of an operation's requests, and whether they need the token of the sign-in: the first alternative
-    /// that is fully configured.
+    /// Returns the credentials of an operation's requests, and whether they need the token of the
+    /// sign-in: the first alternative that is fully configured.
     pub(super) fn of_operation(&mut self, operation: &Json) -> (Vec<HttpCredential>, bool) {
         let needed = operation.get("security").or(self.usual).and_then(Json::as_array);
         let Some(needed) = needed else { return Default::default() };
@@ -112,7 +114,7 @@ impl<'a> Security<'a> {
         Default::default()
     }
 
-    /// The schemes that operations need and that have no credential.
+    /// Returns warnings about schemes that operations need and that have no credential.
     pub(super) fn warnings(&self) -> impl Iterator<Item = Warning> {
         self.missing.iter().map(|name| {
             let problem =
@@ -122,7 +124,7 @@ impl<'a> Security<'a> {
     }
 }
 
-/// Whether a scheme's requests carry a bearer token that a sign-in obtains.
+/// Returns whether a scheme's requests carry a bearer token that a sign-in obtains.
 fn takes_tokens(scheme: &Json) -> bool {
     let text = |key| scheme.get(key).and_then(Json::as_str).unwrap_or_default();
     match text("type") {
@@ -163,7 +165,7 @@ fn credential(scheme: &Json, secret: &str) -> Result<HttpCredential, String> {
             "basic" => Err("its credential has to be USER:PASSWORD, so none is sent".to_owned()),
             other => Err(format!("its HTTP scheme {other:?} is not known, so no credential is sent")),
         },
-        // How the token was obtained is the user's affair.
+        // The user is responsible for obtaining the token.
         "oauth2" | "openIdConnect" => Ok(authorization(format!("Bearer {secret}"))),
         other => Err(format!("its type {other:?} is not known, so no credential is sent")),
     }

@@ -1,17 +1,17 @@
-//! Where a document's requests go. Pure.
+//! The servers of a document's requests. Pure.
 
 use serde_json::Value as Json;
 use url::{Host, Url};
 
 use orla_confine::Reach;
 
-/// The URL of the first of `servers`, with its variables' default values. A relative URL is resolved against the
-/// document's address.
+/// Returns the URL of the first of `servers`, with its variables' default values. A relative URL is
+/// resolved against the document's address.
 ///
 /// # Errors
 /// Why requests cannot be sent to the URL.
 pub(super) fn first(servers: Option<&Json>, document: Option<&Url>) -> Result<String, String> {
-    // Without servers the standard says `/`.
+    // Without servers, the standard's default is `/`.
     let server = servers.and_then(Json::as_array).and_then(|servers| servers.first());
     let template = server.and_then(|server| server.get("url")?.as_str()).unwrap_or("/");
     let variables = server.and_then(|server| server.get("variables"));
@@ -28,12 +28,12 @@ pub(super) fn first(servers: Option<&Json>, document: Option<&Url>) -> Result<St
     if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
         return Err(format!("its server {text} has no http:// or https://"));
     }
-    // Unchanged if it was complete.
+    // A complete URL stays unchanged.
     Ok(if Url::parse(&text).is_ok() { text } else { url.into() })
 }
 
-/// Whether a document from `document` may name `server`: a document on the internet must not send requests to this
-/// machine or its neighbours. Names are not resolved.
+/// Returns whether a document from `document` may name `server`. A document on the internet must not
+/// send requests to this machine or its local network. Names are not resolved.
 pub(super) fn may_name(document: &Url, server: &Url) -> bool {
     is_local(document) || !is_local(server)
 }

@@ -1,4 +1,4 @@
-//! What is configured of an OpenAPI document.
+//! The configuration of an OpenAPI document.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,32 +10,32 @@ use orla_marketplace::Redactor;
 use orla_marketplace::id::Pattern;
 use orla_oauth::AuthSettings;
 
-/// One OpenAPI document, each of whose operations becomes a capability.
+/// One OpenAPI document. Each of its operations becomes a capability.
 #[derive(Clone)]
 pub struct OpenApiSettings {
     /// The first part of the capabilities' ids; `None` means the document's title.
     pub name: Option<String>,
-    /// Where the document is.
+    /// The location of the document.
     pub document: Location,
-    /// Where requests go, instead of the document's first server.
+    /// The base URL of requests, instead of the document's first server.
     pub base_url: Option<String>,
     /// The credentials, by the document's names for its security schemes.
     pub security: BTreeMap<String, String>,
     /// How orla gets tokens for the operations that need OAuth or OpenID Connect.
     pub auth: Option<AuthSettings>,
-    /// Sent with every request.
+    /// Header fields of every request.
     pub headers: BTreeMap<String, String>,
     /// The operations that become capabilities; all if empty.
     pub include: Vec<Selection>,
-    /// The operations that do not, included or not.
+    /// The operations that are excluded, even if included.
     pub exclude: Vec<Selection>,
-    /// How long one call may take, and the fetching of the document.
+    /// The timeout of one call, and of fetching the document.
     pub timeout: Option<Duration>,
-    /// Whether answers are checked against the outline of the document's schemas, which clients then see. Off by
-    /// default: the servers of many documents do not keep their promises, and the schemas of answers are most of
-    /// what a client would have to read.
+    /// Whether answers are checked against the outline of the document's schemas, which clients then
+    /// see. Off by default: the servers of many documents violate their schemas, and the schemas of
+    /// answers are most of what a client would have to read.
     pub output_schemas: bool,
-    /// Replaces the secrets that its settings refer to in everything that it returns.
+    /// Hides the secrets of the settings in everything that the API returns.
     pub redaction: Option<Arc<Redactor>>,
 }
 
@@ -53,7 +53,7 @@ impl fmt::Debug for OpenApiSettings {
     }
 }
 
-/// Where an OpenAPI document is.
+/// The location of an OpenAPI document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Location {
     /// A file.
@@ -65,16 +65,16 @@ pub enum Location {
 /// Chooses operations: those that match one of the parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Selection {
-    /// One of the operation's tags fits.
+    /// One of the operation's tags matches.
     Tag(Pattern),
-    /// The operation's id fits.
+    /// The operation's id matches.
     Operation(Pattern),
-    /// The path fits; a method may stand before it (`GET /pets/*`).
+    /// The path matches. A method may precede it (`GET /pets/*`).
     Path(Pattern),
 }
 
 impl OpenApiSettings {
-    /// A document with only its place.
+    /// Creates settings with only a location.
     pub fn new(document: Location) -> Self {
         Self {
             name: None,

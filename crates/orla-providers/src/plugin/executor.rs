@@ -18,22 +18,22 @@ use super::pool::Plugin;
 
 /// Runs the calls of [`PluginCapability`] providers (RTFS capability system §3.3, §4).
 ///
-/// Capabilities with the same `plugin_path` share its processes. They are started by calls, and end when the executor
-/// and its clones are dropped.
+/// Capabilities with the same `plugin_path` share its processes. Calls start the processes, which end
+/// when the executor and its clones are dropped.
 #[derive(Clone, Debug, Default)]
 pub struct PluginExecutor {
     plugins: Arc<Plugins>,
 }
 
 impl PluginExecutor {
-    /// An executor with plugins of its own: those that capabilities name by path, relative to the current
-    /// directory.
+    /// Creates an executor with its own plugins: those that capabilities name by path, relative to the
+    /// current directory.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// An executor that shares `plugins`: `plugin:NAME` reaches their entries, and all other processes live as long as
-    /// they do.
+    /// Creates an executor that shares `plugins`. `plugin:NAME` reaches their entries, and all other
+    /// processes live as long as `plugins`.
     pub fn with_plugins(plugins: Arc<Plugins>) -> Self {
         Self { plugins }
     }
@@ -101,13 +101,13 @@ fn connected(settings: &PluginCapability) -> Option<&Connected> {
     settings.options.connection.as_ref()?.get()
 }
 
-/// Why a call gave no value, for its caller: it names the function and the plugin.
+/// Returns the error of a failed call for its caller. It names the function and the plugin.
 fn failure(ending: Ending, plugin: &Plugin, function: &str, ctx: &CallContext) -> RuntimeError {
     let id = ctx.name.to_string();
     let whose = format!("function {function} of plugin {}", plugin.name);
     match ending {
         Ending::Fault(Fault::Failed(failure)) => {
-            // Programs receive the plugin's own message and everything else in its error.
+            // Programs receive the plugin's own message and the rest of its error.
             let data = failure.whole.and_then(|json| value_from_json(json.as_str()).ok());
             let text = |text: String, absent: &str| match text.trim() {
                 "" => absent.to_owned(),

@@ -1,8 +1,9 @@
 //! Plugins as providers (RTFS capability system §3.3, §4): programs that answer one JSON line with another.
 //!
-//! [`Plugins`] is a [`Source`](orla_marketplace::Source) of capabilities: the functions of the configured plugins,
-//! and single functions that a capability names by path. [`PluginExecutor`] calls them. [`protocol`] is the
-//! conversation with a plugin; its processes are supervised ([`orla_process::supervisor`]).
+//! [`Plugins`] is a [`Source`](orla_marketplace::Source) of capabilities: the functions of the
+//! configured plugins, and single functions that a capability names by path. [`PluginExecutor`] calls
+//! them. [`protocol`] implements the conversation with a plugin, whose processes are supervised
+//! ([`orla_process::supervisor`]).
 
 mod executor;
 mod plugins;
@@ -22,19 +23,19 @@ use std::path::Path;
 
 use orla_process::file::reason;
 
-/// Whether a file is a WebAssembly component, going by its name.
+/// Returns whether a file is a WebAssembly component, judged by its name.
 pub fn is_component(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("wasm"))
 }
 
-/// Whether a program can be started as a plugin, going by its file.
+/// Checks whether a program can be started as a plugin, judged by its file.
 ///
 /// # Errors
 /// Why it cannot.
 pub fn check(path: &Path) -> Result<(), String> {
     let is_elsewhere = path.as_os_str().as_encoded_bytes().starts_with(ENTRY.as_bytes());
     if is_elsewhere || path.parent() == Some(Path::new("")) {
-        // An entry of `plugins`, or a name in `PATH`: it is looked up when it is started.
+        // An entry of `plugins`, or a name in `PATH`, is looked up when it is started.
         return Ok(());
     }
     let shown = path.display();

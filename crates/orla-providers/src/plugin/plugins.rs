@@ -1,4 +1,4 @@
-//! Every configured plugin and what it serves.
+//! All configured plugins and what they serve.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -29,35 +29,35 @@ use super::settings::{ENTRY, PluginSettings};
 ///
 /// # How it works
 ///
-/// The processes of a plugin are [supervised](orla_process::supervisor); none is started before it is needed. A
-/// capability holds its plugin, and so does every catalogue that holds the capability: a process ends with its
-/// last user. Capabilities that name the same program share it.
+/// The processes of a plugin are [supervised](orla_process::supervisor). None is started before it is
+/// needed. A capability holds its plugin, and so does every catalogue that holds the capability. A
+/// process ends with its last user. Capabilities that name the same program share it.
 pub struct Plugins {
     processes: Supervisor<PluginProcess>,
     /// Decides whether a component may run; `None` allows every one.
     gate: Arc<Mutex<Option<Gate>>>,
     changes: watch::Sender<u64>,
-    /// What the processes of plugins with a path of their own run in, by that path.
+    /// The sandboxes of processes that a `plugin_path` names by path, by that path.
     confined: Mutex<HashMap<String, Arc<Sandbox>>>,
     configured: Mutex<Configured>,
 }
 
-/// Why a plugin serves nothing.
+/// The reason why a plugin serves nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// The name of its entry.
     pub name: String,
-    /// Why.
+    /// The reason.
     pub reason: String,
-    /// Whether it runs, and its answer to `describe` is not valid.
+    /// Whether the plugin runs, but its answer to `describe` is not valid.
     pub is_malformed: bool,
 }
 
 #[derive(Default)]
 struct Configured {
-    /// What is configured, with the plugin of each.
+    /// The configured entries, each with its plugin.
     entries: Vec<(Arc<PluginSettings>, Arc<Plugin>)>,
-    /// Capabilities that were declared one by one, with their plugins.
+    /// Individually declared capabilities, with their plugins.
     declared: Vec<(Registration, Arc<Plugin>)>,
     /// Plugins that a `plugin_path` names by path, by that path.
     own: HashMap<String, Arc<Plugin>>,
@@ -70,7 +70,7 @@ struct Configured {
 pub(super) struct Connected {
     pub(super) plugin: Arc<Plugin>,
     pub(super) function: Arc<str>,
-    /// What a component may do in a call.
+    /// The permissions of a component in a call.
     pub(super) permissions: Arc<[String]>,
 }
 
@@ -85,7 +85,7 @@ impl Plugins {
         self.processes.sandboxes()
     }
 
-    /// No plugins yet. Their processes carry the mark of `instance`.
+    /// Creates an instance without plugins. Their processes carry the mark of `instance`.
     pub fn new(instance: Arc<Instance>, policy: Policy) -> Self {
         let changes = watch::Sender::new(0);
         Self {
@@ -97,17 +97,19 @@ impl Plugins {
         }
     }
 
-    /// Sets what the processes run in that capabilities start by a path of their own, by that path. It holds from the
-    /// next [`load`](Self::load) on.
+    /// Sets the sandboxes of processes that a `plugin_path` names by path, by that path. They apply from
+    /// the next [`load`](Self::load) on.
     pub fn confine_own(&self, sandboxes: HashMap<String, Arc<Sandbox>>) {
         *self.confined.lock() = sandboxes;
     }
 
-    /// Applies a loaded configuration. A plugin whose name stays is carried over: unchanged it keeps its
-    /// processes, changed it is restarted. The others end with their last users. Starts nothing.
+    /// Applies a loaded configuration. A plugin whose name stays is carried over: if unchanged, it keeps
+    /// its processes; if changed, it is restarted. The others end with their last users. This function
+    /// starts nothing.
     ///
-    /// `capabilities` are those of the configuration whose provider is a plugin. One of an entry (`plugin:NAME`)
-    /// is completed by the plugin's description of its function. `base` is the directory of the configuration.
+    /// `capabilities` are those of the configuration whose provider is a plugin. A capability of an
+    /// entry (`plugin:NAME`) is completed by the plugin's description of its function. `base` is the
+    /// directory of the configuration.
     pub fn load(
         &self,
         plugins: impl IntoIterator<Item = PluginSettings>,
@@ -130,7 +132,8 @@ impl Plugins {
                 own.entry(plugin.plugin_path.clone()).or_insert(settings);
             }
         }
-        // All processes at once, because any other one ends.
+        // All processes are loaded together, because the supervisor ends every process that is not
+        // named.
         let entries = plugins.iter().flat_map(|settings| processes(settings, true));
         let others = own.values().flat_map(|settings| processes(settings, false));
         self.processes.load(entries.chain(others), policy);
@@ -161,7 +164,7 @@ impl Plugins {
         }
         let old = std::mem::replace(&mut *configured, next);
         drop(configured);
-        // Outside of the lock: a process may end with this.
+        // Dropped outside the lock, because this may end a process.
         drop(old);
     }
 
@@ -171,7 +174,7 @@ impl Plugins {
         self.processes.guard(gate);
     }
 
-    /// Asks every entry what it serves. Returns the problems of those without an answer, by name.
+    /// Asks every entry for its functions. Returns the problems of those without an answer, by name.
     pub async fn check(&self) -> Vec<Problem> {
         self.learn().await;
         let configured = self.configured.lock();
@@ -189,7 +192,8 @@ impl Plugins {
         Plugin::new(&self.processes, &self.gate, shown, settings, describes)
     }
 
-    /// The plugin of a `plugin_path`. A plugin with a path of its own is made at its first use.
+    /// Returns the plugin of a `plugin_path`. A plugin that is named by path is created at its first
+    /// use.
     ///
     /// # Errors
     /// There is no such entry.
@@ -208,7 +212,8 @@ impl Plugins {
     }
 }
 
-/// No plugins, with the default policy; their processes outlive this program if it is killed.
+/// Returns an instance without plugins, with the default policy. Processes outlive this program if it is
+/// killed.
 impl Default for Plugins {
     fn default() -> Self {
         Self::new(Instance::unguarded(), Policy::default())
@@ -221,13 +226,15 @@ impl fmt::Debug for Plugins {
     }
 }
 
-/// The settings of a program that has no entry. A path is its name: no entry has a name with a slash in it.
+/// Returns the settings of a program without an entry. Its path is its name, because no entry has a name
+/// with a slash.
 fn settings_of(path: &str, base: &Path) -> PluginSettings {
     let command = if path.contains('/') { path.to_owned() } else { format!("./{path}") };
     PluginSettings { base: base.to_owned(), ..PluginSettings::new(command.clone(), command) }
 }
 
-/// The name of a program in messages, without its directory, because strangers may read them.
+/// Returns the name of a program in messages, without its directory, because untrusted callers may read
+/// them.
 fn shown(path: &str) -> String {
     let name = Path::new(path).file_name();
     name.map_or_else(|| path.to_owned(), |name| name.to_string_lossy().into_owned())
@@ -243,7 +250,7 @@ fn find(configured: &Configured, path: &str) -> Option<Arc<Plugin>> {
     }
 }
 
-/// The provider of a function, with its connection.
+/// Returns the provider of a function, with its connection.
 fn provider(plugin: &Arc<Plugin>, function: &str, permissions: &[String]) -> ProviderType {
     let mut capability = PluginCapability::new(plugin.path.clone(), function);
     let connected = Connected {
@@ -261,8 +268,8 @@ fn functions<T>(plugin: &Plugin, read: impl FnOnce(&[ListedTool]) -> T) -> T {
     read(info.as_deref().and_then(|info| info.tools.as_deref()).unwrap_or_default())
 }
 
-/// Adds a plugin's description of a function to a capability. Its schemas may have any form that people write; one
-/// in another form is passed on unchanged.
+/// Adds a plugin's description of a function to a capability. Its schemas may have any supported
+/// notation; a schema in another form is passed on unchanged.
 fn complete(registration: &mut Registration, function: &ListedTool, has_description: bool) {
     let Registration { manifest, policy } = registration;
     let declared = |schema: &Option<serde_json::Value>| schema_from_declaration(schema.as_ref()?).ok();
@@ -277,7 +284,8 @@ fn complete(registration: &mut Registration, function: &ListedTool, has_descript
     describe(registration, function, has_description);
 }
 
-/// The capabilities of an entry: `PLUGIN.FUNCTION` each, or the plugin's name if there is only one.
+/// Returns the capabilities of an entry: `PLUGIN.FUNCTION` each, or the plugin's name if there is only
+/// one.
 fn of_entry(settings: &PluginSettings, plugin: &Arc<Plugin>) -> Vec<Registration> {
     functions(plugin, |functions| {
         let only = functions.len() == 1;
@@ -300,7 +308,7 @@ fn of_entry(settings: &PluginSettings, plugin: &Arc<Plugin>) -> Vec<Registration
     })
 }
 
-/// A declared capability, completed by its plugin's description of the function.
+/// Returns a declared capability, completed by its plugin's description of the function.
 fn of_declared(declared: &Registration, plugin: &Arc<Plugin>) -> Option<Registration> {
     let own: &PluginCapability = declared.manifest.provider.settings().ok()?;
     let name = own.function_name.clone();

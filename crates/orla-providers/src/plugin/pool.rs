@@ -22,28 +22,28 @@ use crate::process::ending;
 /// One plugin.
 #[derive(Debug)]
 pub(super) struct Plugin {
-    /// Its name in messages.
+    /// The plugin's name in messages.
     pub(super) name: String,
-    /// The program, as it was configured.
+    /// The configured program.
     pub(super) path: String,
     /// The content that an attestation covers.
     pub(super) content: ContentSource,
     works: Works,
 }
 
-/// What does the work.
+/// The implementation of a plugin.
 #[derive(Debug)]
 enum Works {
     Processes(Processes),
-    /// With the permissions that it describes itself with.
+    /// A component, with the permissions that it requests.
     Component(Box<Component>, Arc<[String]>),
-    /// It cannot be used in this build: why.
+    /// The plugin cannot be used in this build, for this reason.
     Broken(String),
 }
 
 #[derive(Debug)]
 struct Processes {
-    /// At least one; only the first is asked what the plugin serves.
+    /// At least one process. Only the first is asked what the plugin serves.
     all: Vec<Arc<Supervised<PluginProcess>>>,
     /// Present if each process is given one call at a time.
     turns: Option<Turns>,
@@ -62,12 +62,12 @@ struct Turns {
 struct Turn<'a> {
     turns: &'a Turns,
     index: usize,
-    /// Whether a call came to its end.
+    /// Whether a call completed.
     went_well: bool,
     _permit: SemaphorePermit<'a>,
 }
 
-/// A plugin's processes, the first one first. A component has none.
+/// Returns the processes of a plugin, the first one first. A component has none.
 pub(super) fn processes(settings: &PluginSettings, describes: bool) -> Vec<PluginProcess> {
     if is_component(Path::new(&settings.command)) {
         return Vec::new();
@@ -105,8 +105,8 @@ fn process(settings: &PluginSettings, describes: bool, index: usize) -> PluginPr
 }
 
 impl Plugin {
-    /// The plugin of these settings, whose processes `supervisor` starts. A component is compiled when `gate`
-    /// allows it.
+    /// Creates the plugin of these settings. `supervisor` starts its processes. A component is compiled
+    /// when `gate` allows it.
     pub(super) fn new(
         supervisor: &Supervisor<PluginProcess>,
         gate: &Arc<Mutex<Option<Gate>>>,
@@ -139,7 +139,7 @@ impl Plugin {
         Self { name, path, content, works: Works::Processes(Processes { all, turns }) }
     }
 
-    /// Calls a function. The permissions bound what a component may do.
+    /// Calls a function. The permissions restrict a component.
     ///
     /// # Errors
     /// See [`Ending`].
@@ -159,7 +159,7 @@ impl Plugin {
         }
     }
 
-    /// Its process, if it has one for all calls.
+    /// Returns the process, if one process serves all calls.
     pub(super) fn only_process(&self) -> Option<&Supervised<PluginProcess>> {
         match &self.works {
             Works::Processes(processes) if processes.turns.is_none() => Some(&processes.all[0]),
@@ -167,7 +167,7 @@ impl Plugin {
         }
     }
 
-    /// What it serves, as far as that is known.
+    /// Returns what the plugin serves, as far as that is known.
     pub(super) fn info(&self) -> Option<Arc<ServerInfo>> {
         match &self.works {
             Works::Processes(processes) => processes.all[0].info(),
@@ -176,8 +176,8 @@ impl Plugin {
         }
     }
 
-    /// Waits until it is known what it serves, within bounds of its own, and once for a process. Returns whether a
-    /// component serves something else than before.
+    /// Waits until it is known what the plugin serves, for a limited time, and once for a process.
+    /// Returns whether a component serves something else than before.
     pub(super) async fn learn(&self) -> bool {
         match &self.works {
             Works::Processes(processes) => processes.all[0].learn().await,
@@ -187,15 +187,15 @@ impl Plugin {
         false
     }
 
-    /// Starts it, if it does not run.
+    /// Starts the plugin, if it does not run.
     pub(super) fn request_start(&self) {
         if let Works::Processes(processes) = &self.works {
             processes.all.iter().for_each(|process| process.request_start());
         }
     }
 
-    /// Its status: that of the process in the best state, or that of a component with these permissions, which are its own if
-    /// absent.
+    /// Returns the status: that of the process in the best state, or that of a component with these
+    /// permissions, which are its own if absent.
     pub(super) fn status(&self, permissions: Option<&[String]>) -> ProviderStatus {
         match &self.works {
             Works::Processes(processes) => processes.status(),
@@ -265,7 +265,7 @@ async fn send(
 
 impl Turns {
     async fn take(&self) -> Turn<'_> {
-        // It is never closed, and there is an index for every permit.
+        // The semaphore is never closed, and there is an index for every permit.
         loop {
             let Ok(permit) = self.free.acquire().await else { continue };
             if let Some(index) = self.indices().pop() {
@@ -284,7 +284,8 @@ impl Drop for Turn<'_> {
         let mut indices = self.turns.indices();
         match self.went_well {
             true => indices.push(self.index),
-            // It may be busy with an abandoned call, or be gone, so the others are tried first.
+            // The process may be busy with an abandoned call, or have ended, so the others are tried
+            // first.
             false => indices.insert(0, self.index),
         }
     }

@@ -22,9 +22,9 @@ const DEBOUNCE: Duration = Duration::from_millis(100);
 /// A process of a plugin.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct PluginProcess {
-    /// What is started.
+    /// The program to start.
     pub(super) command: Command,
-    /// How it is spoken to.
+    /// The settings of the conversation.
     pub(super) manner: Manner,
     /// The files and directories whose changes restart it, by their absolute paths.
     pub(super) watch: Vec<PathBuf>,

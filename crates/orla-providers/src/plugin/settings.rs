@@ -1,4 +1,4 @@
-//! What is configured of a plugin.
+//! The configuration of a plugin.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,7 +22,7 @@ pub struct PluginSettings {
     pub name: String,
     /// A program's path, or its name in `PATH`.
     pub command: String,
-    /// Its arguments; no shell is involved.
+    /// The arguments, passed without a shell.
     pub args: Vec<String>,
     /// Added to the environment.
     pub env: BTreeMap<String, String>,
@@ -32,49 +32,49 @@ pub struct PluginSettings {
     pub cwd: Option<PathBuf>,
     /// The directory for relative paths in the permissions of a component; orla's own if empty.
     pub base: PathBuf,
-    /// The number of its processes, each of which is given one call at a time. `None` means one process, which is
-    /// given every call at once.
+    /// The number of its processes, each of which receives one call at a time. `None` means one process,
+    /// which receives every call immediately.
     pub processes: Option<usize>,
-    /// The fuel of a component in one call; an instruction uses about one unit.
+    /// The fuel of a component for one call. An instruction uses about one unit.
     pub fuel: u64,
-    /// The bytes of memory that an instance of a component may have.
+    /// The maximum memory of a component's instance, in bytes.
     pub memory: u64,
-    /// What restarts it when it changes, besides the program itself.
+    /// Files and directories whose changes restart the plugin, besides the program itself.
     pub watch: Vec<PathBuf>,
-    /// How long one call may take; `None` means the marketplace's default.
+    /// The timeout of one call; `None` means the marketplace's default.
     pub timeout: Option<Duration>,
     /// The timeout of `describe`.
     pub startup_timeout: Duration,
     /// The names of its functions, and which of them are served.
     pub names: NameRules,
-    /// What its functions need besides running it.
+    /// The permissions that its functions need besides running it.
     pub permissions: Vec<String>,
-    /// What confines its processes: the permissions, if there are any, and limits.
+    /// The confinement of its processes: the permissions, if there are any, and limits.
     pub declared: Declared,
-    /// What its processes run in; `None` for no confinement at all.
+    /// The sandbox of its processes; `None` for no confinement.
     pub sandbox: Option<Arc<Sandbox>>,
     /// Whether it is started with orla instead of at the first use.
     pub eager: bool,
-    /// Replaces the secrets that its settings refer to in everything that it returns.
+    /// Hides the secrets of the settings in everything that the plugin returns.
     pub redaction: Option<Arc<Redactor>>,
 }
 
 impl PluginSettings {
-    /// Whether it is a WebAssembly component, which has no process.
+    /// Returns whether the plugin is a WebAssembly component, which has no process.
     pub fn is_component(&self) -> bool {
         super::is_component(Path::new(&self.command))
     }
 
-    /// The timeout of `describe`, unless configured.
+    /// The default timeout of `describe`.
     pub const STARTUP_TIMEOUT: Duration = Duration::from_secs(10);
-    /// The fuel of a component in one call, unless configured: about a minute's work.
+    /// The default fuel of a component for one call: about a minute's work.
     pub const FUEL: u64 = 100_000_000_000;
-    /// The memory of a component's instance, unless configured: 256 MiB.
+    /// The default memory of a component's instance: 256 MiB.
     pub const MEMORY: u64 = 256 * 1024 * 1024;
-    /// The most processes of one plugin.
+    /// The maximum number of processes of one plugin.
     pub const MAX_PROCESSES: usize = 64;
 
-    /// A plugin with only a name and a program.
+    /// Creates settings with only a name and a program.
     pub fn new(name: impl Into<String>, command: impl Into<String>) -> Self {
         Self {
             name: name.into(),

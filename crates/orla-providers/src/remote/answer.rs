@@ -11,17 +11,17 @@ use orla_marketplace::{CallContext, Outcome, RuntimeError, RuntimeResult};
 use orla_mcp::federation;
 use reqwest::StatusCode;
 
-/// A call of another instance, for the texts of errors.
+/// A call of another instance, for error messages.
 #[derive(Clone, Copy)]
 pub(super) struct Request<'a> {
     pub(super) ctx: &'a CallContext,
     pub(super) host: &'a str,
-    /// The capability's id there.
+    /// The capability's id at the other instance.
     pub(super) capability: &'a str,
     pub(super) has_token: bool,
 }
 
-/// The outcome of a whole answer.
+/// Returns the outcome of a complete answer.
 pub(super) fn read(request: Request<'_>, status: StatusCode, body: &Bytes) -> RuntimeResult<Outcome> {
     let Request { ctx, host, capability, .. } = request;
     let instance = format!("the remote instance {host}");
@@ -32,7 +32,8 @@ pub(super) fn read(request: Request<'_>, status: StatusCode, body: &Bytes) -> Ru
     }
 }
 
-/// The answer is not from an instance of orla, or the instance refuses the caller.
+/// Returns the error for an answer that is not from an instance of orla, or for an instance that refuses
+/// the caller.
 fn foreign(request: Request<'_>, status: StatusCode) -> RuntimeError {
     let Request { ctx, host, has_token, .. } = request;
     let id = ctx.name.to_string();

@@ -18,33 +18,34 @@ use super::{answer, request};
 use crate::http::{Clients, HttpLimits, Stage, failure, host_of, read_body};
 use crate::sign_in::{SignIns, Unanswered};
 
-/// How much longer than the call's own time to wait: the other instance knows the deadline too, and returns the
-/// output so far.
+/// How much longer than the call's own time to wait. The other instance knows the deadline too, and
+/// returns the output so far.
 const GRACE: Duration = Duration::from_millis(250);
-/// How many endpoints are remembered as they were read.
+/// The maximum number of parsed endpoints that are cached.
 const MAX_KNOWN: usize = 1024;
 
 /// Runs [`RemoteRTFSCapability`] providers (RTFS capability system §3.3).
 ///
-/// Its connections are pooled by origin and live as long as it does. A call is sent once. Dropping the call's
-/// future ends its request, and so the call there.
+/// Connections are pooled by origin and live as long as the executor. A call is sent once. Dropping the
+/// call's future ends its request, and with it the call at the other instance.
 pub struct RemoteRTFSExecutor {
     clients: Arc<Clients>,
     sign_ins: SignIns,
-    /// The called endpoints, by their text: parsing one takes longer than everything else before a call is sent.
+    /// The parsed endpoints, by their text. Parsing one takes longer than all other steps before a call
+    /// is sent.
     known: RwLock<HashMap<String, Arc<Endpoint>>>,
 }
 
-/// Where calls go.
+/// The target of calls.
 #[derive(Debug)]
 struct Endpoint {
     url: Url,
-    /// For messages.
+    /// The host, for messages.
     host: String,
 }
 
 impl RemoteRTFSExecutor {
-    /// An executor with the usual limits. Nothing is opened before the first call.
+    /// Creates an executor with the default limits. No connection is opened before the first call.
     pub fn new() -> Self {
         Self {
             clients: Arc::new(Clients::new(HttpLimits::default())),
@@ -53,25 +54,25 @@ impl RemoteRTFSExecutor {
         }
     }
 
-    /// The executor, whose requests have the tokens of these sign-ins.
+    /// Sets the sign-ins whose tokens the requests use.
     #[must_use]
     pub fn with_sign_ins(self, sign_ins: SignIns) -> Self {
         Self { sign_ins, ..self }
     }
 
-    /// An endpoint, read once.
+    /// Returns a parsed endpoint, parsed once.
     ///
     /// # Errors
     /// It leads nowhere; see [`request::url_of`].
     fn endpoint(&self, text: &str) -> Result<Arc<Endpoint>, String> {
-        // What is guarded is whole at every moment: a panic left nothing half done.
+        // The guarded data is always consistent: a panic leaves no partial change.
         if let Some(known) = self.known.read().get(text) {
             return Ok(Arc::clone(known));
         }
         let url = request::url_of(text)?;
         let endpoint = Arc::new(Endpoint { host: host_of(&url), url });
         let mut known = self.known.write();
-        // Configurations change; an endpoint that is still called is parsed again.
+        // Configurations change. An endpoint that is still called is parsed again.
         if known.len() >= MAX_KNOWN {
             known.clear();
         }
@@ -143,7 +144,7 @@ impl CapabilityExecutor for RemoteRTFSExecutor {
         ctx.elsewhere(GRACE, exchange).await
     }
 
-    /// Capabilities from another instance's catalogue are checked there.
+    /// Types of capabilities from another instance's catalogue are checked there.
     fn checks_types(&self, manifest: &CapabilityManifest) -> bool {
         !manifest.provider.via().is_empty()
     }

@@ -18,20 +18,21 @@ use super::settings::RemoteSettings;
 use crate::http::{Clients, Stage, failure, host_of, read_body};
 use crate::sign_in::{SignIns, Unanswered};
 
-/// How long a change is waited for in one request.
+/// How long one request waits for a change.
 const WAIT: Duration = Duration::from_secs(25);
-/// How much longer than that its answer may take.
+/// How much longer than that the answer may take.
 const ANSWER: Duration = Duration::from_secs(10);
-/// The pause after a failure; it doubles with each.
+/// The pause after a failure. It doubles with each failure.
 const BACKOFF_MIN: Duration = Duration::from_millis(250);
-/// What that grows to.
+/// The maximum pause after a failure.
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
-/// The least time between two requests, for an instance whose catalogue changes all the time. It doubles with each
-/// immediate answer that nothing has changed, which an instance without waiting gives.
+/// The minimum time between two requests, for an instance whose catalogue changes all the time. It
+/// doubles with each immediate answer without a change, which an instance without support for waiting
+/// gives.
 const PAUSE: Duration = Duration::from_millis(50);
 /// An answer that comes sooner than this did not wait for a change.
 const AT_ONCE: Duration = Duration::from_secs(1);
-/// The largest catalogue that is read, in bytes.
+/// The maximum size of a catalogue, in bytes.
 const MAX_BYTES: usize = 64 * 1024 * 1024;
 
 /// One instance. When the configuration drops it, its catalogue is no longer followed.
@@ -46,7 +47,7 @@ pub(super) struct Followed {
     _guard: DropGuard,
 }
 
-/// What all instances share.
+/// The state that all instances share.
 pub(super) struct Context {
     pub(super) own: Arc<str>,
     pub(super) clients: Arc<Clients>,
@@ -68,22 +69,23 @@ impl Followed {
         }
     }
 
-    /// Whether this caller is the first. The first one continues with [`follow`](Self::follow).
+    /// Returns whether this caller is the first. The first caller continues with
+    /// [`follow`](Self::follow).
     pub(super) fn begin(&self) -> bool {
         !self.is_followed.swap(true, Ordering::Relaxed)
     }
 
-    /// What it serves, as far as that is known.
+    /// Returns what the instance serves, as far as that is known.
     pub(super) fn listed(&self) -> Arc<Vec<Listed>> {
         Arc::clone(&self.listed.lock())
     }
 
-    /// Why the last request failed.
+    /// Returns why the last request failed.
     pub(super) fn problem(&self) -> Option<String> {
         self.problem.lock().clone()
     }
 
-    /// Waits until it has answered for the first time, or has failed to.
+    /// Waits until the instance has answered for the first time, or the first request has failed.
     pub(super) async fn answered(&self) {
         let mut answered = self.answered.subscribe();
         tokio::select! {
@@ -92,8 +94,8 @@ impl Followed {
         }
     }
 
-    /// Requests the catalogue again and again until it is no longer used. The task holds nothing of it that would
-    /// keep it.
+    /// Requests the catalogue repeatedly until it is no longer used. The task holds no reference that
+    /// would keep the instance.
     pub(super) fn follow(self: Arc<Self>, context: Context) -> impl Future<Output = ()> + Send {
         let stop = self.stop.clone();
         let remote = Arc::downgrade(&self);
@@ -121,7 +123,7 @@ impl Followed {
                         idle
                     }
                     Err(problem) => {
-                        // Another process may have its number.
+                        // Another process may use the same version number.
                         version = None;
                         this.note(Some(problem));
                         let pause = backoff;
@@ -139,7 +141,7 @@ impl Followed {
         }
     }
 
-    /// Returns whether it serves something else than before.
+    /// Stores a listing. Returns whether the instance serves something else than before.
     fn take(&self, listing: Listing, context: &Context) -> bool {
         let Listing { capabilities, left_out, .. } = listing;
         if left_out > 0 {
@@ -170,7 +172,7 @@ impl Followed {
     }
 }
 
-/// The pause after an answer that took this long, if the last pause was `idle`.
+/// Returns the pause after an answer that took this long, if the last pause was `idle`.
 fn pause_after(idle: Duration, is_news: bool, took: Duration) -> Duration {
     match is_news || took >= AT_ONCE {
         true => PAUSE,
@@ -178,7 +180,7 @@ fn pause_after(idle: Duration, is_news: bool, took: Duration) -> Duration {
     }
 }
 
-/// Requests the catalogue; `None` if it is still the known one.
+/// Requests the catalogue; `None` if it is unchanged.
 async fn ask(
     settings: &RemoteSettings,
     context: &Context,

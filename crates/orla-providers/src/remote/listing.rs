@@ -1,4 +1,4 @@
-//! From another instance's catalogue to capabilities here. Pure.
+//! Converts another instance's catalogue to capabilities of this one. Pure.
 
 use bytes::Bytes;
 use orla_marketplace::{
@@ -14,16 +14,16 @@ use std::time::Duration;
 
 use super::settings::RemoteSettings;
 
-/// The most capabilities that are taken from one instance.
+/// The maximum number of capabilities that are taken from one instance.
 pub(super) const MAX_CAPABILITIES: usize = 10_000;
-/// The most instances that a capability may have passed through.
+/// The maximum number of instances that a capability may have passed through.
 const MAX_VIA: usize = orla_marketplace::Hops::MAX;
-/// The longest version, and the longest name of an instance, in bytes.
+/// The maximum length of a version, and of an instance's name, in bytes.
 const MAX_WORD: usize = 128;
-/// The longest id, in bytes.
+/// The maximum length of an id, in bytes.
 const MAX_ID: usize = 256;
 
-/// A catalogue as it came.
+/// A parsed catalogue.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Listing {
     /// The version for the next request.
@@ -33,13 +33,13 @@ pub(super) struct Listing {
     pub(super) left_out: usize,
 }
 
-/// One capability there.
+/// One capability of the other instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Listed {
     pub(super) id: String,
     /// The instances that it comes from, the nearest first.
     pub(super) via: Vec<Arc<str>>,
-    /// What it says of itself, as MCP has it.
+    /// The description in the form of MCP.
     pub(super) tool: Box<str>,
 }
 
@@ -58,7 +58,7 @@ struct One<'a> {
     tool: &'a RawValue,
 }
 
-/// Reads a catalogue: the capabilities that `settings` serve and that have not passed through `own`.
+/// Parses a catalogue: the capabilities that `settings` serve and that have not passed through `own`.
 ///
 /// # Errors
 /// The body is not a catalogue.
@@ -90,7 +90,7 @@ pub(super) fn read(body: &Bytes, settings: &RemoteSettings, own: &str) -> Result
     Ok(Listing { version: page.version, capabilities, left_out })
 }
 
-/// A capability here that is called there.
+/// Returns a capability that calls `listed` at the other instance.
 pub(super) fn registration(settings: &RemoteSettings, listed: &Listed) -> Option<Registration> {
     let timeout_ms = settings.timeout.map_or(0, milliseconds);
     let mut remote =
@@ -110,7 +110,7 @@ pub(super) fn registration(settings: &RemoteSettings, listed: &Listed) -> Option
     Some(registration)
 }
 
-/// One tool, read as a page of one is.
+/// Parses one tool as a page with a single entry.
 fn tool(text: &str) -> Option<ListedTool> {
     let page = trusted(format!(r#"{{"tools":[{text}]}}"#));
     ToolPage::read(&page).ok()?.tools.into_iter().next()

@@ -1,4 +1,4 @@
-//! Every configured instance and what it serves.
+//! All configured instances and what they serve.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,13 +22,13 @@ use crate::sign_in::SignIns;
 /// How long a listing waits for the answers of instances.
 const LEARN: Duration = Duration::from_secs(5);
 
-/// Every instance of `remotes`, and what is known of their catalogues.
+/// All instances of `remotes`, and their known catalogues.
 ///
 /// # How it works
 ///
-/// Nothing is requested before it is needed: for a list, or for an unknown name. From then on a task for each
-/// instance follows its catalogue until the configuration drops it. The last known catalogue stays while the
-/// instance cannot be reached.
+/// A catalogue is requested only when it is needed: for a list, or for an unknown name. From then on a
+/// task for each instance follows its catalogue until the configuration drops it. The last known
+/// catalogue stays while the instance cannot be reached.
 pub struct Remotes {
     /// Identifies this instance among others.
     own: Arc<str>,
@@ -41,7 +41,7 @@ pub struct Remotes {
 }
 
 impl Remotes {
-    /// No instances yet, for the instance `own`.
+    /// Creates the remotes of the instance `own`, without entries yet.
     pub fn new(own: Arc<str>) -> Self {
         Self {
             own,
@@ -54,14 +54,14 @@ impl Remotes {
         }
     }
 
-    /// The same instances, whose requests have the tokens of these sign-ins.
+    /// Sets the sign-ins whose tokens the requests use.
     #[must_use]
     pub fn with_sign_ins(self, sign_ins: SignIns) -> Self {
         Self { sign_ins, ..self }
     }
 
-    /// Applies a loaded configuration. One with unchanged settings is carried over with everything that is known
-    /// of it. Sends no request.
+    /// Applies a loaded configuration. An entry with unchanged settings is carried over with its known
+    /// catalogue. This function sends no request.
     pub fn load(&self, remotes: impl IntoIterator<Item = RemoteSettings>) {
         let mut known = self.known();
         let next = remotes.into_iter().map(|settings| {
@@ -71,7 +71,7 @@ impl Remotes {
         *known = next.collect();
     }
 
-    /// Begins to follow those that are not followed yet.
+    /// Starts to follow the instances that are not followed yet.
     fn request_start<'a>(&self, remotes: impl IntoIterator<Item = &'a Arc<Followed>>) {
         let Ok(runtime) = Handle::try_current() else { return };
         for remote in remotes {
@@ -98,7 +98,7 @@ impl fmt::Debug for Remotes {
     }
 }
 
-/// Whether a capability of this id or name may turn out to be served.
+/// Returns whether a capability of this id or name may be served.
 fn may_serve(settings: &RemoteSettings, name: &str) -> bool {
     settings.names.may_serve(&settings.name, name)
 }

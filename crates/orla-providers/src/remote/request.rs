@@ -1,4 +1,4 @@
-//! From a call to the request that makes it at another instance. Pure.
+//! Converts a call to a request to another instance. Pure.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValu
 use reqwest::{Method, Request, Url};
 use tokio::time::Instant;
 
-/// Whether an endpoint leads somewhere.
+/// Checks whether an endpoint is valid.
 ///
 /// # Errors
 /// What is wrong with it, without repeating possible secrets.
@@ -16,7 +16,7 @@ pub fn check(endpoint: &str) -> Result<(), String> {
     url_of(endpoint).map(drop)
 }
 
-/// The address of requests: the endpoint, or `/rtfs` if it is only an origin.
+/// Returns the address of requests: the endpoint, or `/rtfs` if it is only an origin.
 pub(super) fn url_of(endpoint: &str) -> Result<Url, String> {
     let mut url = Url::parse(endpoint).map_err(|err| format!("the endpoint is not a URL: {err}"))?;
     if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
@@ -35,7 +35,7 @@ pub(super) fn url_of(endpoint: &str) -> Result<Url, String> {
     Ok(url)
 }
 
-/// A call of `capability`, as a request to the other instance.
+/// Returns a call of `capability` as a request to the other instance.
 pub(super) fn of_call(
     remote: &RemoteRTFSCapability,
     url: Url,
@@ -49,7 +49,7 @@ pub(super) fn of_call(
     let headers = request.headers_mut();
     common(headers, remote.auth_token.as_deref())?;
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    // Everything that the call returned; an instance that does not support this answers with the value.
+    // Requests the complete outcome. An instance that does not support this answers with the value.
     let accept = HeaderValue::from_static("application/vnd.orla.outcome+json, application/json");
     headers.insert(ACCEPT, accept);
     let left = deadline.saturating_duration_since(Instant::now());
@@ -63,7 +63,7 @@ pub(super) fn of_call(
     Ok(request)
 }
 
-/// The catalogue; if one is known, the next different one.
+/// Returns the request for the catalogue. If one is known, the request waits for a different one.
 pub(super) fn of_catalogue(
     mut url: Url,
     token: Option<&str>,
@@ -93,7 +93,7 @@ fn common(headers: &mut HeaderMap, token: Option<&str>) -> Result<(), String> {
     Ok(())
 }
 
-/// `{"call", "input"}`, with the input's text unchanged.
+/// Returns `{"call", "input"}`, with the input's text unchanged.
 fn body(capability: &str, inputs: &JsonText) -> Bytes {
     let inputs = inputs.bytes();
     let mut body = Vec::with_capacity(capability.len() + inputs.len() + 32);

@@ -1,4 +1,4 @@
-//! What is configured of another instance.
+//! The configuration of another instance.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,26 +12,26 @@ use crate::names::NameRules;
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RemoteSettings {
-    /// What it is called here.
+    /// The instance's name here.
     pub name: String,
-    /// Its address; without a path, `/rtfs` is added.
+    /// The address; without a path, `/rtfs` is added.
     pub url: String,
-    /// Sent as a bearer token.
+    /// The bearer token.
     pub token: Option<String>,
-    /// The key of the sign-in that gives the requests their token, instead of `token`.
+    /// The key of the sign-in that provides the token of requests, instead of `token`.
     pub sign_in: Option<String>,
     /// The names of its capabilities here, and which of them are served.
     pub names: NameRules,
-    /// How long one call may take; `None` means as long as the caller allows.
+    /// The timeout of one call; `None` means as long as the caller allows.
     pub timeout: Option<Duration>,
     /// Whether it is asked when the server starts instead of at the first use.
     pub eager: bool,
-    /// Replaces the secrets that its settings refer to in everything that it returns.
+    /// Hides the secrets of the settings in everything that the instance returns.
     pub redaction: Option<Arc<Redactor>>,
 }
 
 impl RemoteSettings {
-    /// An instance of which everything is served.
+    /// Creates settings of an instance that serves everything.
     pub fn new(name: impl Into<String>, url: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -48,7 +48,7 @@ impl RemoteSettings {
 
 impl fmt::Debug for RemoteSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // An address may hold a secret as well as the token is one.
+        // Like the token, an address may contain a secret.
         f.debug_struct("RemoteSettings").field("name", &self.name).finish_non_exhaustive()
     }
 }

@@ -1,5 +1,5 @@
-//! A caller signs in at what its call needs: its client is asked to open a link, or the caller gets the link in an error
-//! (MCP, elicitation in URL mode).
+//! Signs a caller in at a server that its call needs. Its client is asked to open a link, or the caller
+//! gets the link in an error (MCP, elicitation in URL mode).
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 use super::sender::Credentials;
 
 impl Credentials {
-    /// Has the caller sign in, if that is what the last request has failed for; `None` if it is not. The request may be
-    /// made again if this succeeds.
+    /// Signs the caller in, if the last request has failed because of a missing sign-in; `None`
+    /// otherwise. On success, the request may be repeated.
     pub(crate) async fn recover(&self, client: Option<&Arc<dyn Client>>) -> Option<Result<(), String>> {
-        // A sign-in that all callers share is not for each of them to make.
+        // A sign-in that all callers share is not made for each of them.
         let needed = self.needed().filter(|_| matches!(self.subject, Subject::Caller { .. }))?;
         let link = match self.upstream.link(&self.subject).await {
             Ok(link) => link,
@@ -27,12 +27,12 @@ impl Credentials {
     }
 }
 
-/// The error of a caller whose client cannot be asked.
+/// Returns the error of a caller whose client cannot be asked.
 fn with_link(needed: &SignInNeeded, link: &Link) -> String {
     format!("{}; sign in at {} and call again", needed.why, link.url)
 }
 
-/// Asks the client to open the link, and waits until its person has signed in.
+/// Asks the client to open the link, and waits until its user has signed in.
 async fn sign_in(client: &dyn Client, needed: &SignInNeeded, link: Link) -> Result<(), String> {
     let server = &needed.server;
     let params = json!({
@@ -53,13 +53,13 @@ async fn sign_in(client: &dyn Client, needed: &SignInNeeded, link: Link) -> Resu
     Ok(())
 }
 
-/// Whether the client opens links for its person.
+/// Returns whether the client opens links for its user.
 fn opens_links(client: &dyn Client) -> bool {
     let capabilities: Value = serde_json::from_str(client.capabilities().as_str()).unwrap_or_default();
     capabilities.pointer("/elicitation/url").is_some()
 }
 
-/// A short text that tells links apart.
+/// Returns a short text that distinguishes links.
 fn short(url: &str) -> String {
     format!("{:08x}", orla_marketplace::id::short_hash(url.as_bytes()))
 }

@@ -9,7 +9,8 @@ use parking_lot::Mutex;
 use reqwest::header::{AUTHORIZATION, HeaderValue, WWW_AUTHENTICATE};
 use reqwest::{Client, Request, Response, StatusCode};
 
-/// How often one request is sent: with the token at hand, with a renewed one, and with one that has more scopes.
+/// The maximum number of attempts of one request: with the current token, with a renewed one, and with
+/// one that has more scopes.
 const MAX_ATTEMPTS: usize = 3;
 
 /// Sends the requests of one connection.
@@ -19,12 +20,12 @@ pub(crate) struct Sender {
     credentials: Option<Arc<Credentials>>,
 }
 
-/// In whose name requests are made.
+/// The subject in whose name requests are made, and its tokens.
 #[derive(Debug)]
 pub(crate) struct Credentials {
     pub(crate) upstream: Arc<Upstream>,
     pub(crate) subject: Subject,
-    /// The sign-in without which requests fail, until one is answered that carried a token.
+    /// The sign-in without which requests fail, until a request with a token is answered.
     needed: Mutex<Option<SignInNeeded>>,
 }
 
@@ -33,18 +34,18 @@ impl Credentials {
         Self { upstream, subject, needed: Mutex::default() }
     }
 
-    /// The sign-in without which requests fail at the moment.
+    /// Returns the sign-in without which requests currently fail.
     pub(crate) fn needed(&self) -> Option<SignInNeeded> {
         self.needed.lock().clone()
     }
 }
 
-/// Why a request has no response.
+/// The reason why a request has no response.
 #[derive(Debug)]
 pub(crate) enum Unanswered {
     /// The connection failed.
     Http(reqwest::Error),
-    /// There is no token that the server takes.
+    /// There is no token that the server accepts.
     Token(orla_oauth::Error),
 }
 
@@ -62,13 +63,13 @@ impl Sender {
         Self { client, credentials: credentials.map(Arc::new) }
     }
 
-    /// In whose name requests are made, if the server has a sign-in.
+    /// Returns the subject's credentials, if the server has a sign-in.
     pub(crate) fn credentials(&self) -> Option<&Arc<Credentials>> {
         self.credentials.as_ref()
     }
 
-    /// Sends a request of a call. If that needs a sign-in of its caller, the caller signs in, while the call's time stands
-    /// still, and the request is sent again, once: it has not run.
+    /// Sends a request of a call. If the request needs a sign-in of its caller, the caller signs in,
+    /// while the call's time is paused. The request is then repeated once: it has not run.
     pub(crate) async fn execute_for(
         &self,
         ctx: &CallContext,
@@ -89,7 +90,8 @@ impl Sender {
         }
     }
 
-    /// Sends a request. A token that the server refuses is renewed, and the request sent again: it has not run.
+    /// Sends a request. If the server refuses the token, the token is renewed and the request repeated:
+    /// it has not run.
     pub(crate) async fn execute(&self, request: Request) -> Result<Response, Unanswered> {
         let Some(credentials) = &self.credentials else {
             return self.client.execute(request).await.map_err(Unanswered::Http);
@@ -105,7 +107,7 @@ impl Sender {
         sent.map(|(response, _)| response)
     }
 
-    /// The response, and whether the request carried a token.
+    /// Returns the response, and whether the request carried a token.
     async fn execute_as(
         &self,
         Credentials { upstream, subject, .. }: &Credentials,
@@ -118,7 +120,7 @@ impl Sender {
                 Some(token) => request.headers_mut().insert(AUTHORIZATION, bearer(token)),
                 None => request.headers_mut().remove(AUTHORIZATION),
             };
-            // A body that is a stream cannot be sent again; there is none.
+            // A body that is a stream cannot be repeated. No request has one.
             let again = request.try_clone().filter(|_| attempt < MAX_ATTEMPTS);
             let response = self.client.execute(request).await.map_err(Unanswered::Http)?;
             let challenge = challenge(&response);
@@ -142,7 +144,7 @@ impl Sender {
     }
 }
 
-/// The header field of a token, which consists of visible ASCII.
+/// Returns the header field of a token, which consists of visible ASCII.
 fn bearer(token: &Secret) -> HeaderValue {
     let mut value = HeaderValue::from_str(&format!("Bearer {}", token.expose()))
         .unwrap_or_else(|_| HeaderValue::from_static("Bearer"));
@@ -150,7 +152,7 @@ fn bearer(token: &Secret) -> HeaderValue {
     value
 }
 
-/// What the server says of the token that it wants.
+/// Returns the server's requirements for a token.
 pub(crate) fn challenge(response: &Response) -> Option<Challenge> {
     let values = response.headers().get_all(WWW_AUTHENTICATE).iter();
     Challenge::of(values.filter_map(|value| value.to_str().ok()))

@@ -16,17 +16,17 @@ use super::tokens::Tokens;
 /// One configured sign-in.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SignIn {
-    /// By which settings of providers name it.
+    /// The key by which settings of providers name it.
     pub key: String,
-    /// What people call it: `orla login NAME`.
+    /// The name for users: `orla login NAME`.
     pub name: String,
-    /// The address of what it is for, if the configuration has it.
+    /// The address of the protected server, if the configuration has it.
     pub url: Option<String>,
     /// How tokens are obtained.
     pub auth: AuthSettings,
 }
 
-/// What an OpenAPI document says about a sign-in, where the configuration does not.
+/// An OpenAPI document's information about a sign-in, used where the configuration has none.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Suggested {
     /// The authorization server.
@@ -38,7 +38,7 @@ pub struct Suggested {
 }
 
 impl Suggested {
-    /// The settings, completed. Whose tokens are exchanged where is for the configuration alone to say.
+    /// Completes the settings. The configuration alone decides whose tokens are exchanged where.
     fn complete(&self, auth: &AuthSettings) -> AuthSettings {
         let mut auth = auth.clone();
         if !auth.knows_its_issuer() && auth.grant != GrantKind::TokenExchange {
@@ -54,7 +54,7 @@ impl Suggested {
     }
 }
 
-/// The sign-ins of the newest configuration. Cloning is cheap.
+/// The sign-ins of the current configuration. Cloning is cheap.
 #[derive(Clone)]
 pub struct SignIns(Arc<Inner>);
 
@@ -67,7 +67,7 @@ struct Inner {
 struct Known {
     settings: SignIn,
     suggested: Suggested,
-    /// By the addresses that were called.
+    /// The upstreams by the addresses that were called.
     upstreams: HashMap<Url, Arc<Upstream>>,
 }
 
@@ -78,12 +78,12 @@ impl Known {
 }
 
 impl SignIns {
-    /// No sign-ins yet; their tokens are kept in `tokens`.
+    /// Creates an instance without sign-ins. Tokens are kept in `tokens`.
     pub fn new(tokens: Tokens) -> Self {
         Self(Arc::new(Inner { tokens, known: Mutex::default(), tasks: TaskTracker::new() }))
     }
 
-    /// Applies a loaded configuration. What has not changed keeps its tokens.
+    /// Applies a loaded configuration. Unchanged sign-ins keep their tokens.
     pub fn load(&self, sign_ins: impl IntoIterator<Item = SignIn>) {
         let mut known = self.0.known.lock();
         let mut before = std::mem::take(&mut *known);
@@ -94,7 +94,7 @@ impl SignIns {
         }
     }
 
-    /// Completes a sign-in by what a document says.
+    /// Completes a sign-in with a document's information.
     pub fn suggest(&self, key: &str, suggested: Suggested) {
         if let Some(known) = self.0.known.lock().get_mut(key)
             && known.suggested != suggested
@@ -104,7 +104,7 @@ impl SignIns {
         }
     }
 
-    /// The sign-in at `url`.
+    /// Returns the sign-in at `url`.
     fn upstream(&self, key: &str, url: &Url) -> Option<Arc<Upstream>> {
         let mut known = self.0.known.lock();
         let Known { settings, suggested, upstreams } = known.get_mut(key)?;
@@ -117,7 +117,7 @@ impl SignIns {
         Some(upstream)
     }
 
-    /// Sends requests to `url` for a caller; for orla itself without a call.
+    /// Returns a sender of requests to `url` for a caller, or for orla itself without a call.
     ///
     /// # Errors
     /// There is no such sign-in.
@@ -134,7 +134,7 @@ impl SignIns {
         Ok(Sender::new(client.clone(), Some(Credentials::new(upstream, subject))))
     }
 
-    /// Waits for the renewals that run.
+    /// Waits for running renewals.
     pub async fn shutdown(&self) {
         self.0.tasks.close();
         self.0.tasks.wait().await;
@@ -149,7 +149,7 @@ fn subject_of(upstream: &Upstream, is_call: bool, principal: Option<&Principal>)
     }
 }
 
-/// Tokens that end with the process.
+/// Returns an instance whose tokens end with the process.
 impl Default for SignIns {
     fn default() -> Self {
         Self::new(Tokens::default())

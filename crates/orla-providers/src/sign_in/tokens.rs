@@ -1,4 +1,4 @@
-//! What the sign-ins at servers need.
+//! The shared state of the sign-ins at servers.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use orla_oauth::{AuthSettings, Http, MemoryStore, TokenStore, Upstream};
 use reqwest::Url;
 use tokio_util::task::TaskTracker;
 
-/// Where the tokens of sign-ins are kept, and the connections to authorization servers.
+/// The store of sign-in tokens, and the connections to authorization servers.
 #[derive(Clone)]
 pub struct Tokens {
     store: Arc<dyn TokenStore>,
@@ -15,12 +15,12 @@ pub struct Tokens {
 }
 
 impl Tokens {
-    /// Tokens in this store.
+    /// Creates an instance with this store.
     pub fn new(store: Arc<dyn TokenStore>) -> Self {
         Self { store, http: Arc::default() }
     }
 
-    /// The sign-in at a server.
+    /// Returns the sign-in at a server.
     pub fn upstream(
         &self,
         name: &str,
@@ -33,7 +33,7 @@ impl Tokens {
     }
 }
 
-/// Tokens that end with the process.
+/// Returns an instance whose tokens end with the process.
 impl Default for Tokens {
     fn default() -> Self {
         Self::new(Arc::new(MemoryStore::default()))

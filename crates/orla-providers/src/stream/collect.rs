@@ -1,4 +1,4 @@
-//! A call of a stream: its input and its outcome. Reading the input is pure.
+//! Calls of a stream: their input and their outcome. Reading the input is pure.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,29 +14,29 @@ use tokio::time::{Instant, sleep_until};
 use super::handle::Opened;
 use orla_marketplace::StreamHandle as _;
 
-/// How many items a call collects by default.
+/// The default number of items that a call collects.
 pub(super) const LIMIT: usize = 100;
-/// How many it collects at most.
+/// The maximum number of items.
 pub(super) const MAX_LIMIT: usize = 100_000;
-/// How long it collects by default.
+/// The default time of collecting.
 pub(super) const FOR: Duration = Duration::from_secs(10);
-/// How many bytes of items it collects.
+/// The maximum number of bytes of items.
 const MAX_BYTES: usize = 16 * 1024 * 1024;
-/// How long before the call's own deadline it stops collecting, so that the items so far are returned.
+/// How long before the call's own deadline collecting stops, so that the items so far are returned.
 const MARGIN: Duration = Duration::from_millis(100);
 
-/// How much of the output an error shows, in characters.
+/// The number of characters of the output that an error shows.
 const SHOWN: usize = 40;
 
 pub(super) struct Wanted {
-    /// What the stream is opened with.
+    /// The opening input of the stream.
     pub(super) input: JsonText,
     pub(super) send: Vec<Payload>,
     limit: Option<usize>,
     patience: Duration,
 }
 
-/// Reads the input of a call.
+/// Parses the input of a call.
 ///
 /// # Errors
 /// What is wrong with it.
@@ -86,7 +86,7 @@ pub(super) fn read(inputs: &JsonText, ctx: &CallContext) -> RuntimeResult<Wanted
     })
 }
 
-/// Why a call stopped to collect.
+/// The reason why a call stopped collecting.
 #[derive(Clone, Copy)]
 enum Reason {
     End,
@@ -130,7 +130,7 @@ pub(super) async fn collect(
         stream.settle().await?;
         return outcome(format!(r#"{{"sent":{sent}}}"#));
     }
-    // Without a mark of the last item, there is one for each value.
+    // Without a mark of the last item, one item is expected for each value.
     let limit = wanted.limit.unwrap_or(if is_answered && sent > 0 { sent } else { LIMIT });
     if stream_type.takes() {
         stream.feed(wanted.send).await?;
@@ -174,7 +174,8 @@ pub(super) async fn collect(
     items.outcome(reason)
 }
 
-/// The text of the items so far: they are not kept one by one, because each would keep the buffer it arrived in.
+/// The text of the items so far. They are not kept individually, because each would keep the buffer it
+/// arrived in.
 #[derive(Default)]
 struct Items {
     text: Vec<u8>,
@@ -207,7 +208,7 @@ fn outcome(text: String) -> RuntimeResult<Outcome> {
     Ok(Outcome { structured: Some(Payload::from_json(json)), ..Outcome::default() })
 }
 
-/// The error with the items that came before it.
+/// Returns the error with the items that preceded it.
 fn with_items(error: RuntimeError, items: &Items) -> RuntimeError {
     if items.count == 0 {
         return error;
@@ -217,7 +218,7 @@ fn with_items(error: RuntimeError, items: &Items) -> RuntimeError {
         RuntimeError::Unavailable { id, reason, .. } => {
             let message = format!("{id} is unavailable: {reason}");
             let data = came.as_ref().and_then(|came| came.value().ok()).unwrap_or_default();
-            // As `Unavailable` it would be retried, although it has given items.
+            // As `Unavailable`, the call would be retried, although it has returned items.
             let error = Error::new("unavailable", message.clone()).with_capability(&*id).with_data(data);
             RuntimeError::Structured { id, message, error: Box::new(error), outcome: came }
         }

@@ -1,4 +1,4 @@
-//! Opens the connection of a stream, or starts its program; again after the connection broke.
+//! Opens the connection of a stream, or starts its program, and reopens a broken connection.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -28,14 +28,14 @@ use super::sink::Sink;
 use super::source::{Cut, Program, Source};
 use crate::http::{self, Clients, Prepared, Stage, failure, host_of, prepare, refused, request_of};
 
-/// The variable of a program's environment with the input that opened the stream.
+/// The environment variable that gives a program the opening input of the stream.
 const INPUT: &str = "ORLA_INPUT";
-/// Its maximum length, which is that of Linux.
+/// The maximum length of the variable, which is Linux's limit.
 const MAX_INPUT: usize = 128 * 1024 - 16;
 /// The initial buffers of a WebSocket.
 const SOCKET_BUFFER: usize = 4 * 1024;
 
-/// How one stream is reached.
+/// The settings by which one stream is reached.
 pub(super) struct Connector {
     pub(super) clients: Arc<Clients>,
     instance: Arc<Instance>,
@@ -45,7 +45,7 @@ pub(super) struct Connector {
     max: usize,
     buffer: usize,
     transport: Transport,
-    /// What an attestation that is required allows to run.
+    /// The content that a required attestation allows to run.
     custody: Option<Custody>,
 }
 
@@ -54,7 +54,7 @@ enum Transport {
     Program(Arc<Command>),
 }
 
-/// Whether settings can ever give a stream.
+/// Checks whether settings can produce a stream.
 ///
 /// # Errors
 /// What is wrong with them, as a sentence.
@@ -78,7 +78,8 @@ pub fn check(stream: &StreamCapabilityImpl) -> Result<(), String> {
     }
 }
 
-/// Whether the program of a stream can be started, going by its file; a stream without a program needs none.
+/// Checks whether the program of a stream can be started, judged by its file. A stream without a program
+/// needs none.
 ///
 /// # Errors
 /// Why it cannot be started.
@@ -117,7 +118,7 @@ impl Connector {
         })
     }
 
-    /// Connects; `None` if the other end says that there is nothing more.
+    /// Connects; `None` if the other end reports the end of the stream.
     pub(super) async fn connect(
         &self,
         last_id: Option<&Bytes>,
@@ -170,7 +171,7 @@ impl Connector {
             RuntimeError::Unavailable { id: self.name.to_string(), reason, source: Some(Box::new(err)) }
         })?;
         if let Some(custody) = self.custody.clone() {
-            // It looks at files.
+            // The check examines files.
             let held = tokio::task::spawn_blocking(move || custody.has_held_since(since)).await;
             if !held.unwrap_or(false) {
                 let reason = format!("{name} is not the attested content, and attestation is required");
@@ -189,7 +190,7 @@ impl Connector {
         Ok((Source::Program(Box::new(Program::new(process, Arc::clone(program), self.max))), sink))
     }
 
-    /// A request whose body continues while values are sent.
+    /// Creates a request whose body continues while values are sent.
     async fn upload(&self, prepared: &Prepared, host: &Arc<str>) -> RuntimeResult<(Source, Sink)> {
         let mut request = request_of(prepared);
         let headers = request.headers_mut();
@@ -285,7 +286,7 @@ fn of_http(
     if let Some(Ok(trace)) = ctx.scope.traceparent.as_deref().map(HeaderValue::from_str) {
         prepared.common.insert("traceparent", trace);
     }
-    // What accepts plain answers would accept anything.
+    // The configured value for plain answers would accept anything.
     prepared.common.remove(ACCEPT);
     let host = host_of(&prepared.url).into();
     Ok(Transport::Http { prepared: Box::new(prepared), host })
@@ -312,7 +313,7 @@ fn of_program(
     Ok(Transport::Program(Arc::new(command)))
 }
 
-/// The program of a stream, without its input.
+/// Returns the program of a stream, without its input.
 fn command(name: &str, program: &PluginCapability, stream: &StreamCapabilityImpl) -> Command {
     let options = &stream.options;
     Command {
@@ -328,7 +329,7 @@ fn command(name: &str, program: &PluginCapability, stream: &StreamCapabilityImpl
     }
 }
 
-/// The answer, if it is a stream.
+/// Returns the answer, if it is a stream.
 fn accepted(name: &str, host: &str, response: Response) -> RuntimeResult<Response> {
     let status = response.status();
     if status.is_success() {

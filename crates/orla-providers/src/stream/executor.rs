@@ -26,12 +26,14 @@ pub struct StreamExecutor {
 }
 
 impl StreamExecutor {
-    /// An executor whose programs outlive this program if it is killed. Nothing is opened before the first use.
+    /// Creates an executor whose programs outlive this program if it is killed. Nothing is opened before
+    /// the first use.
     pub fn new() -> Self {
         Self::with_instance(Instance::unguarded())
     }
 
-    /// An executor whose programs carry the mark of `instance`. Nothing is opened before the first use.
+    /// Creates an executor whose programs carry the mark of `instance`. Nothing is opened before the
+    /// first use.
     pub fn with_instance(instance: Arc<Instance>) -> Self {
         Self { clients: Arc::new(Clients::new(HttpLimits::default())), instance }
     }
@@ -118,7 +120,7 @@ impl CapabilityExecutor for StreamExecutor {
         Ok(Box::new(opened))
     }
 
-    /// The input of a call is checked strictly, and items one by one.
+    /// The input of a call is checked strictly, and items individually.
     fn checks_types(&self, _: &CapabilityManifest) -> bool {
         true
     }
@@ -138,14 +140,14 @@ impl CapabilityExecutor for StreamExecutor {
     }
 }
 
-/// The elements of a list.
+/// Returns the elements of a list.
 fn values(list: &JsonText) -> Result<Vec<Payload>, String> {
     let raw: Vec<&serde_json::value::RawValue> =
         serde_json::from_str(list.as_str()).map_err(|err| err.to_string())?;
     Ok(raw.iter().map(|raw| Payload::from_json(JsonText::slice_of(list.bytes(), raw))).collect())
 }
 
-/// The JSON Schema of the input of a call of this stream.
+/// Returns the JSON Schema of the input of a call of this stream.
 pub fn call_schema(stream: &StreamCapabilityImpl) -> Json {
     let mut properties = json!({});
     properties["input"] = match &stream.options.opening {

@@ -23,7 +23,7 @@ use super::resume::{Ended, Next, Resumption};
 use super::sink::{Sink, Unsent};
 use super::source::{Cut, Source};
 
-/// How long a goodbye may take.
+/// The time limit of closing a connection gracefully.
 const GOODBYE: Duration = Duration::from_millis(500);
 /// How long a WebSocket may be silent before a ping, and then again before it counts as broken, unless configured.
 const SOCKET_HEARTBEAT: Duration = Duration::from_secs(60);
@@ -34,23 +34,23 @@ pub(super) struct Opened {
     stream_type: StreamType,
     form: StreamItems,
     send_as: SendAs,
-    /// Items are lines, and not messages.
+    /// Whether items are lines, not messages.
     are_lines: bool,
     input: Option<Validator>,
     output: Option<Validator>,
     reader: AsyncMutex<Reader>,
     writer: Arc<AsyncMutex<Sink>>,
-    /// Nothing more is sent, by the other end's leave or not.
+    /// Whether nothing more is sent, with or without the consent of the other end.
     finished: AtomicBool,
     closed: CancellationToken,
-    /// Cancelled when the connection that is written to has ended; each has its own.
+    /// Cancelled when the connection that is written to has ended. Each connection has its own token.
     gone: Mutex<CancellationToken>,
 }
 
-/// What reads.
+/// The reading half.
 struct Reader {
     connector: Connector,
-    /// `None` while it reconnects, and at the end.
+    /// `None` while the stream reconnects, and at its end.
     source: Option<Source>,
     /// When to reconnect; `None` at the end.
     connect_at: Option<Instant>,
@@ -105,7 +105,7 @@ impl Opened {
         })
     }
 
-    /// Sends these values while items are read, and then declares the end.
+    /// Sends these values while items are read, and then declares their end.
     pub(super) async fn feed(&self, values: Vec<Payload>) -> RuntimeResult<()> {
         let items: Vec<Bytes> =
             values.iter().map(|value| self.encoded(value)).collect::<RuntimeResult<_>>()?;
@@ -148,12 +148,13 @@ impl Opened {
         }
     }
 
-    /// Sends an item. The output of a program that only takes values is skipped meanwhile.
+    /// Sends an item. The output of a program that only takes values is discarded meanwhile.
     async fn delivered(&self, item: Bytes) -> Result<(), Unsent> {
         let sending = async {
             let mut writer = self.writer.lock().await;
             let gone = self.gone().clone();
-            // A connection that has ended takes nothing and may not report that. It makes room for its successor.
+            // A connection that has ended accepts nothing and may not report that. The new connection
+            // replaces it.
             let sent = gone.run_until_cancelled(writer.send(item)).await.unwrap_or(Err(Unsent::Gone));
             if self.finished.load(Ordering::Acquire) {
                 writer.close().await;
@@ -174,7 +175,7 @@ impl Opened {
                 () = program.pass_over() => {}
             }
         }
-        // Who closes it waits no longer than for a goodbye.
+        // Closing waits no longer than for a graceful end.
         reader.source = None;
         Err(Unsent::Gone)
     }
@@ -195,7 +196,7 @@ impl Opened {
         })
     }
 
-    /// The item that so many came before.
+    /// Decodes the item with this index.
     fn decoded(&self, data: &Bytes, index: u64) -> RuntimeResult<Payload> {
         let path = || format!("items[{index}]");
         let item = items::decode(self.form, data)
@@ -210,7 +211,7 @@ impl Opened {
         Ok(item)
     }
 
-    /// The next item as it came.
+    /// Reads the next item without decoding it.
     async fn read(&self, reader: &mut Reader) -> RuntimeResult<Option<Bytes>> {
         let mut idle_end = None;
         loop {
@@ -260,10 +261,10 @@ impl Opened {
             };
             (reader.source, reader.feed) = (None, None);
             self.gone().cancel();
-            // A goodbye is answered with one.
+            // A close message is answered with one.
             let _ = timeout(GOODBYE, async { self.writer.lock().await.close().await }).await;
             let next = match how {
-                // What it was sent will not be sent again.
+                // Items that were sent to the connection will not be sent again.
                 Ended::Cut if self.finished.load(Ordering::Acquire) => Next::Fail,
                 _ => reader.resumption.ended(how),
             };
@@ -293,7 +294,7 @@ impl Opened {
         if let Ok(filled) = timeout(heartbeat / 2, fed(source, feed)).await {
             return filled;
         }
-        // A concurrent sender finds out as well.
+        // A concurrent sender notices a broken connection as well.
         if let Ok(mut writer) = self.writer.try_lock() {
             let _ = timeout(heartbeat / 2, writer.ping()).await;
         }
@@ -302,12 +303,12 @@ impl Opened {
         })
     }
 
-    /// Reconnects when that is due; false at the end.
+    /// Reconnects when that is due; returns false at the end.
     async fn connected_again(&self, reader: &mut Reader) -> RuntimeResult<bool> {
         let Some(at) = reader.connect_at else { return Ok(false) };
         sleep(at.saturating_duration_since(Instant::now())).await;
         let connecting = reader.connector.connect(reader.resumption.last_id());
-        // The first attempt is bounded by the call's own time.
+        // The call's own time bounds the first attempt.
         let connected = match reader.heartbeat {
             None => connecting.await,
             Some(limit) => timeout(limit, connecting).await.unwrap_or_else(|_| {
@@ -410,10 +411,10 @@ impl StreamHandle for Opened {
             self.close().await;
             return false;
         }
-        // The opening input continues to be sent, followed by the end.
+        // The rest of the opening input is sent, followed by the end.
         if !self.finished.swap(true, Ordering::AcqRel) {
-            // If that takes long, the other end does not read, and its last value is not awaited. The current
-            // sender then closes it.
+            // If that takes long, the other end does not read, and its last value is not awaited. The
+            // current sender then closes the stream.
             let closing = timeout(GOODBYE, async { self.writer.lock().await.close().await });
             if closing.await.is_err()
                 && let Ok(mut writer) = self.writer.try_lock()
@@ -434,7 +435,8 @@ impl StreamHandle for Opened {
         };
         let _ = timeout(GOODBYE, goodbye).await;
         self.closed.cancel();
-        // A task that still waits for an item, or sends one, holds the reader, and ends with it.
+        // A task that still waits for an item, or sends one, holds the reader. The reader ends with that
+        // task.
         if let Ok(mut reader) = self.reader.try_lock() {
             (reader.source, reader.connect_at, reader.feed) = (None, None, None);
         }

@@ -1,15 +1,15 @@
-//! From bytes to items, and back. Pure.
+//! Converts bytes to items, and items to bytes. Pure.
 
 use bytes::{Buf, Bytes, BytesMut};
 use orla_marketplace::{
     JsonText, Payload, SendAs, StreamItems, StreamOptions, StreamTransport, rtfs::Value,
 };
 
-/// The item is larger than it may be; nothing can be read after it.
+/// The item exceeds the maximum size. Nothing can be read after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TooLarge;
 
-/// Cuts bytes into lines.
+/// Splits bytes into lines.
 #[derive(Debug)]
 pub(super) struct Lines {
     chunk: Bytes,
@@ -19,17 +19,17 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    /// Lines of at most `max` bytes.
+    /// Creates a splitter for lines of at most `max` bytes.
     pub(super) fn new(max: usize) -> Self {
         Self { chunk: Bytes::new(), begun: BytesMut::new(), max }
     }
 
-    /// Takes the next bytes. All lines of those before have been taken.
+    /// Adds the next bytes. All lines of the previous bytes have been taken.
     pub(super) fn push(&mut self, chunk: Bytes) {
         self.chunk = chunk;
     }
 
-    /// The next line that is not empty, without its end.
+    /// Returns the next line that is not empty, without its end.
     ///
     /// # Errors
     /// The line is too long.
@@ -56,7 +56,7 @@ impl Lines {
         Ok(None)
     }
 
-    /// The text after the last line end, if everything has arrived.
+    /// Returns the text after the last line end, if everything has arrived.
     pub(super) fn rest(&mut self) -> Option<Bytes> {
         let line = self.whole(Bytes::new());
         (!line.is_empty()).then_some(line)
@@ -73,7 +73,7 @@ impl Lines {
     }
 }
 
-/// An item as a value.
+/// Decodes an item as a value.
 ///
 /// # Errors
 /// It does not have the format of items.
@@ -93,7 +93,7 @@ pub(super) fn decode(form: StreamItems, bytes: &Bytes) -> Result<Payload, String
     }
 }
 
-/// How texts are sent to a stream.
+/// Returns the format of values that are sent to a stream.
 pub(super) fn send_as(options: &StreamOptions) -> SendAs {
     options.send_as.unwrap_or(match (options.items, options.transport) {
         (StreamItems::Text, _) | (StreamItems::Auto, StreamTransport::WebSocket) => SendAs::Text,
@@ -101,7 +101,7 @@ pub(super) fn send_as(options: &StreamOptions) -> SendAs {
     })
 }
 
-/// A value as an item, on one line if items are lines.
+/// Encodes a value as an item, on one line if items are lines.
 ///
 /// # Errors
 /// It cannot be an item.
@@ -118,7 +118,7 @@ pub(super) fn encode(form: SendAs, are_lines: bool, value: &Payload) -> Result<B
     if !text.contains(['\n', '\r']) {
         return Ok(json.bytes().clone());
     }
-    // Between its tokens, JSON may have ends of lines.
+    // JSON may have line ends between its tokens.
     let tree: serde_json::Value = serde_json::from_str(text).map_err(|err| err.to_string())?;
     Ok(tree.to_string().into())
 }

@@ -1,9 +1,10 @@
-//! What follows when a connection is cut. Pure.
+//! Decides how to continue when a connection is cut. Pure.
 //!
-//! A stream of server-sent events with ids is resumed after the last one (`Last-Event-ID`). A server that does not
-//! support that begins again: events that were seen are skipped. A stream ends when resuming it brings nothing
-//! new. If some events have no id, an orderly end is the end: the next events might be repetitions. A stream
-//! without ids is reconnected only if that is configured, because items may be lost.
+//! A stream of server-sent events with ids is resumed after the last one (`Last-Event-ID`). A server
+//! that does not support that begins again, and events that were already seen are skipped. A stream ends
+//! when resuming it brings nothing new. If some events have no id, an orderly end is the end of the
+//! stream, because the next events might be repetitions. A stream without ids is reconnected only if
+//! configured, because items may be lost.
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -11,16 +12,16 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-/// How many ids are remembered. A server that begins again further back is not recognised.
+/// The number of remembered ids. A server that begins again further back is not recognised.
 const REMEMBERED: usize = 1024;
-/// The pause before reconnecting, unless the server says another; it doubles with each failure.
+/// The pause before reconnecting, unless the server sets another. It doubles with each failure.
 const PAUSE: Duration = Duration::from_millis(250);
 /// The longest pause, even if the server asks for a longer one.
 const MAX_PAUSE: Duration = Duration::from_secs(30);
-/// The longest id that is sent back.
+/// The maximum length of an id that is sent back.
 const MAX_ID: usize = 1024;
 
-/// What is remembered of a stream to take it up.
+/// The state that is needed to resume a stream.
 #[derive(Debug)]
 pub(super) struct Resumption {
     reconnect: bool,
@@ -28,26 +29,27 @@ pub(super) struct Resumption {
     pause: Duration,
     last_id: Option<Bytes>,
     seen: VecDeque<u64>,
-    /// Connections in a row that brought nothing.
+    /// The number of consecutive connections that brought nothing.
     failures: u32,
-    /// The connection is not the first, and has brought nothing new yet: events that were seen are skipped.
+    /// Whether the connection is not the first, and has brought nothing new yet. Events that were
+    /// already seen are skipped.
     is_fresh: bool,
-    /// An item came without an id.
+    /// Whether an item came without an id.
     is_mixed: bool,
 }
 
-/// How a connection ended.
+/// The end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
-    /// An orderly end, as far as that can be seen.
+    /// An orderly end, as far as is known.
     Orderly,
-    /// In the middle.
+    /// An end in the middle of the data.
     Cut,
-    /// It could not be made.
+    /// The connection could not be opened.
     Refused,
 }
 
-/// What follows.
+/// The next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     /// Connect again after this pause.
@@ -72,24 +74,24 @@ impl Resumption {
         }
     }
 
-    /// The id to resume after.
+    /// Returns the id to resume after.
     pub(super) fn last_id(&self) -> Option<&Bytes> {
         self.last_id.as_ref()
     }
 
-    /// The server sets the pause before reconnecting.
+    /// Sets the pause before reconnecting, as the server requests.
     pub(super) fn retry(&mut self, ms: u64) {
         self.pause = Duration::from_millis(ms).clamp(Duration::from_millis(1), MAX_PAUSE);
     }
 
-    /// The server sends an id without an item. An empty id revokes the last one.
+    /// Records an id that the server sent without an item. An empty id revokes the last one.
     pub(super) fn stands_at(&mut self, id: Option<&Bytes>) {
         if let Some(id) = id.filter(|id| id.len() <= MAX_ID) {
             self.last_id = (!id.is_empty()).then(|| id.clone());
         }
     }
 
-    /// An item has arrived, with its id if it has one. Returns whether it is passed on.
+    /// Records an arrived item, with its id if it has one. Returns whether the item is passed on.
     pub(super) fn admits(&mut self, id: Option<&Bytes>) -> bool {
         let Some(id) = id.filter(|id| !id.is_empty() && id.len() <= MAX_ID) else {
             self.stands_at(id);
@@ -119,7 +121,7 @@ impl Resumption {
         (self.failures, self.is_fresh) = (0, false);
     }
 
-    /// Decides when a connection has ended.
+    /// Decides on the next step when a connection has ended.
     pub(super) fn ended(&mut self, how: Ended) -> Next {
         let can_resume = self.last_id.is_some();
         match how {
@@ -202,7 +204,8 @@ mod tests {
         assert!(cut.admits(id("1")) && cut.admits(None));
         assert_eq!(cut.ended(Ended::Cut), Next::Connect(PAUSE));
         assert_eq!(cut.last_id(), id("1"));
-        // A server that begins again each time brings nothing new, although not all of it is known.
+        // A server that begins again each time brings nothing new, although not all of its events are
+        // remembered.
         for pause in [2, 4] {
             assert!(cut.admits(None) && !cut.admits(id("1")));
             assert_eq!(cut.ended(Ended::Cut), Next::Connect(PAUSE * pause));

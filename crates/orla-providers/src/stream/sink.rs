@@ -1,4 +1,4 @@
-//! What goes to a connection or a program.
+//! Writes to a connection or a program.
 
 use bytes::{Buf, Bytes, BytesMut};
 use futures_util::SinkExt;
@@ -10,22 +10,22 @@ use tokio_tungstenite::tungstenite::Message;
 
 use super::source::Socket;
 
-/// Where values go.
+/// The destination of values.
 pub(super) enum Sink {
-    /// None: the stream only gives items, or has been closed.
+    /// No destination: the stream only produces items, or has been closed.
     Closed,
     /// The body of an HTTP request, as far as it has room.
     Upload(mpsc::Sender<Bytes>),
     /// Messages of a WebSocket.
     Socket(SplitSink<Socket, Message>),
-    /// The lines for a program, with the unwritten rest of the last one.
+    /// Lines for a program, with the unwritten rest of the last one.
     Program { stdin: pipe::Sender, rest: BytesMut },
 }
 
-/// Why nothing more can be sent.
+/// The reason why nothing more can be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unsent {
-    /// It takes nothing.
+    /// The other end accepts nothing.
     Closed,
     /// The other end has gone.
     Gone,
@@ -45,7 +45,7 @@ impl Sink {
                 socket.send(Message::text(text)).await.map_err(|_| Unsent::Gone)
             }
             Self::Program { stdin, rest } => {
-                // A reader may have gone away in the middle of a line.
+                // An earlier send may have been dropped in the middle of a line.
                 flush(stdin, rest).await?;
                 rest.extend_from_slice(&item);
                 rest.extend_from_slice(b"\n");
@@ -54,7 +54,7 @@ impl Sink {
         }
     }
 
-    /// Asks whether the other end of a WebSocket lives.
+    /// Pings the other end of a WebSocket.
     pub(super) async fn ping(&mut self) {
         if let Self::Socket(socket) = self {
             let _ = socket.send(Message::Ping(Bytes::new())).await;
@@ -75,7 +75,7 @@ impl Sink {
         }
     }
 
-    /// Says goodbye.
+    /// Closes the connection gracefully.
     pub(super) async fn close(&mut self) {
         if let Self::Socket(socket) = self {
             let _ = socket.close().await;

@@ -1,4 +1,4 @@
-//! What comes of a connection or a program, piece by piece.
+//! Reads from a connection or a program, piece by piece.
 
 use std::process::ExitStatus;
 use std::sync::Arc;
@@ -23,24 +23,25 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 
 use super::items::Lines;
 
-/// The most bytes of a pipe that are read at once.
+/// The maximum number of bytes of a pipe that are read at once.
 const PIECE: usize = 16 * 1024;
-/// How much of a program's standard error an error repeats.
+/// The number of bytes of a program's standard error that an error repeats.
 const SHOWN: usize = 500;
-/// How much of it is kept, so that no secret is shown in part: a part would not be recognised.
+/// The number of bytes of standard error that are kept, so that no secret is shown in part: a part would
+/// not be recognised.
 const KEPT: usize = 4 * 1024;
 /// How long a program that has closed its output may take to exit.
 const EXIT: Duration = Duration::from_secs(5);
 
 pub(super) type Socket = WebSocketStream<Upgraded>;
 
-/// Where items come from.
+/// The source of items.
 pub(super) enum Source {
     /// Server-sent events.
     Events { response: Response, events: Events },
     /// Lines of an HTTP answer.
     Lines { response: Response, lines: Lines },
-    /// An HTTP answer that has not begun: it may not before everything was sent.
+    /// An HTTP answer that has not begun. It may not begin before everything was sent.
     Waiting { answer: BoxFuture<'static, Result<Response, Cut>>, max: usize },
     /// Messages of a WebSocket.
     Socket { stream: SplitStream<Socket>, next: Option<Bytes> },
@@ -56,25 +57,25 @@ pub(super) struct Program {
     stderr: Option<pipe::Receiver>,
     lines: Lines,
     buffer: BytesMut,
-    /// The last part of its standard error.
+    /// The last part of standard error.
     said: BytesMut,
     errors: BytesMut,
 }
 
-/// One item as it came.
+/// One item before decoding.
 pub(super) struct Raw {
     pub(super) data: Bytes,
     pub(super) id: Option<Bytes>,
     pub(super) retry: Option<u64>,
-    /// An event with only an id or a pause.
+    /// Whether the event is an item, and not only an id or a pause.
     pub(super) is_item: bool,
 }
 
-/// Why no more comes.
+/// The reason why no more data comes.
 #[derive(Clone, Debug)]
 pub(super) struct Cut {
     pub(super) reason: String,
-    /// Whether the same may work later.
+    /// Whether a later attempt may succeed.
     pub(super) passes: bool,
 }
 
@@ -89,7 +90,7 @@ impl Cut {
 }
 
 impl Source {
-    /// The next item of the data so far.
+    /// Returns the next item of the data so far.
     pub(super) fn take(&mut self, max: usize) -> Result<Option<Raw>, Cut> {
         let plain = |data| Raw { data, id: None, retry: None, is_item: true };
         let too_large = || Cut::lasting(format!("an item is larger than {max} bytes (max_item_bytes)"));
@@ -111,7 +112,7 @@ impl Source {
         }
     }
 
-    /// Waits for more; false if everything has arrived. Dropping the future loses nothing.
+    /// Waits for more data; returns false if everything has arrived. Dropping the future loses nothing.
     pub(super) async fn fill(&mut self) -> Result<bool, Cut> {
         match self {
             Self::Events { response, events } => match chunk(response).await? {
@@ -135,7 +136,7 @@ impl Source {
         Ok(true)
     }
 
-    /// The rest at the end, without an end of its own.
+    /// Returns the rest at the end of the data, which has no line end.
     pub(super) fn rest(&mut self) -> Option<Bytes> {
         match self {
             Self::Lines { lines, .. } => lines.rest(),
@@ -153,7 +154,7 @@ async fn message(stream: &mut SplitStream<Socket>, next: &mut Option<Bytes>) -> 
     match stream.next().await {
         Some(Ok(Message::Text(text))) => *next = Some(text.into()),
         Some(Ok(Message::Binary(data))) => *next = Some(data),
-        // It has been answered, or says that the other end lives.
+        // The library has answered a ping. The message shows that the other end works.
         Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => {}
         Some(Ok(Message::Close(frame))) => {
             return match frame {
@@ -205,7 +206,7 @@ impl Program {
                 () = listen(&mut self.stderr, &mut self.errors, &mut self.said) => {}
             }
         }
-        // What it says at the end may be why it ends.
+        // The last output may say why the program ends.
         let exited = async {
             while self.stderr.is_some() {
                 listen(&mut self.stderr, &mut self.errors, &mut self.said).await;
@@ -233,7 +234,7 @@ impl Program {
         }
     }
 
-    /// Waits until it has exited by itself.
+    /// Waits until the program has exited by itself.
     pub(super) async fn exited(&mut self) -> Option<ExitStatus> {
         while self.stderr.is_some() {
             self.pass_over().await;
@@ -249,14 +250,14 @@ impl Program {
         self.process.reap()
     }
 
-    /// Reads and discards some of its output; waits for ever if the output has ended.
+    /// Reads and discards some output; waits forever if the output has ended.
     pub(super) async fn pass_over(&mut self) {
         let Self { stdout, stderr, buffer, errors, said, .. } = self;
         pass_over(stdout, buffer, stderr, errors, said).await;
     }
 }
 
-/// Reads some of either pipe, and keeps nothing of standard output: with full pipes a program stands still.
+/// Reads some of either pipe, and discards standard output. With full pipes a program would block.
 async fn pass_over(
     stdout: &mut Option<pipe::Receiver>,
     buffer: &mut BytesMut,
@@ -277,7 +278,7 @@ async fn pass_over(
     }
 }
 
-/// Reads some of standard error, whose last part is kept; waits for ever if there is none.
+/// Reads some of standard error and keeps its last part; waits forever if there is none.
 async fn listen(stderr: &mut Option<pipe::Receiver>, buffer: &mut BytesMut, said: &mut BytesMut) {
     let Some(pipe) = stderr else { return std::future::pending().await };
     buffer.reserve(SHOWN);

@@ -17,26 +17,27 @@ use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// What stands before the id in the address of a stream.
+/// The prefix of the address of a stream.
 const SCHEME: &str = "stream://";
-/// How many items a resource shows, the newest of a stream that is subscribed to.
+/// The number of items that a resource shows: the newest of a stream with subscribers.
 const SHOWN: usize = 100;
-/// How many bytes of them.
+/// The maximum number of bytes of these items.
 const SHOWN_BYTES: usize = 256 * 1024;
 /// How long a stream without subscribers is read.
 const READ: Duration = Duration::from_secs(1);
-/// The most subscriptions.
+/// The maximum number of subscriptions.
 const MAX_SUBSCRIPTIONS: usize = 1024;
-/// The most waiting notices.
+/// The maximum number of waiting notices.
 const NOTICES: usize = 256;
 
 /// The sources of an instance, as resources: `stream://ID`.
 ///
 /// # How it works
 ///
-/// Reading a resource opens its stream and returns the items of one second. A subscription keeps the stream open:
-/// the newest items are kept, every item is reported as an update, and reading returns the kept items. Opening
-/// goes through the marketplace, so a caller that may not call a capability cannot read it either.
+/// Reading a resource opens its stream and returns the items of one second. A subscription keeps the
+/// stream open: the newest items are kept, every item is reported as an update, and reading returns the
+/// kept items. Streams are opened through the marketplace, so a caller that may not call a capability
+/// cannot read it either.
 pub struct Streams {
     state: Arc<State>,
     changes: watch::Sender<u64>,
@@ -66,7 +67,7 @@ struct Newest {
 
 impl Newest {
     fn push(&mut self, item: &JsonText) {
-        // A copy: the item may be a part of something larger.
+        // The item is copied, because it may be a part of a larger buffer.
         let Ok(item) = JsonText::parse(item.as_str().to_owned()) else { return };
         self.bytes += item.as_str().len();
         self.items.push_back(item);
@@ -86,14 +87,14 @@ impl Newest {
     }
 }
 
-/// Why a stream has no more items.
+/// The reason why a stream has no more items.
 enum End {
     Orderly,
     Error(String),
 }
 
 impl Streams {
-    /// The sources of this marketplace, which is not kept alive.
+    /// Creates the resources of this marketplace, without keeping it alive.
     pub fn new(marketplace: &Arc<CapabilityMarketplace>) -> Self {
         Self {
             state: Arc::new(State {
@@ -108,7 +109,7 @@ impl Streams {
         }
     }
 
-    /// Remembers whether there are any: without sources, there are no resources.
+    /// Records whether there are any sources: without sources, there are no resources.
     pub fn load<'a>(&self, capabilities: impl IntoIterator<Item = &'a Registration>) {
         let is_any = capabilities.into_iter().any(|one| is_source(&one.manifest.provider));
         *self.state.has_sources.lock() = is_any;
@@ -228,7 +229,7 @@ impl State {
             )));
         }
         let mut ctx = ctx.clone();
-        // The stream lasts longer than the request that asks for it.
+        // The stream outlives the request that opens it.
         ctx.scope.cancellation = CancellationToken::new();
         let stream = self.open(uri, &ctx).await?;
         let subscribed =
@@ -290,7 +291,7 @@ async fn follow(
         if is_over {
             break;
         }
-        // A source that never waits leaves the others their turn.
+        // Yields, so that a source that never waits does not block other tasks.
         tokio::task::yield_now().await;
     }
     stream.close().await;

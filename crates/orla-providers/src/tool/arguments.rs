@@ -1,7 +1,7 @@
-//! How the arguments of a call become a command line and standard input (RFC 1 §5.3).
+//! Converts the arguments of a call to a command line and standard input (RFC 1 §5.3).
 //!
-//! Works on the JSON text as the caller wrote it: order is kept and a number is passed on with the
-//! digits it came with. The result is an argument vector; no shell ever sees it. Pure functions.
+//! Works on the caller's original JSON text: order is kept, and a number is passed on with its digits.
+//! The result is an argument vector, which no shell parses. Pure functions.
 //!
 //! | in the call | on the command line |
 //! |---|---|
@@ -23,28 +23,29 @@ use serde_json::value::RawValue;
 
 use orla_marketplace::rtfs::text::excerpt;
 
-/// The most bytes that one argument may have: Linux's `MAX_ARG_STRLEN` (128 KiB) less the NUL that
-/// ends it. Larger text goes in `stdin`.
+/// The maximum number of bytes of one argument: Linux's `MAX_ARG_STRLEN` (128 KiB) minus the NUL at the
+/// end. Larger text goes in `stdin`.
 pub const MAX_ARGUMENT: usize = 128 * 1024 - 1;
 
-/// What a tool is started with.
+/// The command line and standard input of a tool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapped {
     /// The arguments, without the program's own name.
     pub argv: Vec<String>,
-    /// What standard input gets: the text of `stdin`, else all arguments as one line of JSON.
+    /// The bytes for standard input: the text of `stdin`, and otherwise all arguments as one line of
+    /// JSON.
     pub stdin: Vec<u8>,
 }
 
-/// Maps the JSON text of a call's arguments. `fixed` are the tool's own leading arguments. A program that `reads_json` finds
-/// every argument on standard input, so those that no command line can hold (NUL, an empty name, more than [`MAX_ARGUMENT`] bytes) are
-/// there alone.
+/// Maps the JSON text of a call's arguments. `fixed` are the tool's own leading arguments. A program
+/// that `reads_json` finds every argument on standard input. Arguments that no command line can hold
+/// (NUL, an empty name, more than [`MAX_ARGUMENT`] bytes) are only there.
 ///
 /// # Errors
-/// Every place that cannot be passed on, in words which a model can mend it by.
+/// Every place that cannot be passed on, in words with which a model can correct it.
 pub fn map(json: &str, fixed: &[String], reads_json: bool) -> Result<Mapped, Vec<Violation>> {
     let members = members(json)?;
-    // An input of its own takes the place of the arguments on standard input.
+    // An explicit input replaces the arguments on standard input.
     let has_input = members.iter().any(|(key, value)| key == "stdin" && value.get() != "null");
     let mut mapper = Mapper {
         argv: fixed.to_vec(),
@@ -68,8 +69,9 @@ pub fn map(json: &str, fixed: &[String], reads_json: bool) -> Result<Mapped, Vec
     Ok(Mapped { argv: mapper.argv, stdin: stdin.into_bytes() })
 }
 
-/// What standard input of a process gets that was started before its call: the arguments as one line of JSON, with a member
-/// `_meta` for what is in the environment otherwise. A member of that name in the call is replaced.
+/// Returns the standard input of a process that was started before its call: the arguments as one line
+/// of JSON. The member `_meta` holds the data that is otherwise in the environment. A member of that
+/// name in the call is replaced.
 ///
 /// # Errors
 /// The text is no JSON object.
@@ -94,7 +96,7 @@ pub fn line_with_meta(
     Ok(line.into_bytes())
 }
 
-/// The member that tells a prestarted process of its call.
+/// The member that gives a prestarted process the data of its call.
 const META: &str = "_meta";
 
 struct Mapper {
@@ -103,7 +105,7 @@ struct Mapper {
     rest: Vec<String>,
     stdin: Option<String>,
     violations: Vec<Violation>,
-    /// Whether the program finds all arguments on standard input, too.
+    /// Whether the program also finds all arguments on standard input.
     is_input_whole: bool,
 }
 
@@ -183,10 +185,10 @@ impl Mapper {
         }
     }
 
-    /// The text of a JSON string.
+    /// Returns the text of a JSON string.
     fn text(&mut self, path: &str, json: &str) -> Option<String> {
         serde_json::from_str(json)
-            // The text is well-formed JSON, so only one thing can be wrong with it.
+            // The text is well-formed JSON, so only one error is possible.
             .inspect_err(|_| {
                 self.violation(
                     path,
@@ -197,7 +199,8 @@ impl Mapper {
             .ok()
     }
 
-    /// Whether `text` is to be a part of an option. If it cannot be, that is a violation, unless standard input has it.
+    /// Returns whether `text` can be a part of an option. If it cannot, that is a violation, unless
+    /// standard input contains the argument.
     fn is_option(&mut self, path: &str, text: &str) -> bool {
         match self.is_input_whole {
             true => text.len() <= MAX_ARGUMENT && !text.contains('\0'),
@@ -205,7 +208,7 @@ impl Mapper {
         }
     }
 
-    /// Whether the kernel takes `text` as one argument.
+    /// Returns whether the kernel accepts `text` as one argument.
     fn fits(&mut self, path: &str, text: &str) -> bool {
         if text.len() > MAX_ARGUMENT {
             let expected =
@@ -224,7 +227,7 @@ impl Mapper {
     }
 }
 
-/// The members of a JSON object in the order in which they are written.
+/// Returns the members of a JSON object in their original order.
 fn members(json: &str) -> Result<Vec<(Cow<'_, str>, &RawValue)>, Vec<Violation>> {
     let violation = |path: String, expected: &str, got: String| {
         vec![Violation { path, expected: expected.to_owned(), got }]
@@ -241,12 +244,12 @@ fn members(json: &str) -> Result<Vec<(Cow<'_, str>, &RawValue)>, Vec<Violation>>
     if twice.is_empty() { Ok(members.0) } else { Err(twice) }
 }
 
-/// The elements of a JSON array.
+/// Returns the elements of a JSON array.
 fn elements(value: &RawValue) -> Option<Vec<&RawValue>> {
     value.get().starts_with('[').then(|| serde_json::from_str(value.get()).ok()).flatten()
 }
 
-/// A value as a message shows it: cut at 60 bytes.
+/// Returns a value for a message, cut at 60 bytes.
 fn shown(json: &str) -> String {
     excerpt(json, 60)
 }
@@ -399,7 +402,7 @@ mod tests {
     #[test]
     fn deep_nesting_does_not_overflow_the_stack() {
         let deep = format!(r#"{{"a": {}{}}}"#, "[".repeat(100_000), "]".repeat(100_000));
-        // 200,000 bytes are too long for an argument, whatever their depth.
+        // 200,000 bytes are too long for an argument at any depth.
         assert!(refusal(&deep).starts_with("input.a[0]: expected at most"));
     }
 

@@ -1,4 +1,4 @@
-//! What a tool says while it runs: lines on standard error that are meant for the caller.
+//! Directives of a running tool: lines on standard error that are meant for the caller.
 //!
 //! ```text
 //! ::progress 3/10 copying files
@@ -7,36 +7,37 @@
 //! ```
 //!
 //! [`Filter`] takes standard error as it arrives, in pieces of any size. A line that is a directive
-//! becomes a [`Notice`] the moment its end arrives; everything else is passed on unchanged and at
-//! once, including lines that only look like a directive. Pure: no I/O, no clock.
+//! becomes a [`Notice`] when its end arrives. Everything else is passed on unchanged and immediately,
+//! including lines that only look like a directive. Pure: no I/O, no clock.
 
 use std::str::FromStr;
 
 use orla_marketplace::{LogLevel, Notice, NoticeSink, Progress};
 use orla_process::runner::OutputFilter;
 
-/// The longest line that can be a directive, in bytes. A longer one is plain text.
+/// The maximum length of a directive, in bytes. A longer line is plain text.
 pub const MAX_LINE: usize = 8 * 1024;
 
-/// Splits standard error into notices and text. Holds back no more than one possible directive.
+/// Splits standard error into notices and text. Holds back at most one possible directive.
 #[derive(Debug, Default)]
 pub struct Filter {
-    /// Takes what directives say.
+    /// Receives the notices.
     notices: NoticeSink,
-    /// The beginning of a line that may yet be a directive.
+    /// The beginning of a line that may be a directive.
     held: Vec<u8>,
-    /// Within a line that is known to be text.
+    /// Whether the current line is known to be text.
     in_text: bool,
-    /// How the tool counts its progress, once it has said how far it is.
+    /// How the tool counts its progress, once it has reported some.
     scale: Option<Scale>,
 }
 
-/// How a tool counts its progress. What it writes in the other form is converted, so that its numbers can be compared.
+/// How a tool counts its progress. Values in the other form are converted, so that the numbers can be
+/// compared.
 #[derive(Clone, Copy, Debug)]
 enum Scale {
-    /// As a share of 1.
+    /// As a fraction of 1.
     Share,
-    /// As steps of this total, the newest.
+    /// As steps of the newest total.
     Steps(f64),
 }
 
@@ -51,7 +52,7 @@ impl OutputFilter for Filter {
                 self.in_text = end.is_none();
                 continue;
             }
-            // Most lines are text, and are known to be so by their first bytes.
+            // Most lines are text, which their first bytes show.
             if self.held.is_empty() && !may_be_directive(line) {
                 keep(line);
                 self.in_text = end.is_none();
@@ -68,7 +69,7 @@ impl OutputFilter for Filter {
         }
     }
 
-    /// A last line needs no newline.
+    /// The last line needs no newline.
     fn finish(&mut self, keep: &mut dyn FnMut(&[u8])) {
         if !self.held.is_empty() {
             self.decide(keep);
@@ -77,7 +78,7 @@ impl OutputFilter for Filter {
 }
 
 impl Filter {
-    /// A filter whose notices go to `notices`.
+    /// Creates a filter whose notices go to `notices`.
     pub fn new(notices: NoticeSink) -> Self {
         Self { notices, ..Self::default() }
     }
@@ -94,7 +95,7 @@ impl Filter {
         self.held.clear();
     }
 
-    /// Progress in the form of the tool's first.
+    /// Converts progress to the form of the tool's first report.
     fn scaled(&mut self, progress: Progress, form: Scale) -> Progress {
         let (done, total) = match (*self.scale.get_or_insert(form), form) {
             (Scale::Steps(_), Scale::Steps(total)) => {
@@ -109,7 +110,7 @@ impl Filter {
     }
 }
 
-/// What a line says to the caller.
+/// The meaning of a directive.
 enum Directive {
     /// Progress, and how the line counts it.
     Progress(Progress, Scale),
@@ -118,7 +119,7 @@ enum Directive {
 
 const PREFIXES: [&[u8]; 2] = [b"::progress ", b"::log "];
 
-/// Whether a line that begins so can still turn out to be a directive.
+/// Returns whether a line with this beginning can be a directive.
 fn may_be_directive(start: &[u8]) -> bool {
     PREFIXES.iter().any(|prefix| {
         let common = prefix.len().min(start.len());
@@ -126,7 +127,7 @@ fn may_be_directive(start: &[u8]) -> bool {
     })
 }
 
-/// What a line says, if it is a directive.
+/// Parses a line as a directive.
 fn directive(line: &[u8]) -> Option<Directive> {
     if line.len() > MAX_LINE {
         return None;
@@ -155,7 +156,7 @@ fn progress(text: &str) -> Option<Directive> {
     Some(Directive::Progress(Progress { progress, total: None, message }, scale))
 }
 
-/// A plain decimal number: digits, with a point at most.
+/// Parses a plain decimal number: digits, with at most one point.
 fn number(text: &str) -> Option<f64> {
     if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
         return None;
@@ -178,7 +179,7 @@ mod tests {
         notices: Vec<Notice>,
     }
 
-    /// A filter with what it has taken.
+    /// A filter with the notices that it has emitted.
     struct Filtering {
         filter: Filter,
         text: Vec<u8>,

@@ -2,18 +2,20 @@
 //!
 //! # How it works
 //!
-//! [`Scanner::scan`] lists the directory, looks at each entry without opening it, and reads the first
-//! bytes of the executable files. Of other regular files, it reads them only to find those that were meant to be executable. Two pure functions, [`plan`] and [`describe`], make tools of it. A file is never read whole, and no process is started. Fifos, sockets, devices and
-//! dangling links are never opened. A program in RTFS (`*.rtfs`) is only named: the crate `orla`,
-//! which knows the language, reads it, and asks [`ProgramFile::described`] what it says of itself.
+//! [`Scanner::scan`] lists the directory, examines each entry without opening it, and reads the first
+//! bytes of the executable files. It reads other regular files only to find those that were meant to be
+//! executable. Two pure functions, [`plan`] and [`describe`], turn the result into tools. A file is
+//! never read completely, and no process is started. FIFOs, sockets, devices and dangling links are
+//! never opened. A program in RTFS (`*.rtfs`) is only listed: the crate `orla`, which knows the
+//! language, reads it, and calls [`ProgramFile::described`] for its description.
 //!
-//! The scanner remembers the description of each file, and reads it again only when the file has changed.
+//! The scanner remembers the description of each file, and reads a file again only when it has changed.
 //! An unchanged file costs two `stat`s.
 //!
 //! # What is deliberately absent
 //!
-//! No file is fatal. A file that is not a tool is left out with its reason, and a tool with a fault is kept with a
-//! finding that says where the fault is.
+//! No file is fatal. A file that is not a tool is left out with its reason. A tool with a fault is kept
+//! with a finding that gives the place of the fault.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -34,61 +36,61 @@ use super::metadata::{self, Metadata, Remark, Subject};
 use super::naming;
 use super::plan::{Entry, EntryKind, NOT_EXECUTABLE, plan};
 
-/// The most files that are not executable and are looked into for a metadata block.
+/// The maximum number of files without an executable bit that are searched for a metadata block.
 const MAX_PLAIN: usize = 1000;
 
-/// What a directory holds.
+/// The content of a directory.
 #[derive(Debug, Default)]
 pub struct Discovery {
     /// The tools, in the order of their names.
     pub tools: Vec<Found>,
-    /// Files that are programs in RTFS, in the order of their names. They are not looked into.
+    /// Files that are programs in RTFS, in the order of their names. They are not read.
     pub programs: Vec<ProgramFile>,
     /// Directories with a `tool.yaml` or `orla-tool.json`, in the order of their names.
     pub packages: Vec<PathBuf>,
     /// Warnings for the owner of the directory.
     pub warnings: Vec<Finding>,
-    /// What was declared and is not in force. `orla check` fails on these.
+    /// Declarations that are not in force. `orla check` fails on these.
     pub problems: Vec<Finding>,
     /// Files that are not tools, with the reason.
     pub skipped: Vec<Finding>,
 }
 
-/// One tool, as it was found.
+/// One found tool.
 #[derive(Debug)]
 pub struct Found {
-    /// Its name, unique within the directory.
+    /// The name, unique within the directory.
     pub name: String,
     /// The file.
     pub path: PathBuf,
-    /// What runs it; none for a binary.
+    /// The interpreter; `None` for a binary.
     pub interpreter: Option<String>,
-    /// What it does. Never empty.
+    /// The description. Never empty.
     pub description: String,
     /// Its metadata.
     pub metadata: Metadata,
-    /// The file with its metadata: its own, or the one beside it.
+    /// The file with the metadata: the tool's own, or its sidecar.
     pub declared_in: PathBuf,
     /// The first fault in its metadata, with its place. A tool with a fault must not run.
     pub fault: Option<String>,
-    /// What was read of it: the same as before if it was not read again.
+    /// The description as read. It is shared with the previous scan if the file was not read again.
     pub read: Arc<Described>,
 }
 
-/// A program in RTFS: a tool by the name of its file, executable or not.
+/// A program in RTFS: a tool named by its file, executable or not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProgramFile {
-    /// Its name as a tool, unique within the directory.
+    /// The tool's name, unique within the directory.
     pub name: String,
     /// The file.
     pub path: PathBuf,
-    /// The file beside it that describes it.
+    /// The sidecar, which describes the program.
     pub sidecar: Option<PathBuf>,
 }
 
 impl ProgramFile {
-    /// What the program with this text and the file beside it say, and what there is to say about that. Reads the file
-    /// beside it.
+    /// Returns the description from the program's text and its sidecar, and the findings about them.
+    /// Reads the sidecar.
     pub fn described(&self, text: &[u8]) -> (Described, Vec<Said>) {
         let sidecar = self.sidecar.as_deref();
         let read = describe(header::top(text), sidecar.map(read_sidecar), Subject::Program);
@@ -97,12 +99,12 @@ impl ProgramFile {
     }
 }
 
-/// A finding about what a tool says of itself.
+/// A finding about a tool's description.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Said {
     /// The finding.
     pub finding: Finding,
-    /// Whether something that was declared is not in force.
+    /// Whether a declaration is not in force.
     pub is_problem: bool,
 }
 
@@ -124,16 +126,16 @@ fn said<'a>(
 pub struct Finding {
     /// The file or directory.
     pub path: PathBuf,
-    /// Where in it, if that is known.
+    /// The position in the file, if it is known.
     pub at: Option<Position>,
-    /// What there is to say.
+    /// The message.
     pub message: String,
 }
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let path = self.path.to_string_lossy();
-        // A name may contain a newline; a message is one line.
+        // A name may contain a newline, but a message is one line.
         f.write_str(&path.replace(char::is_control, "?"))?;
         if let Some(Position { line, column }) = self.at {
             write!(f, ":{line}:{column}")?;
@@ -148,18 +150,18 @@ impl fmt::Display for Finding {
 pub struct DirectoryError {
     /// The directory.
     pub path: PathBuf,
-    /// Why it cannot be used.
+    /// The reason why it cannot be used.
     pub reason: String,
 }
 
-/// Finds tools, and remembers what it has read.
+/// Finds tools, and caches their descriptions.
 #[derive(Debug, Default)]
 pub struct Scanner {
     /// The descriptions of the files of the newest scan, with the versions of the files.
     known: HashMap<PathBuf, (Versions, Arc<Described>)>,
 }
 
-/// The versions of a tool and of the file beside it.
+/// The versions of a tool and of its sidecar.
 #[derive(Debug, PartialEq, Eq)]
 struct Versions {
     file: FileVersion,
@@ -167,7 +169,7 @@ struct Versions {
 }
 
 impl Versions {
-    /// `None` if a file cannot be examined, or may change without getting another version.
+    /// Returns `None` if a file cannot be examined, or may change without getting another version.
     fn settled(path: &Path, sidecar: Option<&Path>, now: SystemTime) -> Option<Self> {
         let of = |path| FileVersion::of(path).filter(|version| version.is_settled(now));
         let sidecar = match sidecar {
@@ -236,7 +238,8 @@ impl Scanner {
                 discovery.programs.push(ProgramFile { name: tool.name, path, sidecar });
                 continue;
             }
-            // Before it is read: what changes in between shows at the next scan.
+            // The version is taken before the file is read, so that a change in between is found by the
+            // next scan.
             let versions = Versions::settled(&path, sidecar.as_deref(), now);
             let before = known.get(&path).filter(|(read, _)| Some(read) == versions.as_ref());
             let described = match before {
@@ -262,14 +265,14 @@ impl Scanner {
     }
 }
 
-/// Whether the comments at the top of a file that is not executable begin a metadata block.
+/// Returns whether the comments at the top of a file that is not executable begin a metadata block.
 fn is_meant_as_tool(path: &Path) -> bool {
     let mut head = Vec::with_capacity(FIRST_READ);
     let read = open_regular(path).and_then(|file| file.take(FIRST_READ as u64).read_to_end(&mut head));
     read.is_ok() && header::has_block(&head)
 }
 
-/// What a tool and the file beside it say.
+/// Reads the descriptions in a tool and its sidecar.
 fn read(path: &Path, sidecar: Option<&Path>, buffer: &mut [u8]) -> io::Result<Described> {
     Ok(describe(read_head(path, buffer)?, sidecar.map(read_sidecar), Subject::Executable))
 }
@@ -304,18 +307,19 @@ impl Discovery {
     }
 }
 
-/// What a tool's first bytes and the file beside it say. By default it is a binary that says nothing.
+/// The description from a tool's first bytes and its sidecar. The default is a binary without a
+/// description.
 #[derive(Debug)]
 pub struct Described {
-    /// What the file is.
+    /// The kind of the file.
     pub kind: FileKind,
     /// The first paragraph of comments.
     pub paragraph: Option<String>,
-    /// The keys of the block or of the file beside it; the block wins.
+    /// The keys of the block or of the sidecar; the block takes precedence.
     pub metadata: Metadata,
-    /// Which of them it was.
+    /// The source of the keys.
     pub source: Source,
-    /// What there is to say about them, and about which file.
+    /// Remarks about the keys, and the file that each concerns.
     pub remarks: Vec<(Source, Remark)>,
 }
 
@@ -331,16 +335,16 @@ impl Default for Described {
     }
 }
 
-/// Where metadata was read.
+/// The source of metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// The block in the tool itself.
     Block,
-    /// `NAME.orla.yaml` beside it.
+    /// The sidecar `NAME.orla.yaml`.
     Sidecar,
 }
 
-/// Makes sense of what was read of a tool. `sidecar` is the content of the file beside it.
+/// Interprets the bytes of a tool. `sidecar` is the content of its sidecar.
 pub fn describe(head: &[u8], sidecar: Option<io::Result<Vec<u8>>>, subject: Subject) -> Described {
     let kind = FileKind::of(head);
     let header = if kind == FileKind::Binary { header::Header::default() } else { header::read(head) };
@@ -385,19 +389,19 @@ fn made_from_the_name(path: &Path, interpreter: Option<&str>) -> String {
     }
 }
 
-/// What an entry is, found out without opening it.
+/// Examines an entry without opening it.
 fn look(entry: &fs::DirEntry) -> Entry {
     let name = entry.file_name();
     let kind = if naming::never_a_tool(&name).is_some() {
         EntryKind::Plain
     } else {
-        // Where the kernel says the type with the name, this costs no call.
+        // If the kernel returns the type with the name, this costs no system call.
         match entry.file_type() {
             Ok(known) if known.is_file() || known.is_symlink() || known.is_dir() => {
                 kind_of(&entry.path())
             }
             Ok(known) => EntryKind::Other(type_name(known).to_owned()),
-            // It may be gone already: one entry does not cost the others.
+            // The entry may be gone already. One entry does not affect the others.
             Err(err) => EntryKind::Other(reason(&err)),
         }
     };
@@ -431,7 +435,7 @@ fn type_name(kind: fs::FileType) -> &'static str {
     }
 }
 
-/// The first bytes of a file: as many as its header needs, and never more than the buffer.
+/// Reads the first bytes of a file: as many as its header needs, and never more than the buffer.
 fn read_head<'a>(path: &Path, buffer: &'a mut [u8]) -> io::Result<&'a [u8]> {
     let mut file = open_regular(path)?;
     let (mut have, mut want) = (0, FIRST_READ);
@@ -446,7 +450,7 @@ fn read_head<'a>(path: &Path, buffer: &'a mut [u8]) -> io::Result<&'a [u8]> {
                 None => break,
             }
         } else if want == FIRST_READ {
-            // A regular file gives less than was asked for only at its end.
+            // A short read of a regular file means its end.
             break;
         }
         if have == want {

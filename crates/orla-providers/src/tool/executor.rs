@@ -36,18 +36,19 @@ pub struct ToolExecutor {
 }
 
 impl ToolExecutor {
-    /// An executor for the tools of `instance`.
+    /// Creates an executor for the tools of `instance`.
     pub fn new(instance: Arc<Instance>, limits: PoolLimits) -> Self {
         Self { runners: Runners::new(limits), instance, standby: None }
     }
 
-    /// The same with processes that were started before their calls, as far as they are [wanted](prestarted).
+    /// Sets the standby with processes that were started before their calls, if they are
+    /// [wanted](prestarted).
     #[must_use]
     pub fn with_standby(self, standby: Arc<Standby>) -> Self {
         Self { standby: Some(standby), ..self }
     }
 
-    /// Takes a waiting process, or says how to start one.
+    /// Takes a waiting process, or returns how to start one.
     fn process(
         &self,
         tool: &ToolProvider,
@@ -55,8 +56,9 @@ impl ToolExecutor {
         ctx: &CallContext,
     ) -> Result<Process, Arc<StartFailure>> {
         let attested = ctx.custody.as_ref().and_then(Custody::required).cloned();
-        // A waiting process was started before the attestation was checked, so it may not serve a call that needs one. Its
-        // variables are older than the call: the call's id and trace come on standard input.
+        // A waiting process was started before the attestation was checked, so it may not serve a call
+        // that needs one. Its environment is older than the call: the call's id and trace come on
+        // standard input.
         if let Some(standby) = self.standby.as_ref().filter(|_| tool.prestart > 0 && attested.is_none())
             && let Some(started) = standby.take(&tool.program)?
         {
@@ -78,8 +80,8 @@ impl ToolExecutor {
         }))
     }
 
-    /// Runs a program. For a package that must be attested, fails if any of its files changes while it runs. A single
-    /// file needs no check here: it runs from a sealed copy.
+    /// Runs a program. For a package that must be attested, fails if any of its files changes while the
+    /// program runs. A single file needs no check here: it runs from a sealed copy.
     async fn run_attested(&self, tool: &ToolProvider, job: Job, ctx: &CallContext) -> io::Result<Ended> {
         let Some(custody) = ctx.custody.clone().filter(|_| tool.package.is_some()) else {
             return self.run(job, ctx).await;
@@ -97,7 +99,7 @@ impl ToolExecutor {
             biased;
             ended = &mut running => return ended,
             () = ctx.scope.cancellation.cancelled() => Cause::Cancelled,
-            // Once it has started, its thread enforces the deadline.
+            // Once the program has started, its thread enforces the deadline.
             () = tokio::time::sleep_until(ctx.deadline), if running.is_queued() => Cause::Deadline,
         };
         if running.withdraw() {
@@ -110,12 +112,13 @@ impl ToolExecutor {
     }
 }
 
-/// How often the files of an attested package are looked at until they are settled, and how long it waits between.
+/// How often the files of an attested package are checked until they are settled, and the pause between
+/// checks.
 const LOOKS: u32 = 5;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(25);
 
-/// A moment at which the files match the attestation, and so long after their last change that any later one shows in the
-/// times of the files. `None` if they keep changing.
+/// Returns a moment at which the files match the attestation, and so long after their last change that
+/// any later change is visible in the times of the files. `None` if they keep changing.
 async fn settled(custody: &Custody) -> Option<SystemTime> {
     for _ in 0..LOOKS {
         let now = SystemTime::now();
@@ -127,26 +130,27 @@ async fn settled(custody: &Custody) -> Option<SystemTime> {
     None
 }
 
-/// Whether the files have matched the attestation ever since `since`.
+/// Returns whether the files have matched the attestation ever since `since`.
 async fn has_held(custody: &Custody, since: SystemTime) -> bool {
     let custody = custody.clone();
-    // It looks at files.
+    // The check examines files.
     tokio::task::spawn_blocking(move || custody.has_held_since(since)).await.unwrap_or(false)
 }
 
-/// The trace that the call belongs to, if it has the form of one: it is the caller's text, and not every text can be in an
-/// environment.
+/// Returns the trace that the call belongs to, if it is well-formed. The caller chooses its text, and
+/// not every text can be in an environment.
 fn traceparent(ctx: &CallContext) -> Option<&str> {
     let is_plain = |text: &&str| text.len() <= 256 && text.bytes().all(|byte| byte.is_ascii_graphic());
     ctx.scope.traceparent.as_deref().filter(is_plain)
 }
 
-/// What every process of a tool finds in its environment.
+/// Returns the environment variables of every process of a tool.
 fn variables(name: &str, instance: &Instance) -> [(&'static str, OsString); 2] {
     [("ORLA_TOOL", OsString::from(name)), (INSTANCE, OsString::from(instance.mark()))]
 }
 
-/// What to prestart for a tool that is served as `name`; `None` if it declares no `prestart`.
+/// Returns the process to prestart for a tool that is served as `name`; `None` if it declares no
+/// `prestart`.
 pub fn prestarted(tool: &ToolProvider, name: &str, instance: &Instance) -> Option<Wanted> {
     (tool.prestart > 0).then(|| Wanted {
         program: Arc::clone(&tool.program),
@@ -176,7 +180,7 @@ impl CapabilityExecutor for ToolExecutor {
             let stdin = arguments::line_with_meta(json.as_str(), &ctx.call_id, traceparent(ctx));
             arguments::Mapped { argv: tool.args.clone(), stdin: stdin.map_err(refused)? }
         } else {
-            // What answers in JSON reads JSON.
+            // A tool that answers in JSON reads JSON.
             let reads_json = tool.form != OutputForm::Text;
             arguments::map(json.as_str(), &tool.args, reads_json).map_err(refused)?
         };
@@ -202,9 +206,10 @@ impl CapabilityExecutor for ToolExecutor {
         };
         match self.run_attested(tool, job, ctx).await {
             Ok(mut ended) => {
-                // From the arrival of the call, as its timeout counts, not from the start of the process.
+                // The duration counts from the arrival of the call, as its timeout does, not from the
+                // start of the process.
                 ended.duration = began.elapsed();
-                // `env` reports a missing interpreter by this code, after a start that succeeded.
+                // `env` reports a missing interpreter with this code, after a successful start.
                 if ended.cause == Cause::Itself
                     && result::exit_code(ended.status) == NOT_FOUND
                     && let Some(failure) = start_failure::explain_env(tool.program.path())

@@ -8,19 +8,21 @@
 //! # ///
 //! ```
 //!
-//! The comment mark is `#`, `//`, `--` or `;`, which may be repeated (`;;`). The rest of each line is YAML. This module only finds the block;
-//! [`metadata`](super::metadata) reads its keys. Pure functions over the first bytes of a file.
+//! The comment mark is `#`, `//`, `--` or `;`, which may be repeated (`;;`). The rest of each line is
+//! YAML. This module only finds the block; [`metadata`](super::metadata) reads its keys. Pure functions
+//! over the first bytes of a file.
 
 use orla_process::shebang::FileKind;
 
-/// Bytes that are read of every file: enough for the shebang and most first paragraphs.
+/// The number of bytes that are read of every file: enough for the shebang and most first paragraphs.
 pub const FIRST_READ: usize = 512;
-/// Bytes that are read if the comments at the top continue beyond [`FIRST_READ`].
+/// The number of bytes that are read if the comments at the top continue beyond [`FIRST_READ`].
 pub const HEADER_READ: usize = 4 * 1024;
-/// Bytes that are read if a metadata block continues beyond [`HEADER_READ`]. A block must end within them.
+/// The number of bytes that are read if a metadata block continues beyond [`HEADER_READ`]. A block must
+/// end within them.
 pub const BLOCK_READ: usize = 64 * 1024;
 
-/// What the comments at the top of a file hold.
+/// The content of the comments at the top of a file.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Header {
     /// The metadata block, or why it cannot be used.
@@ -29,14 +31,14 @@ pub struct Header {
     pub paragraph: Option<String>,
 }
 
-/// The YAML of a metadata block, and where in the file each of its lines is.
+/// The YAML of a metadata block, and the position of each of its lines in the file.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Block {
     /// The text without the comment marks.
     pub yaml: String,
     /// The number of its first line in the file, from 1.
     pub first_line: usize,
-    /// How many characters each line lost on its left.
+    /// The number of characters that each line lost on its left.
     pub cut: Vec<usize>,
 }
 
@@ -45,12 +47,12 @@ pub struct Block {
 pub struct BlockFault {
     /// The line of the file, from 1.
     pub line: usize,
-    /// What is wrong with it.
+    /// The fault.
     pub message: String,
 }
 
-/// How many bytes of the file must be read, if it is longer than `head`; `None` if `head` is enough. Never more
-/// than [`BLOCK_READ`].
+/// Returns how many bytes of the file must be read, if it is longer than `head`; `None` if `head` is
+/// enough. Never more than [`BLOCK_READ`].
 pub fn wanted(head: &[u8]) -> Option<usize> {
     if head.len() >= BLOCK_READ || FileKind::of(head) == FileKind::Binary {
         return None;
@@ -62,7 +64,7 @@ pub fn wanted(head: &[u8]) -> Option<usize> {
         if is_open && !ends_in_close(head) {
             return Some(if head.len() < HEADER_READ { HEADER_READ } else { BLOCK_READ });
         }
-        // A second block would be a mistake that has to be found.
+        // A second block would be a mistake that must be found.
         let in_header = lines.all(|(_, line)| is_header(line));
         return (in_header && head.len() < HEADER_READ).then_some(HEADER_READ);
     }
@@ -70,7 +72,7 @@ pub fn wanted(head: &[u8]) -> Option<usize> {
     (in_header && head.len() < HEADER_READ).then_some(HEADER_READ)
 }
 
-/// The first bytes of a file of which all bytes are known: as many as would be read of it.
+/// Returns the part of a complete file that would be read of it.
 pub fn top(bytes: &[u8]) -> &[u8] {
     let first = |count: usize| &bytes[..bytes.len().min(count)];
     let mut head = first(FIRST_READ);
@@ -80,7 +82,7 @@ pub fn top(bytes: &[u8]) -> &[u8] {
     head
 }
 
-/// Whether a metadata block begins in the comments at the top of a file.
+/// Returns whether a metadata block begins in the comments at the top of a file.
 pub fn has_block(head: &[u8]) -> bool {
     FileKind::of(head) != FileKind::Binary
         && lines(head).map_while(|(_, line)| is_header(line).then_some(line)).any(opens)
@@ -140,7 +142,7 @@ fn paragraph(head: &[u8]) -> Option<String> {
             break;
         };
         if comment.starts_with("/// ") {
-            // Some block of metadata, ours or another program's.
+            // A block of metadata, of orla or of another program.
             let _ = lines.by_ref().find(|(_, line)| closes(line));
         } else if !comment.contains(char::is_alphanumeric) {
             if !words.is_empty() {
@@ -156,7 +158,7 @@ fn paragraph(head: &[u8]) -> Option<String> {
     (!words.is_empty()).then_some(words)
 }
 
-/// Comments for editors, linters and lawyers, which describe nothing.
+/// Returns whether a comment is for editors, linters or licence tools, and describes nothing.
 fn is_directive(comment: &str) -> bool {
     let lower = comment.to_ascii_lowercase();
     let lower = lower.trim_start_matches('@');
@@ -187,14 +189,14 @@ fn is_directive(comment: &str) -> bool {
         .any(|start| lower.starts_with(start))
 }
 
-/// A mark comes before the one that it begins with.
+/// A longer mark precedes the one that it begins with.
 const MARKS: [&str; 6] = ["#", "//", "--", ";;;", ";;", ";"];
 
 fn mark(line: &[u8]) -> Option<&'static str> {
     MARKS.into_iter().find(|mark| line.starts_with(mark.as_bytes()))
 }
 
-/// The text of a comment, without its mark however often that is repeated.
+/// Returns the text of a comment, without its mark, which may be repeated.
 fn comment(line: &str) -> Option<&str> {
     let mark = mark(line.as_bytes())?;
     let rest = line.strip_prefix(mark)?;
@@ -211,7 +213,7 @@ fn closes(line: &[u8]) -> bool {
     after_slashes(line).is_some_and(|name| name.trim_ascii().is_empty())
 }
 
-/// What follows `///` in a comment.
+/// Returns the text after `///` in a comment.
 fn after_slashes(line: &[u8]) -> Option<&[u8]> {
     line.strip_prefix(mark(line)?.as_bytes())?.trim_ascii_start().strip_prefix(b"///")
 }
@@ -224,7 +226,7 @@ fn is_header(line: &[u8]) -> bool {
     mark(line).is_some() || line.trim_ascii().is_empty() || line.starts_with(b"set -")
 }
 
-/// The lines with their numbers from 1, without their ends.
+/// Returns the lines with their numbers from 1, without their ends.
 fn lines(head: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     (1..).zip(head.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line)))
 }

@@ -1,4 +1,4 @@
-//! What a tool says of itself: the keys of its metadata block, or of `NAME.orla.yaml` beside it.
+//! The metadata of a tool: the keys of its metadata block, or of its sidecar `NAME.orla.yaml`.
 //!
 //! | key | meaning |
 //! |---|---|
@@ -16,9 +16,9 @@
 //! | `task` | whether it is called as a task: `required`, `optional` or `forbidden` |
 //! | `pass_env` | patterns of the server's variables that it gets besides the usual ones |
 //!
-//! Each key is read by itself, so that every fault is reported with its place in the file. A tool with a fault is
-//! unavailable: what it declares would not hold. An unknown key is a warning, and a fault if it looks like a misspelt
-//! `permissions` or `limits`. Pure functions.
+//! Each key is read independently, so that every fault is reported with its place in the file. A tool
+//! with a fault is unavailable, because its declaration could not be enforced. An unknown key is a
+//! warning, and a fault if it looks like a misspelt `permissions` or `limits`. Pure functions.
 
 use std::time::Duration;
 
@@ -34,32 +34,32 @@ use serde_json::Value;
 
 use super::header::Block;
 
-/// What a tool says of itself. Everything is optional.
+/// The metadata of a tool. Everything is optional.
 #[derive(Clone, Debug, Default)]
 pub struct Metadata {
-    /// The name for people.
+    /// The name for users.
     pub title: Option<String>,
-    /// What it does.
+    /// The description.
     pub description: Option<String>,
-    /// What it takes.
+    /// The schema of the input.
     pub input_schema: Option<TypeExpr>,
-    /// What it gives.
+    /// The schema of the output.
     pub output_schema: Option<TypeExpr>,
-    /// What its standard output is.
+    /// The form of the standard output.
     pub output: Option<OutputForm>,
-    /// How long one call may take.
+    /// The timeout of one call.
     pub timeout: Option<Duration>,
-    /// Arguments that come before those of the call.
+    /// Arguments that precede those of the call.
     pub args: Vec<String>,
     /// Environment variables of its process.
     pub env: Vec<(String, String)>,
     /// MCP's hints on the tool, a JSON object.
     pub annotations: Option<Value>,
-    /// What it needs to be allowed, and what confines it.
+    /// The required permissions, and the confinement.
     pub declared: Declared,
-    /// How many processes wait for a call before it comes.
+    /// The number of processes that are started before a call.
     pub prestart: Option<usize>,
-    /// Whether it is called as a task.
+    /// Whether the tool is called as a task.
     pub task: Option<TaskSupport>,
     /// Patterns of the server's variables that it gets besides the usual ones.
     pub pass_env: Vec<Pattern>,
@@ -68,7 +68,7 @@ pub struct Metadata {
 }
 
 impl Metadata {
-    /// Adds what the tool says of itself to its manifest, all but its description and its permissions.
+    /// Adds the metadata to the tool's manifest, except for its description and its permissions.
     pub fn complete(self, manifest: &mut CapabilityManifest) {
         manifest.input_schema = self.input_schema.or(manifest.input_schema.take());
         manifest.output_schema = self.output_schema.or(manifest.output_schema.take());
@@ -83,17 +83,17 @@ impl Metadata {
         }
     }
 
-    /// The metadata of a description that cannot be read.
+    /// Returns the metadata of a description that cannot be read.
     pub(super) fn unread() -> Self {
         let declared = Declared { is_unclear: true, ..Declared::default() };
         Self { declared, ..Self::default() }
     }
 }
 
-/// The most processes of one tool that may wait for a call.
+/// The maximum number of prestarted processes of one tool.
 pub const MAX_PRESTART: usize = 64;
 
-/// What a tool's standard output is.
+/// The form of a tool's standard output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OutputForm {
     /// Text, or bytes of any kind.
@@ -101,33 +101,34 @@ pub enum OutputForm {
     Text,
     /// One JSON value.
     Json,
-    /// One JSON object in the form of an MCP tool result, which goes out as it is.
+    /// One JSON object in the form of an MCP tool result, which is passed on unchanged.
     Mcp,
 }
 
-/// Something about a description that its author should know.
+/// A remark on a description for its author.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remark {
-    /// Where.
+    /// The position.
     pub at: Position,
-    /// What.
+    /// The message.
     pub message: String,
-    /// Whether something that was declared is not in force: `orla check` fails then.
+    /// Whether a declaration is not in force, so that `orla check` fails.
     pub is_problem: bool,
 }
 
-/// What describes itself.
+/// The kind of the described file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subject {
     /// A file that a process runs.
     Executable,
-    /// A program in RTFS, for which some keys are faults: no process runs it.
+    /// A program in RTFS. Some keys are faults for it, because no process runs it.
     Program,
 }
 
-/// Reads the metadata in a comment block. Positions are those of the file around it.
+/// Reads the metadata in a comment block. Positions refer to the surrounding file.
 pub fn read_block(block: &Block, subject: Subject) -> (Metadata, Vec<Remark>) {
-    // With the lines of the file before it, so that every line that a message names is one of the file.
+    // Empty lines stand for the preceding lines of the file, so that line numbers in messages are those
+    // of the file.
     let before = block.first_line - 1;
     read(&format!("{}{}", "\n".repeat(before), block.yaml), subject, |at| {
         let cut = at.line.checked_sub(block.first_line).and_then(|line| block.cut.get(line));
@@ -135,7 +136,7 @@ pub fn read_block(block: &Block, subject: Subject) -> (Metadata, Vec<Remark>) {
     })
 }
 
-/// Reads the metadata in a file of its own.
+/// Reads the metadata in a separate file.
 pub fn read_file(bytes: &[u8], subject: Subject) -> (Metadata, Vec<Remark>) {
     match orla_document::decode(bytes) {
         Ok(yaml) => read(yaml, subject, |at| at),
@@ -182,18 +183,18 @@ const KEYS: [&str; 14] = [
     "pass_env",
 ];
 
-/// The keys that are about a process.
+/// The keys that concern a process.
 const OF_PROCESSES: [&str; 6] = ["output", "args", "env", "limits", "prestart", "pass_env"];
 
-/// Why a key that is about a process cannot be in force for a program in RTFS.
+/// The reason why a key that concerns a process cannot apply to a program in RTFS.
 pub const NO_PROCESS: &str = "a program in RTFS has no process, so this cannot hold; remove it";
 
-/// Bytes of a text that a message repeats.
+/// The number of bytes of a text that a message repeats.
 const SHOWN: usize = 60;
-/// The most seconds that one call may be given.
+/// The maximum timeout of one call in seconds.
 const MAX_TIMEOUT: u32 = 86_400;
 
-/// How a reference to a secret begins.
+/// The beginning of a reference to a secret.
 const SECRET: &str = "${secret:";
 
 const HINTS: [&str; 4] = ["readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"];
@@ -284,7 +285,8 @@ impl Reader {
         read(&declared).map_err(fault).map_err(|(at, message)| self.remark(at, message, true)).ok()
     }
 
-    /// MCP knows other annotations than hints, and clients know their own: only a misspelt hint is reported.
+    /// MCP knows other annotations than hints, and clients have their own. Only a misspelt hint is
+    /// reported.
     fn unknown_hints(&mut self, node: &Node) {
         let Kind::Map(members) = &node.kind else { return };
         for (key, _) in members {
@@ -315,7 +317,8 @@ impl Reader {
     }
 }
 
-/// References to secrets where none is filled in, with their places: they would be taken as they are written.
+/// Returns references to secrets in places where none is filled in, with their positions. They would be
+/// used literally.
 pub(crate) fn stray_references(path: &str, node: &Node) -> Vec<(Position, String)> {
     match &node.kind {
         Kind::Scalar(scalar) if scalar.text.contains(SECRET) => {
@@ -335,7 +338,7 @@ pub(crate) fn stray_references(path: &str, node: &Node) -> Vec<(Position, String
     }
 }
 
-/// Texts of a list or a mapping that may refer to secrets, with their places.
+/// Returns texts of a list or a mapping that may refer to secrets, with their positions.
 fn possible_references(node: &Node) -> Vec<(String, Position)> {
     let items: Vec<&Node> = match &node.kind {
         Kind::Scalar(_) => Vec::new(),
@@ -346,7 +349,8 @@ fn possible_references(node: &Node) -> Vec<(String, Position)> {
     items.into_iter().filter_map(text).filter(|(text, _)| text.contains("${")).collect()
 }
 
-/// What is wrong with an unknown key that seems to be meant to confine: without it the tool would run unconfined.
+/// Returns the fault of an unknown key that seems to be meant to confine. Without the key, the tool
+/// would run unconfined.
 pub(crate) fn misspelt_confinement(key: &str) -> Option<String> {
     Some(match orla_process::confinement::misspelt_key(key)? {
         "sandbox_fallback" => {
@@ -376,14 +380,14 @@ fn texts(node: &Node) -> Result<Vec<String>, String> {
         .collect()
 }
 
-/// Permissions: a list of words, of which none is misspelt.
+/// Parses permissions: a list of words, none of which is misspelt.
 pub(crate) fn permissions(node: &Node) -> Result<Vec<String>, String> {
     let words = texts(node)?;
     words.iter().try_for_each(|word| orla_process::confinement::check(word))?;
     Ok(words)
 }
 
-/// Limits: `memory: 512Mi`, `wall: 10`, and the others as whole numbers.
+/// Parses limits: `memory: 512Mi`, `wall: 10`, and the others as whole numbers.
 ///
 /// # Errors
 /// One of them is unknown or no such number.
@@ -424,7 +428,7 @@ fn count(text: &str) -> Result<u64, String> {
     text.parse().ok().filter(|number| *number > 0).ok_or_else(|| "a whole number above 0".to_owned())
 }
 
-/// Patterns of variables: a list of them, or one.
+/// Parses patterns of variables: a list of them, or one.
 pub(crate) fn pass_env(node: &Node) -> Result<Vec<Pattern>, String> {
     let items = match &node.kind {
         Kind::List(items) => items.as_slice(),
@@ -440,7 +444,7 @@ pub(crate) fn pass_env(node: &Node) -> Result<Vec<Pattern>, String> {
         .collect()
 }
 
-/// Environment variables: a mapping from names to texts.
+/// Parses environment variables: a mapping from names to texts.
 pub(crate) fn env(node: &Node) -> Result<Vec<(String, String)>, String> {
     let Kind::Map(members) = &node.kind else { return Err(expected("names with values", node)) };
     let variable = |(key, value): &(Key, Node)| {
@@ -458,7 +462,7 @@ pub(crate) fn env(node: &Node) -> Result<Vec<(String, String)>, String> {
     members.iter().map(variable).collect()
 }
 
-/// A text, or a number as it is written: `args: [-n, 5]` means the text.
+/// Returns a text, or a number as it is written: `args: [-n, 5]` means the text.
 fn verbatim(node: &Node) -> Option<&str> {
     let scalar = node.as_scalar()?;
     scalar.as_text().or_else(|| scalar.is_number().then_some(&*scalar.text))
@@ -489,13 +493,13 @@ fn prestart(node: &Node) -> Result<usize, String> {
         .ok_or_else(|| expected(&format!("a whole number from 0 to {MAX_PRESTART}"), node))
 }
 
-/// Whether a capability is called as a task.
+/// Parses whether a capability is called as a task.
 pub(crate) fn task(node: &Node) -> Result<TaskSupport, String> {
     let support = node.as_text().and_then(TaskSupport::parse);
     support.ok_or_else(|| expected("required, optional or forbidden", node))
 }
 
-/// MCP's annotations: an object whose hints are true or false.
+/// Parses MCP's annotations: an object whose hints are true or false.
 ///
 /// # Errors
 /// It is no such object.
@@ -518,7 +522,7 @@ fn expected(what: &str, got: &Node) -> String {
     format!("expected {what}, got {}", excerpt(got.to_json(), SHOWN))
 }
 
-/// Other words for keys, which MCP and other formats use.
+/// Other names of keys, which MCP and other formats use.
 const ALIASES: [(&str, &str); 5] = [
     ("inputs", "input_schema"),
     ("parameters", "input_schema"),

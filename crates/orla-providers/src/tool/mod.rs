@@ -1,9 +1,10 @@
 //! The simple tool: an executable file as a capability, with a process for each call (RFC 1).
 //!
-//! [`Loader`] makes capabilities of a directory's executable files: [`discovery`] looks at them; [`mod@plan`],
-//! [`naming`], [`header`] and [`metadata`] make sense of names and first bytes. [`ToolExecutor`] runs a call:
-//! [`arguments`] makes a command line of its JSON, [`orla_process::runner`] runs the program, [`directives`] takes
-//! progress and log messages out of its standard error, and [`mod@result`] says what happened.
+//! [`Loader`] makes capabilities from a directory's executable files. [`discovery`] examines the files;
+//! [`mod@plan`], [`naming`], [`header`] and [`metadata`] interpret names and first bytes.
+//! [`ToolExecutor`] runs a call: [`arguments`] converts its JSON to a command line,
+//! [`orla_process::runner`] runs the program, [`directives`] extracts progress and log messages from its
+//! standard error, and [`mod@result`] reports the result.
 //!
 //! Both use only the marketplace's public interface: a third party could have written them.
 //!

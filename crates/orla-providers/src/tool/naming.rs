@@ -1,8 +1,8 @@
-//! From file names to tool names (RFC 1 §4.2).
+//! Derives tool names from file names (RFC 1 §4.2).
 //!
-//! A tool is named by its file name up to the last extension. Every MCP client has to accept the
-//! name, so it is made of `a-z A-Z 0-9 _ -` and has 1 to 64 characters. Pure functions: the same
-//! directory gives the same names on every start.
+//! A tool is named by its file name up to the last extension. Every MCP client must accept the name, so
+//! it consists of `a-z A-Z 0-9 _ -` and has 1 to 64 characters. Pure functions: the same directory gives
+//! the same names on every start.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -15,14 +15,14 @@ use orla_marketplace::id::{MAX_NAME, is_name_char, short_hash};
 pub struct Assigned {
     /// The tool's name, unique within the directory.
     pub name: String,
-    /// The file that has the name this one would have had, as an index into the same list.
+    /// The file that has the preferred name instead, as an index into the same list.
     pub instead_of: Option<usize>,
 }
 
-/// Names for the files of one directory, which must come in the lexical order of their names.
+/// Assigns names to the files of one directory, which must be in the lexical order of their names.
 ///
-/// The first file keeps a name that several would have. The others are `NAME_EXT`, and where that
-/// is taken or there is no extension, `NAME_2`, `NAME_3`. A name that a file has by itself is never
+/// The first of several files with the same name keeps it. The others are `NAME_EXT`. If that is taken
+/// or there is no extension, they are `NAME_2`, `NAME_3`. A name that a file has by itself is never
 /// given to another.
 pub fn assign(files: &[&OsStr]) -> Vec<Assigned> {
     let bases: Vec<String> = files.iter().map(|file| base_name(file)).collect();
@@ -46,7 +46,7 @@ pub fn assign(files: &[&OsStr]) -> Vec<Assigned> {
     assigned
 }
 
-/// Why a file of this name is never a tool, if that is so.
+/// Returns why a file of this name is never a tool, if that is so.
 pub fn never_a_tool(file: &OsStr) -> Option<&'static str> {
     let name = file.as_encoded_bytes();
     if name.starts_with(b".") {
@@ -64,10 +64,10 @@ pub fn never_a_tool(file: &OsStr) -> Option<&'static str> {
         .then_some("backup or temporary file")
 }
 
-/// The ends of the names of files with cases for the tool beside them (`orla test`).
+/// The suffixes of files with test cases for a tool (`orla test`).
 pub const CASES: [&str; 3] = [".test.json", ".test.yaml", ".test.yml"];
 
-/// Whether a file of this name is a program in RTFS, which no process runs.
+/// Returns whether a file of this name is a program in RTFS, which no process runs.
 pub fn is_program(file: &OsStr) -> bool {
     Path::new(file).extension().is_some_and(|extension| extension == PROGRAM)
 }
@@ -75,14 +75,15 @@ pub fn is_program(file: &OsStr) -> bool {
 /// The extension of programs in RTFS.
 pub const PROGRAM: &str = "rtfs";
 
-/// The end of the name of a file that describes the tool beside it.
+/// The suffix of a sidecar, which describes a tool.
 pub const SIDECAR: &str = ".orla.yaml";
 
 fn base_name(file: &OsStr) -> String {
     safe(Path::new(file).file_stem().unwrap_or(file))
 }
 
-/// `number` is the lowest that may be free for this base: what is taken stays taken.
+/// Returns a free name for a file. `number` is the lowest that may be free for this base: a taken number
+/// stays taken.
 fn alternative(base: &str, file: &OsStr, taken: &HashSet<String>, number: &mut u64) -> String {
     let extension = Path::new(file).extension().map(safe).filter(|extension| !extension.is_empty());
     let by_extension = extension.map(|extension| with_suffix(base, &format!("_{extension}")));
@@ -98,7 +99,7 @@ fn alternative(base: &str, file: &OsStr, taken: &HashSet<String>, number: &mut u
     }
 }
 
-/// `base` and `suffix` in at most [`MAX_NAME`] characters; both are ASCII.
+/// Joins `base` and `suffix` in at most [`MAX_NAME`] characters; both are ASCII.
 fn with_suffix(base: &str, suffix: &str) -> String {
     let suffix = &suffix[..suffix.len().min(MAX_NAME / 2)];
     format!("{}{suffix}", &base[..base.len().min(MAX_NAME - suffix.len())])

@@ -1,4 +1,5 @@
-//! Which entries of a directory are tools, and under which names: a pure function over the listing.
+//! Decides which entries of a directory are tools, and under which names: a pure function of the
+//! listing.
 //!
 //! The order of the listing does not matter, so the same directory gives the same tools on every
 //! start, on any file system.
@@ -9,21 +10,21 @@ use std::path::Path;
 
 use super::naming::{self, SIDECAR};
 
-/// One entry of a directory, as it looks without being opened.
+/// One entry of a directory, examined without opening it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// Its name.
     pub name: OsString,
-    /// What it is; where it is a link, what it leads to.
+    /// The kind of the entry, or of its target if it is a link.
     pub kind: EntryKind,
 }
 
-/// What an entry of a directory is.
+/// The kind of a directory's entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EntryKind {
     /// A regular file with an executable bit (RFC 1 §4.4).
     Executable,
-    /// A regular file without any.
+    /// A regular file without an executable bit.
     Plain,
     /// A directory with a manifest.
     Package,
@@ -31,14 +32,14 @@ pub enum EntryKind {
     Other(String),
 }
 
-/// What to make of a directory.
+/// The plan for a directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     /// The tools, in the order of their names.
     pub tools: Vec<Planned>,
     /// The packages, in the order of their names.
     pub packages: Vec<OsString>,
-    /// What is no tool, and why, in the order of the names.
+    /// Entries that are not tools, with the reason, in the order of their names.
     pub skipped: Vec<(OsString, String)>,
 }
 
@@ -49,13 +50,13 @@ pub struct Planned {
     pub name: String,
     /// The file's name.
     pub file: OsString,
-    /// The file that has the name this one would have had, and that name.
+    /// The file that has the preferred name instead, and that name.
     pub instead_of: Option<(OsString, String)>,
-    /// The file beside it that describes it.
+    /// The sidecar, which describes the tool.
     pub sidecar: Option<OsString>,
 }
 
-/// Why a file without an executable bit is no tool.
+/// The reason why a file without an executable bit is not a tool.
 pub(super) const NOT_EXECUTABLE: &str = "not executable (chmod +x makes it a tool)";
 
 /// Decides what each entry of a directory is.
@@ -72,7 +73,7 @@ pub fn plan(mut entries: Vec<Entry>) -> Plan {
                 files.push(name);
                 continue;
             }
-            // The name says what runs it, so no bit has to.
+            // The name determines the interpreter, so no executable bit is needed.
             (None, EntryKind::Plain) if naming::is_program(name) => {
                 files.push(name);
                 continue;
@@ -106,7 +107,7 @@ fn is_sidecar(name: &OsStr) -> bool {
     name.as_encoded_bytes().ends_with(SIDECAR.as_bytes())
 }
 
-/// The file that describes `file`: by its whole name, else by its name up to the last extension.
+/// Returns the sidecar of `file`: by its whole name, and otherwise by its name up to the last extension.
 fn sidecar_of(file: &OsStr, sidecars: &HashSet<&OsStr>) -> Option<OsString> {
     if sidecars.is_empty() {
         return None;

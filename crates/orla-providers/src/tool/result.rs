@@ -36,25 +36,25 @@ use crate::confined::{Confined, EXECUTION};
 pub struct Context<'a> {
     /// The name under which the tool is served.
     pub name: &'a str,
-    /// Unique within the instance; it is in the address of embedded output.
+    /// The call's id, unique within the instance. It is part of the address of embedded output.
     pub call_id: &'a str,
-    /// The time the call was given.
+    /// The timeout of the call.
     pub timeout: Duration,
-    /// What the tool's standard output is.
+    /// The form of the standard output.
     pub form: OutputForm,
-    /// Whether it declares a schema for it.
+    /// Whether the tool declares an output schema.
     pub has_schema: bool,
-    /// What it ran in; `None` for no confinement at all.
+    /// The sandbox; `None` for no confinement.
     pub sandbox: Option<&'a Sandbox>,
 }
 
-/// How much of standard error is in the sentence about an exit code, in bytes.
+/// The number of bytes of standard error in the sentence about an exit code.
 const STDERR_SHOWN: usize = 2000;
 
-/// How much is shown of what is not JSON, in bytes.
+/// The number of bytes of invalid JSON that are shown.
 const JSON_SHOWN: usize = 40;
 
-/// The outcome of a program that ran.
+/// Returns the outcome of a program that ran.
 ///
 /// # Errors
 /// It failed, was ended, or wrote something else than it declares; the error keeps what it wrote.
@@ -83,7 +83,7 @@ pub fn of_ended(context: &Context<'_>, ended: Ended) -> RuntimeResult<Outcome> {
     })
 }
 
-/// The error of a program that could not be started.
+/// Returns the error of a program that could not be started.
 pub fn of_start_failure(
     context: &Context<'_>,
     failure: &StartFailure,
@@ -95,7 +95,7 @@ pub fn of_start_failure(
     execution.sandbox = Confined::of(context.sandbox);
     execution.exit_code = failure.exit_code;
     if let (None, Some(detail)) = (ended, &failure.detail) {
-        // Where a shell would say it.
+        // A shell would print the detail on standard error.
         execution.stderr = Cow::Borrowed(detail);
     }
     let stdout = ended.map_or(&nothing, |ended| &ended.stdout);
@@ -103,7 +103,7 @@ pub fn of_start_failure(
     RuntimeError::Failed { id: context.name.to_owned(), message, outcome }
 }
 
-/// The exit code by the shell's conventions, also of what was not run at all.
+/// Returns the exit code by the shell's conventions, also for a program that did not run.
 pub fn exit_code(status: Status) -> i32 {
     match status {
         Status::NeverStarted => CANNOT_EXECUTE,
@@ -112,7 +112,7 @@ pub fn exit_code(status: Status) -> i32 {
     }
 }
 
-/// What `_meta["orla/execution"]` says of every call.
+/// The content of `_meta["orla/execution"]` for every call.
 #[derive(Debug, Default, Serialize)]
 struct Execution<'a> {
     exit_code: i32,
@@ -126,7 +126,7 @@ struct Execution<'a> {
     truncated: Option<Truncated>,
 }
 
-/// Bytes dropped from each stream.
+/// The number of bytes dropped from each stream.
 #[derive(Debug, Serialize)]
 struct Truncated {
     stdout: u64,
@@ -155,7 +155,7 @@ impl<'a> Execution<'a> {
     }
 }
 
-/// One sentence on an end that was no success.
+/// Returns one sentence on an unsuccessful end.
 fn sentence(name: &str, execution: &Execution<'_>) -> Option<String> {
     if let Some(signal) = &execution.signal {
         return Some(format!("{name} was killed by {signal}"));
@@ -195,7 +195,7 @@ fn success(
     }
 }
 
-/// What a result holds when it is an error.
+/// Returns the content of an error result.
 fn failed(
     context: &Context<'_>,
     execution: &Execution<'_>,
@@ -214,7 +214,7 @@ fn failed(
     Ok(Outcome { structured, content: Some(content), meta, ..Outcome::default() })
 }
 
-/// Standard output that is a whole MCP tool result.
+/// Returns the outcome of standard output that is a complete MCP tool result.
 fn mcp(context: &Context<'_>, execution: &Execution<'_>, stdout: Captured) -> RuntimeResult<Outcome> {
     let dropped = stdout.dropped;
     let body = Bytes::from(stdout.bytes);
@@ -250,7 +250,7 @@ fn mcp(context: &Context<'_>, execution: &Execution<'_>, stdout: Captured) -> Ru
     Ok(outcome)
 }
 
-/// A tool result as MCP writes it, as far as it has to be understood.
+/// The members of an MCP tool result that are interpreted.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct McpResult<'a> {
@@ -264,22 +264,22 @@ struct McpResult<'a> {
 }
 
 impl<'a> McpResult<'a> {
-    /// Reads a result. The error is `None` for JSON that is not an object.
+    /// Parses a result. The error is `None` for JSON that is not an object.
     fn parse(bytes: &'a [u8]) -> Result<Self, Option<serde_json::Error>> {
-        /// What every block has.
+        /// The common members of all blocks.
         #[derive(Deserialize)]
         struct Block {
             #[serde(rename = "type")]
             _kind: String,
         }
-        // An array would be read as the members in their order.
+        // An array would be parsed as the members in their order.
         if !bytes.trim_ascii_start().starts_with(b"{") {
             return Err(serde_json::from_slice::<IgnoredAny>(bytes).err());
         }
         let result: Self = serde_json::from_slice(bytes)?;
         if let Some(content) = result.content {
             let items: Vec<&RawValue> = serde_json::from_str(content.get())?;
-            // As above, for a block.
+            // The same applies to a block.
             if items.iter().any(|item| !item.get().starts_with('{')) {
                 return Err(Some(de::Error::custom("expected an array of content blocks")));
             }
@@ -303,7 +303,7 @@ fn unreadable(context: &Context<'_>, expected: &str, got: String, outcome: Outco
     RuntimeError::Failed { id, message, outcome: Some(Box::new(outcome)) }
 }
 
-/// What a tool wrote instead of JSON, in words.
+/// Describes what a tool wrote instead of JSON.
 fn not_json(bytes: &[u8], err: &serde_json::Error, dropped: u64) -> String {
     let text = err.to_string();
     if dropped > 0 {
@@ -314,7 +314,7 @@ fn not_json(bytes: &[u8], err: &serde_json::Error, dropped: u64) -> String {
         None if text.starts_with("EOF while parsing a value at line 1 column 0") => "nothing".to_owned(),
         None if err.is_data() => text,
         None => {
-            // Its beginning says more to people than what a parser expected there.
+            // The beginning of the text is more useful to users than what a parser expected there.
             let text = String::from_utf8_lossy(&bytes[..bytes.len().min(4 * JSON_SHOWN)]);
             let shown = excerpt(text.trim(), JSON_SHOWN);
             format!("text that is not JSON at line {} column {}: {shown}", err.line(), err.column())
@@ -322,7 +322,7 @@ fn not_json(bytes: &[u8], err: &serde_json::Error, dropped: u64) -> String {
     }
 }
 
-/// The name by which clients know a media type that was once experimental.
+/// Returns the name by which clients know a media type that was once experimental.
 fn common_name(mime_type: &'static str) -> &'static str {
     match mime_type {
         "audio/x-wav" => "audio/wav",
@@ -362,7 +362,7 @@ struct BlobResource {
     blob: String,
 }
 
-/// Standard output as content: text if it is, else what its first bytes say.
+/// Converts standard output to content: text if possible, and otherwise by its first bytes.
 fn blocks(context: &Context<'_>, stdout: &Captured) -> RuntimeResult<JsonText> {
     let bytes = &stdout.bytes;
     let block = match str::from_utf8(bytes) {
@@ -387,7 +387,7 @@ fn blocks(context: &Context<'_>, stdout: &Captured) -> RuntimeResult<JsonText> {
     serialised(&[block])
 }
 
-/// The value of a tool that declares no schema.
+/// Returns the value of a tool that declares no schema.
 fn streams(execution: &Execution<'_>, stdout: &Captured) -> RuntimeResult<JsonText> {
     #[derive(Serialize)]
     struct Streams<'a> {

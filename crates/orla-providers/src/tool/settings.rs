@@ -1,4 +1,4 @@
-//! What is declared of a simple tool.
+//! The settings of a simple tool.
 
 use std::any::Any;
 use std::path::{Path, PathBuf};
@@ -16,51 +16,52 @@ use super::metadata::OutputForm;
 #[derive(Debug)]
 pub struct ToolProvider {
     pub(crate) program: Arc<Program>,
-    /// What runs it, for people; none for a binary.
+    /// The interpreter, for users; `None` for a binary.
     pub(crate) interpreter: Option<String>,
-    /// Arguments that come before those of the call.
+    /// Arguments that precede those of the call.
     pub(crate) args: Vec<String>,
     pub(crate) form: OutputForm,
     pub(crate) has_output_schema: bool,
     pub(crate) limits: Limits,
-    /// How many processes wait for a call before it comes.
+    /// The number of processes that are started before a call.
     pub(crate) prestart: usize,
-    /// The directory of the package that it is the program of.
+    /// The directory of the package that the program belongs to.
     pub(crate) package: Option<PathBuf>,
     /// Whether the package is a capsule that cannot be served.
     pub(crate) is_capsule: bool,
 }
 
-/// The permission to run a program, which is named by its absolute path.
+/// Returns the permission to run a program, which contains its absolute path.
 pub(crate) fn requires(program: &Path) -> String {
     format!("exec:{}", program.display())
 }
 
-/// Words of which every script has one that reads standard input, in any usual language.
+/// Words of which a script that reads standard input contains at least one, in any usual language.
 const READS: [&str; 7] = ["stdin", "input", "read", "cat", "gets", "jq", "<>"];
 
 impl ToolProvider {
-    /// The file.
+    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         self.program.path()
     }
 
-    /// What runs.
+    /// Returns the program.
     pub fn program(&self) -> &Program {
         &self.program
     }
 
-    /// The directory of the package that it is the program of.
+    /// Returns the directory of the package that the program belongs to.
     pub fn package(&self) -> Option<&Path> {
         self.package.as_deref()
     }
 
-    /// How many processes wait for a call before it comes. If any do, the arguments go to standard input alone.
+    /// Returns the number of processes that are started before a call. If there are any, the arguments
+    /// are passed on standard input only.
     pub fn prestart(&self) -> usize {
         self.prestart
     }
 
-    /// Whether the program may read standard input: a script that says nothing of it does not.
+    /// Returns whether the program may read standard input. A script without a related word does not.
     pub fn may_read_input(&self) -> bool {
         self.program.script().is_none_or(|script| READS.iter().any(|word| script.contains(word)))
     }
@@ -121,7 +122,7 @@ impl CustomProvider for ToolProvider {
             }))
             .ok()
         });
-        // What else a tool writes is known only where it declares a schema.
+        // The type of other output is known only if the tool declares a schema.
         (self.form == OutputForm::Text).then(|| STREAMS.clone()).flatten()
     }
 }

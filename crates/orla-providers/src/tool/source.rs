@@ -17,47 +17,47 @@ use super::discovery::{Described, DirectoryError, Finding, Found, ProgramFile, S
 use super::metadata::Metadata;
 use super::settings::ToolProvider;
 
-/// Why a tool of others does not run.
+/// The reason why a foreign tool does not run.
 const FOREIGN_REFERENCE: &str =
     "it refers to a secret of yours in its header; packages name the settings that they need instead";
 
-/// The capabilities of a directory, and what there is to say about it.
+/// The capabilities of a directory, and the findings about it.
 #[derive(Debug)]
 pub struct Loaded {
     /// One capability for each tool, in the order of their names.
     pub registrations: Vec<Registration>,
-    /// Programs in RTFS, which are tools of another kind, in the order of their names.
+    /// Programs in RTFS, in the order of their names.
     pub programs: Vec<ProgramFile>,
-    /// Directories with a manifest of their own.
+    /// Directories with their own manifest.
     pub packages: Vec<PathBuf>,
-    /// What the owner of the directory should know.
+    /// Warnings for the owner of the directory.
     pub warnings: Vec<Finding>,
-    /// What was declared and cannot be in force. The tools are unavailable.
+    /// Declarations that cannot be enforced. The tools are unavailable.
     pub problems: Vec<Finding>,
-    /// What is no tool, with the reason.
+    /// Entries that are not tools, with the reason.
     pub skipped: Vec<Finding>,
 }
 
-/// Makes capabilities of directories, and remembers what it has read of them.
+/// Makes capabilities from directories, and caches what it has read of them.
 #[derive(Debug, Default)]
 pub struct Loader {
     scanner: Scanner,
-    /// The capabilities of the newest scan, and what they were made of.
+    /// The capabilities of the newest scan, and the data that they were made from.
     made: HashMap<PathBuf, Made>,
 }
 
-/// What the configuration says of a tool besides its own declaration.
+/// The configuration's changes to a tool's own declaration.
 #[derive(Clone, Default, PartialEq)]
 pub struct Override {
-    /// Patterns of variables that it gets besides those of its declaration.
+    /// Patterns of variables that the tool gets besides those of its declaration.
     pub pass_env: Vec<Pattern>,
-    /// Variables that it gets besides those of its declaration.
+    /// Variables that the tool gets besides those of its declaration.
     pub env: Vec<(String, String)>,
-    /// Replaces the secrets in them in everything that it returns.
+    /// Hides the secrets of these variables in everything that the tool returns.
     pub redaction: Option<Arc<Redactor>>,
-    /// How many processes wait for a call before it comes, instead of what it declares.
+    /// The number of processes that are started before a call, instead of the declared one.
     pub prestart: Option<usize>,
-    /// Permissions and limits besides those of its declaration.
+    /// Permissions and limits besides those of the declaration.
     pub declared: Declared,
 }
 
@@ -80,11 +80,11 @@ pub struct Filled {
     pub env: Vec<(String, String)>,
     /// The arguments.
     pub args: Vec<String>,
-    /// Replaces the secrets that were filled in.
+    /// Hides the secrets that were filled in.
     pub redaction: Option<Arc<Redactor>>,
     /// The texts with a reference that has no value, with the reason.
     pub unfilled: Vec<(String, String)>,
-    /// Why a reference has no value. The tool must not run then.
+    /// The reason why a reference has no value. The tool must not run then.
     pub problem: Option<String>,
 }
 
@@ -103,7 +103,8 @@ fn names(env: &[(String, String)]) -> Vec<&str> {
     env.iter().map(|(name, _)| name.as_str()).collect()
 }
 
-/// Fills in the references to secrets in the environment and the arguments that a file declares, which may be confined.
+/// Fills in the references to secrets in the environment and the arguments that a file declares. The
+/// program may be confined.
 pub type Fill<'a> = dyn Fn(&Path, Option<&Sandbox>, Filled) -> Filled + 'a;
 
 #[derive(Debug)]
@@ -117,8 +118,8 @@ struct Made {
 }
 
 impl Loader {
-    /// Makes capabilities of the executable files in `directory`. Each call of one of them is bounded
-    /// by `limits`. `changes` are by the names of tools; `sandboxes` confine what is to be confined; `fill` gives secrets.
+    /// Makes capabilities from the executable files in `directory`. `limits` apply to each call.
+    /// `changes` are by the names of tools, `sandboxes` confine the tools, and `fill` provides secrets.
     /// Blocks while it reads the directory; starts no tool.
     ///
     /// # Errors
@@ -155,7 +156,8 @@ impl Loader {
                     && made.filled == filled;
                 Arc::ptr_eq(&made.of, &read) && same_rules && manifest.id == tool.name
             });
-            // One provider as long as the file is the same: so the catalogue knows that nothing changed.
+            // The provider is reused as long as the file is the same, so that the catalogue recognises
+            // an unchanged tool.
             let made = match same {
                 Some(made) => made,
                 None => match registration(
@@ -185,15 +187,16 @@ impl Loader {
     }
 }
 
-/// A tool that others wrote, of a directory of theirs.
+/// A foreign tool, from a foreign directory.
 #[derive(Debug)]
 pub struct ForeignTool(Found);
 
-/// Remembers the capabilities of tools of others, so that the catalogue knows which are unchanged.
+/// Caches the capabilities of foreign tools, so that the catalogue recognises unchanged ones.
 #[derive(Debug, Default)]
 pub struct ForeignTools(HashMap<String, ForeignMade>);
 
-/// A capability, and what it was made of. Directories of others are named by their content, so a path says what a file is.
+/// A capability, and the data that it was made from. Foreign directories are named by their content, so
+/// a path identifies a file's content.
 #[derive(Debug)]
 struct ForeignMade {
     path: PathBuf,
@@ -205,7 +208,7 @@ struct ForeignMade {
 }
 
 impl ForeignTools {
-    /// The capability with this id: the one of before if nothing has changed.
+    /// Returns the capability with this id. It is the previous one if nothing has changed.
     ///
     /// # Errors
     /// There is no current directory.
@@ -224,22 +227,23 @@ impl ForeignTools {
     }
 }
 
-/// How tools of others are served.
+/// The terms under which foreign tools are served.
 #[derive(Clone, Copy, Debug)]
 pub struct ForeignTerms<'a> {
-    /// Their directory, which they may read.
+    /// The tools' directory, which they may read.
     pub directory: &'a Path,
-    /// What they may do, whatever their headers ask for.
+    /// The granted permissions, regardless of the tools' headers.
     pub permissions: &'a [String],
-    /// What bounds each call.
+    /// The limits of each call.
     pub limits: Limits,
-    /// What the user changes of single tools, by their ids.
+    /// The user's changes to individual tools, by their ids.
     pub changes: &'a HashMap<String, Override>,
-    /// What confines them.
+    /// The sandboxes of the tools.
     pub sandboxes: &'a Sandboxes,
 }
 
-/// The tools that others put into a directory, in the order of their names, and what is wrong there. Programs in RTFS are left out.
+/// Returns the foreign tools in a directory, in the order of their names, and the problems there.
+/// Programs in RTFS are left out.
 ///
 /// # Errors
 /// The directory cannot be used.
@@ -249,12 +253,12 @@ pub fn foreign(directory: &Path) -> Result<(Vec<ForeignTool>, Vec<Finding>), Dir
 }
 
 impl ForeignTool {
-    /// Its name in its directory.
+    /// Returns the tool's name in its directory.
     pub fn name(&self) -> &str {
         &self.0.name
     }
 
-    /// What it asks for: permissions, and variables as `env:PATTERN`.
+    /// Returns what the tool requests: permissions, and variables as `env:PATTERN`.
     pub fn wants(&self) -> impl Iterator<Item = String> {
         self.0.metadata.declared.wanted(&self.0.metadata.pass_env)
     }
@@ -299,7 +303,7 @@ impl ForeignTool {
     }
 }
 
-/// A tool of others that cannot be served, in the place of what `file` would be.
+/// Returns an unavailable capability in place of the foreign tool `file`.
 ///
 /// # Errors
 /// There is no current directory.
@@ -323,7 +327,7 @@ pub fn unserved(id: String, file: &Path, directory: &Path, why: &str) -> io::Res
 }
 
 impl Found {
-    /// What there is to say of a text of its `env` or `args`.
+    /// Returns a finding about a text of its `env` or `args`.
     fn finding_at(&self, text: &str, message: &str) -> Finding {
         let mut known = self.metadata.references.iter();
         let at = known.find(|(known, _)| known == text).map(|(_, at)| *at);
@@ -332,7 +336,7 @@ impl Found {
 }
 
 impl Metadata {
-    /// The texts in which references to secrets may stand.
+    /// Returns the texts that may contain references to secrets.
     fn texts(&self) -> Filled {
         Filled { env: self.env.clone(), args: self.args.clone(), ..Filled::default() }
     }
@@ -345,7 +349,7 @@ impl Filled {
     }
 }
 
-/// Where the paths of a declaration lead from.
+/// Returns the base directory of the paths in a declaration.
 fn directory_of(file: &Path) -> PathBuf {
     let file = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
     file.parent().unwrap_or(Path::new("/")).to_owned()
@@ -395,7 +399,7 @@ fn registration(
     Ok(registration)
 }
 
-/// The variables of a declaration, with those of the configuration, which come first.
+/// Returns the variables of a declaration, preceded by those of the configuration.
 pub(crate) fn united(declared: &[(String, String)], own: &[(String, String)]) -> Vec<(String, String)> {
     let is_own = |name: &str| own.iter().any(|(known, _)| known == name);
     let declared = declared.iter().filter(|(name, _)| !is_own(name));

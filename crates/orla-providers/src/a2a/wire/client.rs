@@ -6,30 +6,30 @@ use std::time::Duration;
 use orla_oauth::root_cause;
 use reqwest::{Client, redirect};
 
-/// How long it may take to connect, TLS included.
+/// The timeout of connecting, TLS included.
 const CONNECT: Duration = Duration::from_secs(10);
 
 /// The clients of an instance: connections are shared by all its agents.
 #[derive(Debug, Default)]
 pub(in crate::a2a) struct Clients {
-    /// By flavour, and for this machine or others.
+    /// Clients by flavour, and for this machine or others.
     made: [[OnceLock<Result<Client, String>>; 2]; 3],
 }
 
-/// Which versions of HTTP are spoken.
+/// The versions of HTTP that a client uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::a2a) enum Flavour {
-    /// Whichever the other side prefers.
+    /// The version that the server prefers.
     Any,
     /// HTTP/1.1, whose connections can be upgraded.
     Http1,
-    /// HTTP/2 from the first byte, as gRPC has it.
+    /// HTTP/2 from the first byte, as gRPC requires.
     Http2,
 }
 
 impl Clients {
-    /// The client of a flavour. It follows no redirect: no header, and no message, ever reaches another
-    /// origin. A proxy of the environment is used, but never for this machine itself.
+    /// Returns the client of a flavour. It follows no redirect, so that no header and no message ever
+    /// reaches another origin. It uses a proxy of the environment, but never for this machine itself.
     ///
     /// # Errors
     /// No client can be made, such as without certificates.
@@ -40,7 +40,7 @@ impl Clients {
 }
 
 fn make(flavour: Flavour, is_local: bool) -> Result<Client, String> {
-    // A second choice is refused harmlessly.
+    // A second installation fails without effect.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let builder = if is_local { Client::builder().no_proxy() } else { Client::builder() };
     let builder = match flavour {

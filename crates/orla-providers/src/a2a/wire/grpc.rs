@@ -1,7 +1,7 @@
-//! gRPC (A2A §10), over the pooled HTTP/2 connections that everything else uses.
+//! gRPC (A2A §10), over the same pooled HTTP/2 connections as all other requests.
 //!
-//! The messages and their conversions are the project's own (`a2a-pb`); its client is not, as it opens a connection for
-//! each agent that nothing here could bound or guard.
+//! The messages and their conversions are the project's own (`a2a-pb`). The project's client is not
+//! used, as it opens a connection for each agent that could not be bounded or guarded here.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -81,7 +81,7 @@ fn events(answer: impl Stream<Item = Result<StreamResponse, Status>> + Send + 's
     answer.map(read).boxed()
 }
 
-/// An event, with whole numbers as integers.
+/// Converts whole numbers of an event to integers.
 fn exact(mut event: a2a::StreamResponse) -> a2a::StreamResponse {
     match &mut event {
         a2a::StreamResponse::Task(task) => exact_task(task),
@@ -182,7 +182,7 @@ impl Service<Request<Body>> for Channel {
     }
 }
 
-/// A body that is `Sync`, as the client demands; it is never shared.
+/// A body that is `Sync`, as the client requires; it is never shared.
 struct Shared(Mutex<Body>);
 
 impl HttpBody for Shared {

@@ -76,7 +76,7 @@ pub(super) async fn rest_cancel(wire: &Wire, task: &str) -> Result<(), Fault> {
     Envelope::Plain.open(&body(response).await?).map(drop)
 }
 
-/// The request of a message, in the agent's dialect.
+/// Returns the request of a message, in the agent's dialect.
 pub(super) fn parameters(wire: &Wire, request: &SendMessageRequest) -> Result<Value, Fault> {
     let request = serde_json::to_value(request).map_err(|err| Fault::Wrong(err.to_string()))?;
     Ok(wire.dialect.request(request))
@@ -87,7 +87,7 @@ async fn rpc(wire: &Wire, operation: Operation, parameters: Value) -> Result<Res
     ask(wire, Method::POST, wire.url.clone(), Some(&call)).await
 }
 
-/// An address below that of the agent.
+/// Returns an address below that of the agent.
 fn at(wire: &Wire, path: &[&str]) -> Result<Url, Fault> {
     let mut url = wire.url.clone();
     {
@@ -99,7 +99,7 @@ fn at(wire: &Wire, path: &[&str]) -> Result<Url, Fault> {
     Ok(url)
 }
 
-/// Sends a request; an answer that is an error is one here.
+/// Sends a request. An error answer becomes an error.
 async fn ask(wire: &Wire, method: Method, url: Url, body: Option<&Value>) -> Result<Response, Fault> {
     let mut request = wire.client.request(method, url).headers(wire.headers.clone());
     request = request.header(ACCEPT, JSON).header(ACCEPT, EVENTS);
@@ -114,7 +114,7 @@ async fn ask(wire: &Wire, method: Method, url: Url, body: Option<&Value>) -> Res
     Err(failure(status, &read(response, 64 * 1024).await.unwrap_or_default()))
 }
 
-/// What a status that is an error means.
+/// Returns the fault for an error status.
 fn failure(status: StatusCode, body: &[u8]) -> Fault {
     let title = match status.canonical_reason() {
         Some(reason) => format!("{} {reason}", status.as_u16()),
@@ -136,12 +136,12 @@ fn failure(status: StatusCode, body: &[u8]) -> Fault {
     }
 }
 
-/// Whether an error object has any content.
+/// Returns whether an error object has any content.
 fn says_why(error: &Value) -> bool {
     ["code", "message", "detail", "title", "details"].iter().any(|name| error.get(*name).is_some())
 }
 
-/// The protocol's code for an error of the REST binding.
+/// Returns the protocol's code for an error of the REST binding.
 fn code(error: &Value, status: StatusCode) -> i32 {
     let details = error.get("details").and_then(Value::as_array);
     let reasons = details.into_iter().flatten().filter_map(|detail| detail.get("reason")?.as_str());
@@ -152,7 +152,7 @@ fn code(error: &Value, status: StatusCode) -> i32 {
     })
 }
 
-/// The events of an answer: as they arrive, or the only one.
+/// Returns the events of an answer: as they arrive, or the only one.
 async fn events(wire: &Wire, response: Response, envelope: Envelope) -> Result<Events, Fault> {
     let dialect = wire.dialect;
     let kind =
@@ -173,7 +173,7 @@ async fn events(wire: &Wire, response: Response, envelope: Envelope) -> Result<E
 
 /// A stream of events that is being read.
 struct Reading {
-    /// None when it has ended.
+    /// `None` when it has ended.
     response: Option<Response>,
     events: framing::Events,
     dialect: Dialect,
@@ -207,7 +207,7 @@ impl Reading {
 }
 
 impl Envelope {
-    /// What is inside.
+    /// Returns the content of the envelope.
     fn open(self, bytes: &[u8]) -> Result<Value, Fault> {
         let mut value = super::parse(bytes)?;
         if let Some(error) = value.get("error").filter(|error| error.is_object()) {
@@ -230,7 +230,7 @@ async fn body(response: Response) -> Result<Bytes, Fault> {
     read(response, MAX_MESSAGE).await
 }
 
-/// Reads a body of at most so many bytes.
+/// Reads a body of at most `limit` bytes.
 pub(in crate::a2a) async fn read(mut response: Response, limit: usize) -> Result<Bytes, Fault> {
     if response.content_length().is_some_and(|length| length > limit as u64) {
         return Err(Fault::TooLarge);
@@ -245,7 +245,7 @@ pub(in crate::a2a) async fn read(mut response: Response, limit: usize) -> Result
     Ok(whole.freeze())
 }
 
-/// What broke on the way.
+/// Returns the fault for a failed connection.
 pub(super) fn away(err: &reqwest::Error) -> Fault {
     Fault::Away(match err.is_connect() {
         true if err.is_timeout() => "does not accept the connection in time".to_owned(),

@@ -25,10 +25,10 @@ use super::card::{Binding, Interface};
 use super::dialect::Dialect;
 use crate::sign_in::{Sender, Unanswered};
 
-/// The largest message of an agent.
+/// The maximum size of an agent's message.
 pub(super) const MAX_MESSAGE: usize = super::gather::MAX_ANSWER;
 
-/// The most that a message of an agent may take once it is read, in bytes, as [`read_size`] estimates it.
+/// The maximum size of a parsed message in bytes, as estimated by [`read_size`].
 const MAX_READ_SIZE: usize = 64 * 1024 * 1024;
 
 /// Events of an agent, as they come.
@@ -46,25 +46,25 @@ pub(super) struct Wire {
     tenant: Option<String>,
 }
 
-/// Why an agent gave no answer, or no whole one.
+/// The reason why an agent gave no answer, or an incomplete one.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Fault {
-    /// It cannot be reached, or went away; the same may succeed later.
+    /// The agent cannot be reached, or the connection was lost. A later attempt may succeed.
     #[error("{0}")]
     Away(String),
-    /// It answers with an error of the protocol.
+    /// The agent answered with an error of the protocol.
     #[error("{}", .0.message)]
     Refused(A2AError),
-    /// Its answer does not follow the protocol.
+    /// The answer does not follow the protocol.
     #[error("{0}")]
     Wrong(String),
-    /// It answers with more than is read.
+    /// The answer exceeds the limit.
     #[error("it answers with more than 16 MiB")]
     TooLarge,
 }
 
 impl Fault {
-    /// The text for the caller.
+    /// Returns the error for the caller.
     pub(super) fn of(self, name: &str, host: &str) -> RuntimeError {
         let id = name.to_owned();
         match self {
@@ -91,7 +91,7 @@ impl Fault {
 }
 
 impl Wire {
-    /// A way to the agent.
+    /// Creates a connection to the agent.
     ///
     /// # Errors
     /// This binding is not spoken, or no client can be made.
@@ -125,7 +125,7 @@ impl Wire {
         &self.client
     }
 
-    /// The same way, whose requests this sender sends.
+    /// Returns the same connection with another sender.
     pub(super) fn through(&self, sender: Sender) -> Self {
         Self { sender, ..self.clone() }
     }
@@ -138,7 +138,8 @@ impl Wire {
         })
     }
 
-    /// The same way, for a call that is part of a trace and has come through these instances.
+    /// Returns the same connection for a call that is part of a trace and has come through these
+    /// instances.
     pub(super) fn carrying(&self, traceparent: Option<&str>, hops: &Hops) -> Self {
         let mut wire = self.clone();
         for (name, value) in [("traceparent", traceparent), ("orla-hops", Some(hops.as_str()))] {
@@ -149,12 +150,12 @@ impl Wire {
         wire
     }
 
-    /// The host and port, for messages.
+    /// Returns the host and port, for messages.
     pub(super) fn host(&self) -> String {
         host(&self.url)
     }
 
-    /// What cards call the binding.
+    /// Returns the binding's name in cards.
     pub(super) fn binding(&self) -> &str {
         self.binding.as_str()
     }
@@ -179,7 +180,7 @@ impl Wire {
         }
     }
 
-    /// Asks how a task stands.
+    /// Requests the state of a task.
     pub(super) async fn get(&self, task: &str) -> Result<Task, Fault> {
         match self.binding {
             Binding::Rest => http::rest_get(self, task).await,
@@ -192,7 +193,7 @@ impl Wire {
         }
     }
 
-    /// Takes up the events of a task.
+    /// Subscribes to the events of a task.
     pub(super) async fn subscribe(&self, task: &str) -> Result<Events, Fault> {
         match self.binding {
             Binding::Rest => http::rest_subscribe(self, task).await,
@@ -218,7 +219,7 @@ impl Wire {
         }
     }
 
-    /// The parameters of a question about a task.
+    /// Returns the parameters of a request about a task.
     fn about(&self, task: &str) -> Value {
         match &self.tenant {
             Some(tenant) => serde_json::json!({"id": task, "tenant": tenant}),
@@ -231,13 +232,13 @@ const fn cfg_grpc() -> bool {
     cfg!(feature = "a2a-grpc")
 }
 
-/// The host and port of an address.
+/// Returns the host and port of an address.
 pub(super) fn host(url: &Url) -> String {
     let host = url.host_str().unwrap_or_default();
     url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
 }
 
-/// Reads a message.
+/// Parses a message.
 fn parse(json: &[u8]) -> Result<Value, Fault> {
     if read_size(json) > MAX_READ_SIZE {
         return Err(Fault::Wrong("it answers with too many parts or members".to_owned()));
@@ -246,8 +247,8 @@ fn parse(json: &[u8]) -> Result<Value, Fault> {
         .map_err(|_| Fault::Wrong("it answers with something else than JSON".to_owned()))
 }
 
-/// About how many bytes a JSON text takes once it is read, besides its strings: the parts of a message take a kilobyte
-/// each, however short they are written.
+/// Estimates how many bytes a JSON text takes once it is parsed, besides its strings. Each part of a
+/// message takes a kilobyte, however short its text is.
 fn read_size(json: &[u8]) -> usize {
     const OBJECT: usize = 1024;
     const VALUE: usize = 32;
@@ -264,7 +265,7 @@ fn read_size(json: &[u8]) -> usize {
     size
 }
 
-/// An event of an agent, read.
+/// Parses an event of an agent.
 fn event(dialect: Dialect, value: Value) -> Result<StreamResponse, Fault> {
     typed(dialect.event(value))
 }
@@ -274,7 +275,7 @@ fn typed<T: DeserializeOwned>(value: Value) -> Result<T, Fault> {
         .map_err(|err| Fault::Wrong(format!("its answer cannot be read: {err}")))
 }
 
-/// The error of a JSON-RPC response, or of an answer over HTTP.
+/// Returns the error of a JSON-RPC response, or of an answer over HTTP.
 fn refused(error: &Value, code: i32) -> Fault {
     let code = error
         .get("code")

@@ -1,6 +1,7 @@
-//! gRPC of 0.3 (`a2a.v1.A2AService`): its messages, for which there is no crate, and their form in 1.x.
+//! gRPC of 0.3 (`a2a.v1.A2AService`): its messages, for which no crate exists, and their conversion to
+//! 1.x.
 //!
-//! Only the fields that are sent or read here are declared; protobuf skips the rest.
+//! Only the fields that are sent or read here are declared; protobuf skips the others.
 
 use std::collections::HashMap;
 
@@ -230,7 +231,7 @@ impl From<&a2a::Part> for proto::Part {
     }
 }
 
-/// Data, which was always an object in 0.3.
+/// Converts data, which was always an object in 0.3.
 fn object(data: &Value) -> Struct {
     let members: HashMap<String, Value> = match data {
         Value::Object(members) => {
@@ -266,7 +267,7 @@ mod proto {
         pub(super) blocking: bool,
     }
 
-    /// A question about a task.
+    /// A request about a task.
     #[derive(Clone, PartialEq, prost::Message)]
     pub(super) struct Named {
         #[prost(string, tag = "1")]

@@ -1,8 +1,9 @@
 //! JSON-RPC in the text frames of a WebSocket (A2A §12 leaves the binding to implementers).
 //!
-//! One text frame is one JSON-RPC message, with the methods of the JSON-RPC binding. The events of a stream are
-//! responses with the id of their request; the last one ends the task's turn. The headers of the upgrade are the
-//! usual ones. Closing the socket cancels nothing: another socket can resume the events of a task.
+//! One text frame is one JSON-RPC message, with the methods of the JSON-RPC binding. The events of a
+//! stream are responses with the id of their request; the last one ends the task's turn. The upgrade
+//! carries the usual headers. Closing the socket cancels nothing: another socket can resume the events
+//! of a task.
 
 use a2a::{SendMessageRequest, StreamResponse, Task, error_code};
 use base64::Engine as _;
@@ -91,13 +92,13 @@ async fn open(wire: &Wire) -> Result<Socket, Fault> {
     Ok(WebSocketStream::from_raw_socket(upgraded, Role::Client, Some(bounds)).await)
 }
 
-/// The result of the only response.
+/// Returns the result of the only response.
 async fn only(socket: &mut Socket) -> Result<Value, Fault> {
     let next = next(socket).await?;
     next.ok_or_else(|| Fault::Away("closed the socket before it answered".to_owned()))
 }
 
-/// The result of the next response; none when the socket was closed.
+/// Returns the result of the next response; `None` when the socket was closed.
 async fn next(socket: &mut Socket) -> Result<Option<Value>, Fault> {
     loop {
         let text = match socket.next().await {
@@ -113,7 +114,7 @@ async fn next(socket: &mut Socket) -> Result<Option<Value>, Fault> {
         if let Some(error) = response.get("error").filter(|error| error.is_object()) {
             return Err(refused(error, error_code::INTERNAL_ERROR));
         }
-        // What is no answer to the one request is no concern of this call.
+        // Messages that do not answer this request are ignored.
         if response.get("id").is_some_and(|id| *id == 1)
             && let Some(result) = response.get_mut("result")
         {

@@ -1,7 +1,8 @@
-//! A server at which each caller has an own token: each caller has an own connection, and with it an own session.
+//! Connections to a server at which each caller has its own token. Each caller has its own connection,
+//! and with it its own session.
 //!
-//! The server's own connection lists its tools and hears its notifications; those of callers do neither. A caller's
-//! connection ends when it has not been used for a while.
+//! The server's own connection lists its tools and receives its notifications. The connections of
+//! callers do neither. A caller's connection ends when it has not been used for a while.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -18,9 +19,9 @@ use super::shared::{Setup, Shared};
 use super::{Context, Remote};
 use crate::sign_in::{Credentials, subject};
 
-/// How long the connection of a caller is kept without a call.
+/// How long a caller's connection is kept without a call.
 const IDLE: Duration = Duration::from_secs(600);
-/// The most callers that are connected at once.
+/// The maximum number of connected callers.
 const MAX_CALLERS: usize = 1_000;
 
 /// The connections of callers.
@@ -44,12 +45,12 @@ impl fmt::Debug for Callers {
 
 impl Callers {
     pub(super) fn new(upstream: Arc<Upstream>, setup: Setup, context: Context) -> Self {
-        // What a caller's connection learns is no news.
+        // Tools that a caller's connection lists are not reported as changes.
         let context = Context { changes: watch::Sender::new(0), ..context };
         Self { upstream, setup, context, connections: Mutex::default() }
     }
 
-    /// The connection of a caller; `None` if the server's own serves it.
+    /// Returns the connection of a caller; `None` if the server's own connection serves the caller.
     pub(super) fn of(&self, principal: Option<&Principal>, own: &Shared) -> Option<Arc<Remote>> {
         let subject = subject(self.upstream.settings().grant, principal)?;
         let (key, now) = (subject.key(), Instant::now());
@@ -58,7 +59,7 @@ impl Callers {
             connection.used = now;
             return Some(Arc::clone(&connection.remote));
         }
-        // Dropped outside of the lock.
+        // Dropped outside the lock.
         let ended = make_room(&mut connections, now);
         let credentials = Credentials::new(Arc::clone(&self.upstream), subject);
         let remote =
@@ -71,7 +72,7 @@ impl Callers {
     }
 }
 
-/// Removes the connections that are not used, and the least recently used ones if there are too many.
+/// Removes unused connections, and the least recently used ones if there are too many.
 fn make_room(connections: &mut HashMap<String, Connection>, now: Instant) -> Vec<Connection> {
     let idle = |connection: &Connection| now.duration_since(connection.used) >= IDLE;
     let mut ended: Vec<Connection> = connections

@@ -5,18 +5,18 @@ use std::time::Duration;
 use orla_oauth::root_cause;
 use reqwest::{Client, redirect};
 
-/// How long it may take to connect, TLS included.
+/// The timeout of connecting, TLS included.
 const CONNECT: Duration = Duration::from_secs(10);
-/// How many redirects are followed.
+/// The maximum number of redirects.
 const MAX_REDIRECTS: usize = 5;
 
-/// Makes the client. Redirects are followed within their origin alone: no header, and no body, ever reaches
-/// another one. A proxy of the environment is used, but never for this machine itself.
+/// Creates the client. It follows redirects only within their origin, so that no header and no body ever
+/// reaches another one. It uses a proxy of the environment, but never for this machine itself.
 ///
 /// # Errors
 /// No client can be made, such as without certificates.
 pub(in crate::mcp) fn client(is_local: bool) -> Result<Client, String> {
-    // A second choice is refused harmlessly.
+    // A second installation fails without effect.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let within_origin = redirect::Policy::custom(|attempt| {
         let begun = attempt.previous().first();

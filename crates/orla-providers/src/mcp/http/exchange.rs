@@ -2,9 +2,9 @@
 //!
 //! # How it works
 //!
-//! The caller's task does it all: no other task stands between a call and its connection. Messages on the stream
-//! of a request (progress, logs, questions) belong to that request's caller. A stream that ends before the answer
-//! is resumed if the server gives its events ids.
+//! The caller's task does all the work: no other task is involved between a call and its connection.
+//! Messages on the stream of a request (progress, logs, questions) belong to that request's caller. A
+//! stream that ends before the answer is resumed if the server gives its events ids.
 
 use std::fmt;
 use std::future::pending;
@@ -29,18 +29,18 @@ use super::link::Channel;
 use super::shared::{InFlight, Question, Shared};
 use crate::sign_in::{Unanswered, challenge};
 
-/// The pause before a stream is resumed, unless the server says another.
+/// The pause before a stream is resumed, unless the server sets another.
 const RETRY: Duration = Duration::from_secs(1);
 /// How long a stream may continue after its answer.
 const END: Duration = Duration::from_secs(1);
-/// The longest wait that a server can ask for.
+/// The maximum pause that a server can set.
 const MAX_RETRY: Duration = Duration::from_secs(30);
-/// The most open questions of one request.
+/// The maximum number of open questions of one request.
 const MAX_QUESTIONS: usize = 64;
-/// The most that is read of the body of an error.
+/// The maximum number of bytes that are read of an error's body.
 const MAX_ERROR: usize = 64 * 1024;
 
-/// An answer to a question of the server, while it is sent.
+/// The sending of an answer to a question of the server.
 type Answering<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
 /// One request.
@@ -56,20 +56,20 @@ pub(super) struct Exchange<'a> {
 #[derive(Debug)]
 pub(super) struct Reply {
     pub(super) result: JsonText,
-    /// The session that came with it.
+    /// The session that the response created.
     pub(super) session: Option<HeaderValue>,
 }
 
-/// Why there is no answer.
+/// The reason why there is no answer.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// The session is unknown to the server, which has done nothing.
+    /// The server does not know the session, and has done nothing.
     Expired,
-    /// The server cannot be reached. If nothing was sent, the request may be made again.
+    /// The server cannot be reached. If nothing was sent, the request may be repeated.
     Lost(String),
-    /// There is no token that the server takes, for this reason.
+    /// There is no token that the server accepts, for this reason.
     Token(String),
-    /// The server refuses every request that is made as its entry says.
+    /// The server refuses every request with the configured settings.
     Refused(String),
     /// Anything else.
     Fault(Fault),
@@ -98,15 +98,15 @@ impl From<String> for Failure {
     }
 }
 
-/// What a response turned out to be.
+/// The kinds of a received response.
 enum Received {
     Answer(Result<JsonText, RpcError>),
-    /// A stream that has ended without it.
+    /// A stream that ended without the answer.
     Cut,
 }
 
 impl<'a> Exchange<'a> {
-    /// A request of orla itself, without a client.
+    /// Creates a request of orla itself, without a client.
     pub(super) fn own(shared: &'a Shared, channel: &'a Channel) -> Self {
         Self::new(shared, channel, Caller::default(), None)
     }
@@ -154,7 +154,7 @@ impl<'a> Exchange<'a> {
         self.exchange(request).await
     }
 
-    /// The request for a method, as it is sent.
+    /// Builds the request for a method.
     pub(super) fn of_method(&self, method: &str, params: &JsonText) -> Request {
         let mut body = Vec::new();
         let capabilities = self.caller.client.as_ref().map(|client| client.capabilities());
@@ -171,7 +171,7 @@ impl<'a> Exchange<'a> {
         request
     }
 
-    /// Tells the server something that needs no answer.
+    /// Sends a notification.
     pub(super) async fn notify(&self, method: &str, params: Option<&str>) -> Result<(), Failure> {
         let mut body = Vec::new();
         wire::write_notification(&mut body, method, params);
@@ -188,7 +188,7 @@ impl<'a> Exchange<'a> {
     }
 
     fn post(&self, mut body: Vec<u8>) -> Request {
-        // The end of a line, which pipes need.
+        // The line ending is needed only on pipes.
         body.pop();
         let mut request = Request::new(Method::POST, self.shared.url.clone());
         request.headers_mut().clone_from(&self.channel.headers);
@@ -288,7 +288,7 @@ impl<'a> Exchange<'a> {
                     Some(Message::Answer { id, result }) if id == self.ticket => {
                         return Ok(Received::Answer(result));
                     }
-                    // The error of a request that could not even be read has no id of ours.
+                    // The error for a request that could not be parsed has no id.
                     Some(Message::Answer { result: Err(error), .. }) if !status.is_success() => {
                         return Ok(Received::Answer(Err(error)));
                     }
@@ -377,7 +377,8 @@ impl<'a> Exchange<'a> {
                     let question = Question { id, method, params, client: self.caller.client.clone() };
                     answering.push(Box::pin(async move {
                         let body = question.answer().await;
-                        // The server receives no answer, and its own timeout ends the question.
+                        // If sending fails, the server receives no answer, and its own timeout ends the
+                        // question.
                         let _ = self.deliver(body).await;
                     }));
                 }
@@ -387,7 +388,7 @@ impl<'a> Exchange<'a> {
     }
 }
 
-/// Where a stream is, for taking it up again.
+/// The position in a stream, for resuming it.
 #[derive(Debug, Default)]
 pub(super) struct Place {
     pub(super) last: Option<Bytes>,
@@ -407,8 +408,8 @@ impl Place {
     }
 }
 
-/// Cancels a request of a session when it is dropped before the answer. A server without sessions notices that the
-/// connection ends.
+/// Cancels a request of a session when it is dropped before the answer. A server without sessions
+/// notices that the connection ends.
 struct Withdrawal<'a>(Option<(&'a Shared, u64, &'a Channel)>);
 
 impl<'a> Withdrawal<'a> {
@@ -437,12 +438,12 @@ impl Drop for Withdrawal<'_> {
     }
 }
 
-/// The whole body, which is not copied if it arrived in one piece.
+/// Reads the whole body, which is not copied if it arrived in one piece.
 pub(super) async fn whole(mut response: Response, limit: usize) -> Result<Bytes, Failure> {
     let broken = |err: reqwest::Error| {
         Failure::from(format!("its answer breaks off: {}", root_cause(&err).to_lowercase()))
     };
-    // The remaining length is known too, but only this shows whether the first piece is all.
+    // The remaining length is known too, but only this value shows whether the first piece is complete.
     let expected = response.content_length().unwrap_or_default();
     let Some(first) = response.chunk().await.map_err(broken)? else { return Ok(Bytes::new()) };
     if first.len() as u64 == expected {

@@ -1,4 +1,4 @@
-//! A server behind HTTP for tests, which behaves as configured.
+//! A configurable HTTP server for tests.
 
 use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
@@ -17,14 +17,14 @@ use tokio::net::TcpListener;
 use tokio::sync::{broadcast, mpsc, oneshot};
 use tokio::task::JoinSet;
 
-/// How a server behaves.
+/// The behaviour of a server.
 #[derive(Clone, Debug)]
 pub(super) struct Manner {
     pub(super) knows_sessions: bool,
     pub(super) is_sessionless: bool,
     /// Answers are streams of events.
     pub(super) speaks_in_events: bool,
-    /// Streams of answers end before the answer, and can be resumed.
+    /// Streams end before the answer, and can be resumed.
     pub(super) cuts: bool,
     pub(super) redirects_to: Option<String>,
 }
@@ -41,7 +41,7 @@ impl Default for Manner {
     }
 }
 
-/// A running server. It ends when it is dropped.
+/// A running server. Dropping it ends the server.
 pub(super) struct Fake {
     pub(super) address: SocketAddr,
     pub(super) state: Arc<State>,
@@ -54,10 +54,10 @@ pub(super) struct State {
     pub(super) asked: Mutex<Vec<String>>,
     pub(super) headers: Mutex<HashMap<String, HeaderMap>>,
     pub(super) sessions: Mutex<Vec<String>>,
-    /// Where connections came from.
+    /// The peer addresses of connections.
     pub(super) peers: Mutex<HashSet<SocketAddr>>,
     questions: Mutex<HashMap<String, oneshot::Sender<Value>>>,
-    /// What streams say that belong to no request.
+    /// Messages on streams that belong to no request.
     pub(super) unasked: broadcast::Sender<Value>,
     tools: Mutex<Vec<String>>,
 }
@@ -104,7 +104,7 @@ impl Fake {
     }
 }
 
-/// The messages on the stream of a request before its answer; an empty text breaks the stream.
+/// The messages on the stream of a request before its answer. An empty text breaks the stream.
 type Said = mpsc::Sender<String>;
 
 impl State {

@@ -16,10 +16,10 @@ pub(super) const METHOD: HeaderName = HeaderName::from_static("mcp-method");
 pub(super) const NAME: HeaderName = HeaderName::from_static("mcp-name");
 pub(super) const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
-/// The arguments that have to be repeated in header fields (`x-mcp-header`), by tool.
+/// The arguments that header fields must repeat (`x-mcp-header`), by tool.
 pub(super) type Repeated = HashMap<String, Vec<ParamHeader>>;
 
-/// The arguments of these tools that have to be repeated.
+/// Returns the arguments of these tools that must be repeated.
 pub(super) fn repeated(tools: &[ListedTool]) -> Repeated {
     let mut repeated = Repeated::new();
     for tool in tools {
@@ -31,7 +31,7 @@ pub(super) fn repeated(tools: &[ListedTool]) -> Repeated {
     repeated
 }
 
-/// The header fields for these arguments.
+/// Returns the header fields for these arguments.
 pub(super) fn of_arguments(
     parameters: &[ParamHeader],
     arguments: &JsonText,
@@ -43,7 +43,8 @@ pub(super) fn of_arguments(
     parameters.iter().filter_map(field).collect()
 }
 
-/// A text as the value of a header field of MCP, such as `Mcp-Name`: in base64 if it is not plain ASCII.
+/// Encodes a text as the value of a header field of MCP, such as `Mcp-Name`: in base64 if it is not
+/// plain ASCII.
 pub fn encoded(text: &str) -> HeaderValue {
     let has_margin = text.starts_with([' ', '\t']) || text.ends_with([' ', '\t']);
     let is_plain = text.bytes().all(|byte| (0x20..=0x7e).contains(&byte));
@@ -57,7 +58,7 @@ pub fn encoded(text: &str) -> HeaderValue {
     value.unwrap_or_else(|_| HeaderValue::from_static(""))
 }
 
-/// The subject of a request: the value of `Mcp-Name`.
+/// Returns the subject of a request: the value of `Mcp-Name`.
 pub(super) fn name_of(method: &str, params: &JsonText) -> Option<String> {
     let member = match method {
         "tools/call" | "prompts/get" => "name",

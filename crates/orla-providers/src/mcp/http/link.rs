@@ -1,8 +1,8 @@
 //! An open link to a server: without a session, with one, or both.
 //!
-//! A server that knows both is asked in the mode in which its caller's client asks orla, so that questions to that
-//! client have the form that the server's tools were written for. Without a client, the mode without sessions is
-//! used.
+//! A server may support both modes. It is then asked in the mode in which the caller's client asks orla,
+//! so that questions to that client have the form that the server's tools were written for. Without a
+//! client, the mode without sessions is used.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,19 +18,19 @@ use super::exchange::{Exchange, Failure};
 use super::headers::{PROTOCOL_VERSION, SESSION_ID};
 use super::shared::Shared;
 
-/// How long a server may take for `server/discover` before it counts as unknown to the server.
+/// The timeout of `server/discover`. After it, the server is assumed not to support the method.
 const DISCOVERY: Duration = Duration::from_secs(2);
 
-/// What was opened.
+/// An open link.
 #[derive(Debug)]
 pub(super) struct Link {
-    /// Larger than that of every link before.
+    /// A number that is larger than that of every earlier link.
     pub(super) number: u64,
     pub(super) sessionless: Option<Channel>,
     pub(super) session: Option<Channel>,
 }
 
-/// How requests are sent to the server.
+/// The settings of requests to the server in one mode.
 #[derive(Debug)]
 pub(super) struct Channel {
     pub(super) mode: RequestMode,
@@ -40,30 +40,30 @@ pub(super) struct Channel {
 }
 
 impl Channel {
-    /// Whether the server has given it a session.
+    /// Returns whether the channel has a session.
     pub(super) fn has_session(&self) -> bool {
         self.headers.contains_key(SESSION_ID)
     }
 }
 
 impl Link {
-    /// The channel for this caller.
+    /// Returns the channel for this caller.
     pub(super) fn channel(&self, caller: &Caller) -> Option<&Channel> {
         let has_session = caller.client.as_ref().is_some_and(|client| client.session().is_some());
         if has_session { self.session.as_ref().or(self.sessionless.as_ref()) } else { self.own() }
     }
 
-    /// The channel for requests that no client stands behind.
+    /// Returns the channel for requests without a client.
     pub(super) fn own(&self) -> Option<&Channel> {
         self.sessionless.as_ref().or(self.session.as_ref())
     }
 }
 
-/// Why no connection could be opened.
+/// The reason why no connection could be opened.
 pub(super) struct Unopened {
-    /// A text for people.
+    /// A text for users.
     pub(super) reason: String,
-    /// The server will refuse the next attempt too, unless its entry changes.
+    /// Whether the server will refuse the next attempt too, unless its entry changes.
     pub(super) is_lasting: bool,
 }
 
@@ -75,13 +75,13 @@ impl<T: Into<String>> From<T> for Unopened {
 
 impl Unopened {
     fn of(failure: &Failure, shared: &Shared) -> Self {
-        // A sign-in can change the answer at any time.
+        // A sign-in can change the result at any time.
         let is_lasting = matches!(failure, Failure::Refused(_)) && shared.sender.credentials().is_none();
         Self { reason: failure.to_string(), is_lasting }
     }
 }
 
-/// Opens a connection to the server, in both modes if it knows both.
+/// Opens a connection to the server, in both modes if it supports both.
 ///
 /// # Errors
 /// Why no connection could be opened.
@@ -89,8 +89,8 @@ pub(super) async fn open(shared: &Shared, number: u64) -> Result<Link, Unopened>
     let (sessionless, session) = tokio::join!(discover(shared), initialize(shared));
     match (sessionless, session) {
         (Err(first), Err(second)) => {
-            // A sign-in comes first. If the server knows neither mode, its answer to the older request is the more
-            // helpful one.
+            // A required sign-in takes precedence. If the server supports neither mode, its answer to
+            // the older request is more helpful.
             let needed = shared.sender.credentials().and_then(|credentials| credentials.needed());
             Err(match needed {
                 Some(needed) => needed.to_string().into(),
@@ -149,7 +149,7 @@ async fn initialize(shared: &Shared) -> Result<Channel, Unopened> {
     }
     let mut requests = Vec::new();
     if channel.offers.logging {
-        // Each caller chooses its own log level, so all messages are needed here.
+        // Each caller chooses its own log level, so the server must send all messages.
         requests.push(("logging/setLevel", object::trusted(r#"{"level":"debug"}"#)));
     }
     for uri in shared.subscriptions.uris() {
@@ -157,7 +157,7 @@ async fn initialize(shared: &Shared) -> Result<Channel, Unopened> {
         requests.push(("resources/subscribe", uri));
     }
     for (method, params) in requests {
-        // Without it, or without an answer, the connection continues.
+        // If the server has no such method or does not answer, the connection continues.
         let response = Exchange::own(shared, &channel).request(method, &params);
         if timeout(DISCOVERY, response).await.is_err() {
             break;
@@ -166,7 +166,7 @@ async fn initialize(shared: &Shared) -> Result<Channel, Unopened> {
     Ok(channel)
 }
 
-/// The configured header fields, those of every message, and `more`.
+/// Returns the configured header fields, those of every message, and `more`.
 pub(super) fn headers(configured: &HeaderMap, more: &[(HeaderName, &str)]) -> HeaderMap {
     let mut headers = configured.clone();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -179,7 +179,7 @@ pub(super) fn headers(configured: &HeaderMap, more: &[(HeaderName, &str)]) -> He
     headers
 }
 
-/// The configured header fields.
+/// Parses the configured header fields.
 ///
 /// # Errors
 /// An invalid header; its value is not repeated, because it may be a secret.
@@ -196,7 +196,7 @@ pub(super) fn configured(fields: &BTreeMap<String, String>) -> Result<HeaderMap,
     Ok(headers)
 }
 
-/// The tools of the server, up to the bound.
+/// Returns the request for a page of the server's tools.
 pub(super) fn list_request(cursor: Option<&str>) -> JsonText {
     match cursor {
         Some(cursor) => object::trusted(serde_json::json!({ "cursor": cursor }).to_string()),

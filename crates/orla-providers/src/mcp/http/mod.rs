@@ -1,12 +1,12 @@
-//! A server behind streamable HTTP.
+//! MCP servers behind streamable HTTP.
 //!
 //! # How it works
 //!
-//! A [`Remote`] is a handle. Its task ([`supervisor`]) opens a [`link`] to the server, at the first use, and
-//! keeps it; calls go over the newest link, each in its caller's own task ([`exchange`]), over one pool of
-//! connections. [`sse`](orla_mcp::framing::sse) and [`headers`] are pure. If the server has a
-//! sign-in, the [`Sender`] adds the token, and [`callers`] holds the connections of callers with
-//! their own sign-in.
+//! A [`Remote`] is a handle. Its task ([`supervisor`]) opens a [`link`] to the server at the first use,
+//! and keeps it. Calls use the newest link, each in its caller's own task ([`exchange`]), over one pool
+//! of connections. [`sse`](orla_mcp::framing::sse) and [`headers`] are pure. If the server has a
+//! sign-in, the [`Sender`] adds the token, and [`callers`] holds the connections of callers with their
+//! own sign-in.
 
 mod callers;
 mod client;
@@ -59,12 +59,12 @@ const LISTING_GRACE: Duration = Duration::from_millis(500);
 /// How long a server may take to acknowledge subscriptions.
 const ACKNOWLEDGEMENT: Duration = Duration::from_secs(2);
 
-/// A server behind HTTP. When the last handle is dropped, its session is ended.
+/// A server behind HTTP. Dropping the last handle ends its session.
 pub(super) struct Remote {
     shared: Arc<Shared>,
-    /// The connections of callers, at a server that knows them.
+    /// The connections of callers, if the server distinguishes callers.
     callers: Option<Box<Callers>>,
-    /// The task that has not been started yet: only the first use needs one.
+    /// The task before its start: only the first use starts it.
     unstarted: Mutex<Option<CancellationToken>>,
     _stop: DropGuard,
 }
@@ -75,7 +75,7 @@ impl fmt::Debug for Remote {
     }
 }
 
-/// What all servers behind HTTP have in common.
+/// The state that all servers behind HTTP share.
 #[derive(Clone)]
 pub(super) struct Context {
     pub(super) client: reqwest::Client,
@@ -87,7 +87,7 @@ pub(super) struct Context {
 }
 
 impl Remote {
-    /// A handle for the server of these settings. Asks nothing yet.
+    /// Creates a handle for a server. Sends no request yet.
     ///
     /// # Errors
     /// What is wrong with the address or the header fields.
@@ -117,7 +117,7 @@ impl Remote {
         Ok(Self { callers, ..Self::connect(setup, context, credentials, None) })
     }
 
-    /// A handle for one connection; `own` is the server's own if this is that of a caller.
+    /// Creates a handle for one connection. For a caller's connection, `own` is the server's own.
     fn connect(
         setup: Setup,
         context: Context,
@@ -135,12 +135,12 @@ impl Remote {
         }
     }
 
-    /// The connection of the caller, if it has an own one.
+    /// Returns the connection of the caller, if it has its own.
     fn of_caller(&self, ctx: &CallContext) -> Option<Arc<Self>> {
         self.callers.as_ref()?.of(ctx.scope.principal.as_ref(), &self.shared)
     }
 
-    /// Starts to open it, if that has not begun; does not wait for the next attempt.
+    /// Starts to open the connection, if that has not begun. Does not wait for the next attempt.
     pub(super) fn request_start(&self) {
         if let Some(stop) = self.unstarted.lock().take() {
             let shared = Arc::clone(&self.shared);
@@ -149,7 +149,7 @@ impl Remote {
         self.shared.wanted.notify_one();
     }
 
-    /// How it is.
+    /// Returns the status.
     pub(super) fn status(&self) -> ProviderStatus {
         let state = self.shared.state.borrow().clone();
         let mut status = ProviderStatus::default();
@@ -164,17 +164,17 @@ impl Remote {
         status
     }
 
-    /// What it serves, as far as that is known.
+    /// Returns what the server serves, as far as that is known.
     pub(super) fn info(&self) -> Option<Arc<ServerInfo>> {
         self.shared.knowledge.borrow().info.clone()
     }
 
-    /// To whom a tool is shown; `None` if to all.
+    /// Returns the callers that see a tool; `None` if all do.
     pub(super) fn shown_to(&self, tool: &str) -> Option<ShownTo> {
         self.shared.shown_to(tool)
     }
 
-    /// Whether it shows callers what it does not show to orla itself.
+    /// Returns whether callers see tools that orla itself does not see.
     pub(super) fn is_shown_to_callers(&self) -> bool {
         self.shared.is_shown_to_callers()
     }
@@ -183,7 +183,7 @@ impl Remote {
         self.shared.knowledge.borrow().settled
     }
 
-    /// A newer connection than this one. Waits for it, but for at most one attempt.
+    /// Waits for a newer connection than this one, for at most one attempt.
     async fn link(&self, newer_than: u64) -> Result<Arc<Link>, Fault> {
         let usable = |state: &State| match state {
             State::Ready(link, _) if link.number > newer_than => Some(Arc::clone(link)),
@@ -220,7 +220,7 @@ impl Remote {
         let shared = &*self.shared;
         let caller = Caller::from(ctx);
         let mut newer_than = 0;
-        // A session that has ended is opened again, once: the server has done nothing then.
+        // A session that has ended is opened again, once. The server has done nothing in that case.
         for _ in 0..2 {
             let link = self.link(newer_than).await?;
             let channel = link.channel(&caller).ok_or_else(|| Fault::Gone("it was lost".to_owned()))?;
@@ -254,7 +254,7 @@ impl Remote {
         Err(Fault::Gone("its sessions end at once".to_owned()))
     }
 
-    /// Why it cannot answer at the moment, if that is so.
+    /// Returns why the server cannot answer at the moment, if that is so.
     fn not_ready(&self) -> Option<String> {
         match &*self.shared.state.borrow() {
             State::Ready(..) => None,
@@ -299,7 +299,7 @@ impl Peer for Remote {
         self.request_start();
         let latest = Instant::now() + self.shared.startup_timeout + LISTING_GRACE;
         let mut knowledge = self.shared.knowledge.subscribe();
-        // However the wait ends, the list is settled.
+        // The list is settled, however the wait ends.
         let _ = timeout_at(latest, knowledge.wait_for(|knowledge| knowledge.settled)).await;
         self.shared.settled();
     }
@@ -319,7 +319,7 @@ impl Peer for Remote {
         let mut acknowledged = self.shared.acknowledged.subscribe();
         let known = match timeout(ACKNOWLEDGEMENT, acknowledged.wait_for(Option::is_some)).await {
             Ok(Ok(uris)) => uris.as_ref().is_none_or(|uris| uris.iter().any(|known| known == uri)),
-            // It may yet.
+            // The acknowledgement may still come.
             Ok(Err(_)) | Err(_) => true,
         };
         if known {
@@ -332,7 +332,7 @@ impl Peer for Remote {
 
     async fn unsubscribe(&self, uri: &str, ctx: &CallContext) -> Result<(), Ending> {
         if !self.shared.subscriptions.remove(uri) {
-            // Others are still subscribed.
+            // Other callers are still subscribed.
             return Ok(());
         }
         self.shared.resubscribe.notify_one();
@@ -344,7 +344,8 @@ impl Peer for Remote {
 }
 
 impl Remote {
-    /// Whether it reports changes in a session. If it knows the other mode, that is used.
+    /// Returns whether the server reports changes in a session. If it supports the other mode, that mode
+    /// is used.
     async fn is_told_by_session(&self) -> bool {
         matches!(self.link(0).await, Ok(link) if link.sessionless.is_none())
     }

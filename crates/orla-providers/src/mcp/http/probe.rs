@@ -1,4 +1,4 @@
-//! The question by which a server says what its sign-in needs.
+//! Asks a server for the requirements of its sign-in.
 
 use orla_mcp::{mode, wire};
 use orla_oauth::{Challenge, Upstream};
@@ -9,7 +9,7 @@ use super::headers::{METHOD, PROTOCOL_VERSION};
 use super::link;
 use crate::mcp::settings::{Reach, ServerSettings};
 
-/// Asks a server something without a token, so that it says how to get one.
+/// Sends a request without a token, so that the server says how to get one.
 pub async fn probe(upstream: &Upstream, settings: &ServerSettings) -> Option<Challenge> {
     let Reach::Http { url, headers } = &settings.reach else { return None };
     let mut request = Request::new(Method::POST, Url::parse(url).ok()?);

@@ -1,4 +1,4 @@
-//! What the handle of a server behind HTTP, its calls and its task all see.
+//! The state that the handle of a server behind HTTP shares with its calls and its task.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -21,25 +21,25 @@ use super::headers::{self, Repeated};
 use super::link::Link;
 use crate::sign_in::Sender;
 
-/// Notices that a slow listener may be late for.
+/// The capacity of the channel of notices.
 const NOTICES: usize = 64;
-/// Questions without a request of their own that a server may have open.
+/// The maximum number of open questions of a server that belong to no request.
 const MAX_QUESTIONS: usize = 64;
 
-/// The common ground.
+/// The shared state.
 pub(super) struct Shared {
     pub(super) name: Arc<str>,
     pub(super) url: Url,
-    /// The configured ones, which may be secrets.
+    /// The configured header fields, which may be secrets.
     pub(super) headers: HeaderMap,
     pub(super) startup_timeout: Duration,
     pub(super) sender: Sender,
-    /// Whether it is the connection of one caller, beside the server's own.
+    /// Whether this is the connection of one caller, in addition to the server's own.
     pub(super) is_of_caller: bool,
     pub(super) policy: Arc<Mutex<Policy>>,
     pub(super) tasks: TaskTracker,
     tickets: AtomicU64,
-    /// The callers to whom each tool is shown, if orla itself is shown nothing.
+    /// The callers that see each tool, if orla itself sees none.
     shown: Mutex<HashMap<String, ShownTo>>,
     pub(super) state: watch::Sender<State>,
     pub(super) knowledge: watch::Sender<Knowledge>,
@@ -50,37 +50,37 @@ pub(super) struct Shared {
     pub(super) subscriptions: Subscriptions,
     callers: Mutex<HashMap<u64, Caller>>,
     repeated: Arc<RwLock<Arc<Repeated>>>,
-    /// Places for the questions that belong to no request.
+    /// Permits for questions that belong to no request.
     pub(super) questions: Arc<Semaphore>,
-    /// Someone needs it.
+    /// Signals that a caller needs the server.
     pub(super) wanted: Notify,
-    /// Its tools are others.
+    /// Signals that the tools have changed.
     pub(super) tools_changed: Notify,
-    /// The subscribed resources have changed.
+    /// Signals that the set of subscribed resources has changed.
     pub(super) resubscribe: Notify,
     /// The subscriptions that the server has acknowledged; `None` before its answer (2026-07-28).
     pub(super) acknowledged: watch::Sender<Option<Vec<String>>>,
-    /// The connection with this number is no longer usable.
+    /// The number of a connection that is no longer usable.
     pub(super) useless: watch::Sender<(u64, Option<String>)>,
 }
 
-/// How a server is.
+/// The state of a server.
 #[derive(Clone, Debug)]
 pub(super) enum State {
-    /// It has not been needed yet.
+    /// The server has not been needed yet.
     Created,
-    /// It is being opened.
+    /// The connection is being opened.
     Starting,
-    /// It has been open since then.
+    /// The connection has been open since then.
     Ready(Arc<Link>, Instant),
-    /// It cannot be reached; the next attempt waits for its time, or for a call.
+    /// The server cannot be reached. The next attempt waits for its time, or for a call.
     Crashed { attempt: u64, reason: String },
-    /// It is no longer used.
+    /// The server is no longer used.
     Stopped,
 }
 
 impl State {
-    /// The state's name, as for capsules (RFC 2 §7).
+    /// Returns the state's name, as for capsules (RFC 2 §7).
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::Created => "CREATED",
@@ -92,7 +92,7 @@ impl State {
     }
 }
 
-/// What is known about its tools, prompts and resources.
+/// The knowledge about the tools, prompts and resources.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Knowledge {
     pub(super) settled: bool,
@@ -109,7 +109,8 @@ pub(super) struct Setup {
 }
 
 impl Shared {
-    /// The common ground of a connection. That of a caller shares with the server's `own` what is known of its tools.
+    /// Creates the shared state of a connection. A caller's connection shares the knowledge about tools
+    /// with the server's `own`.
     pub(super) fn new(
         setup: Setup,
         sender: Sender,
@@ -147,12 +148,12 @@ impl Shared {
         }
     }
 
-    /// A number that no other request had.
+    /// Returns a new, unused ticket.
     pub(super) fn ticket(&self) -> u64 {
         self.tickets.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Marks the connection with this number as unusable: it is opened again.
+    /// Marks the connection with this number as unusable, so that it is opened again.
     pub(super) fn useless(&self, number: u64, reason: Option<String>) {
         self.useless.send_if_modified(|useless| {
             let is_news = useless.0 < number;
@@ -163,13 +164,14 @@ impl Shared {
         });
     }
 
-    /// What it serves to orla itself is known.
+    /// Records what the server serves to orla itself.
     pub(super) fn set_info(&self, info: ServerInfo) {
         self.shown.lock().clear();
         self.take_info(info);
     }
 
-    /// What it serves to a caller is known, where it serves nothing to orla itself. Others do not see it.
+    /// Records what the server serves to a caller if it serves nothing to orla itself. Other callers do
+    /// not see these tools.
     pub(super) fn set_info_of(&self, caller: &Arc<str>, info: ServerInfo) {
         let mut merged = info;
         let own = merged.tools.get_or_insert_default();
@@ -190,17 +192,18 @@ impl Shared {
         }
         self.take_info(merged);
         if is_news {
-            // Also if the list is the same: another caller sees it now.
+            // The change is reported even if the list is the same, because another caller sees it now.
             self.changes.send_modify(|count| *count += 1);
         }
     }
 
-    /// To whom a tool is shown; `None` if to all.
+    /// Returns the callers that see a tool; `None` if all do.
     pub(super) fn shown_to(&self, tool: &str) -> Option<ShownTo> {
         self.shown.lock().get(tool).cloned()
     }
 
-    /// Whether it serves nothing to orla itself, and callers have learned what it serves to them.
+    /// Returns whether the server serves nothing to orla itself, and callers have learned what it serves
+    /// to them.
     pub(super) fn is_shown_to_callers(&self) -> bool {
         !self.shown.lock().is_empty()
     }
@@ -211,28 +214,28 @@ impl Shared {
         let is_news = self.knowledge.borrow().info.as_deref() != Some(&info);
         if is_news {
             self.knowledge.send_modify(|knowledge| knowledge.info = Some(Arc::new(info)));
-            // Before waiting callers continue, because they look for changes.
+            // The notification precedes the wake-up of waiting callers, which check for changes.
             self.changes.send_modify(|count| *count += 1);
         }
         self.settled();
     }
 
-    /// No listing waits for it any more.
+    /// Marks the server so that no listing waits for it.
     pub(super) fn settled(&self) {
         self.knowledge.send_if_modified(|knowledge| !std::mem::replace(&mut knowledge.settled, true));
     }
 
-    /// The header fields that repeat arguments of a tool.
+    /// Returns the header fields that repeat arguments of a tool.
     pub(super) fn repeated(&self, tool: &str, arguments: &JsonText) -> Vec<(HeaderName, HeaderValue)> {
         let repeated = Arc::clone(&self.repeated.read());
         repeated.get(tool).map(|all| headers::of_arguments(all, arguments)).unwrap_or_default()
     }
 
-    /// Takes a notification that belongs to no request in particular.
+    /// Handles a notification that belongs to no particular request.
     pub(super) fn receive(&self, notification: ServerNotification) {
         match notification {
             ServerNotification::ToolsChanged => self.tools_changed.notify_one(),
-            // Fails if there is no receiver.
+            // Sending fails if there is no receiver.
             ServerNotification::Surface(notice) => drop(self.notices.send(notice)),
             ServerNotification::Progress(ticket, notice) => {
                 let caller = self.callers.lock().get(&ticket).cloned();
@@ -246,7 +249,7 @@ impl Shared {
         }
     }
 
-    /// The client for a question without a request, if only one can be meant.
+    /// Returns the client for a question without a request, if only one comes into question.
     pub(super) fn only_client(&self) -> Option<Arc<dyn Client>> {
         only(self.callers.lock().values()).and_then(|caller| caller.client.clone())
     }
@@ -275,12 +278,12 @@ pub(super) struct Question {
     pub(super) id: JsonText,
     pub(super) method: String,
     pub(super) params: JsonText,
-    /// Who can be asked.
+    /// The client to ask.
     pub(super) client: Option<Arc<dyn Client>>,
 }
 
 impl Question {
-    /// The message that answers it.
+    /// Returns the message that answers the question.
     pub(super) async fn answer(self) -> Vec<u8> {
         let Self { id, method, params, client } = self;
         let mut body = Vec::new();

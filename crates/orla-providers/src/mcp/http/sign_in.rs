@@ -1,4 +1,4 @@
-//! A caller signs in at the server that its call needs, and the call is made again.
+//! Signs a caller in at the server that its call needs, and repeats the call.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use super::exchange::Failure;
 use super::{Remote, supervisor};
 
 impl Remote {
-    /// Answers a request. If that needs a sign-in of its caller, the caller signs in, and the request is made again,
-    /// once.
+    /// Sends a request. If the request needs a sign-in of its caller, the caller signs in, and the
+    /// request is repeated once.
     pub(super) async fn answer_signed_in(
         &self,
         ask: &Ask,
@@ -19,7 +19,7 @@ impl Remote {
         match self.answer(ask, ctx).await {
             Ok(answer) => Ok(answer),
             Err(fault) => {
-                // The link says how long the caller has; the call's own time stands still.
+                // The link has its own time limit. The call's own time is paused.
                 let paused = ctx.pause();
                 self.recover(fault, ctx.scope.client.as_ref()).await?;
                 drop(paused);
@@ -28,8 +28,8 @@ impl Remote {
         }
     }
 
-    /// Has a caller sign in at a server that says only to callers what it serves, and learns that in the caller's
-    /// name. `None` if callers have no connections of their own.
+    /// Signs a caller in at a server that lists its tools only to callers, and lists the tools in the
+    /// caller's name. `None` if callers have no connections of their own.
     pub(in crate::mcp) async fn sign_in(
         &self,
         principal: Option<&Principal>,
@@ -57,7 +57,7 @@ impl Remote {
         })
     }
 
-    /// What the server serves, by this connection.
+    /// Returns what the server serves over this connection.
     async fn learned(&self) -> Result<ServerInfo, Fault> {
         let link = self.link(0).await?;
         match supervisor::served(&self.shared, &link).await {
@@ -68,8 +68,8 @@ impl Remote {
         }
     }
 
-    /// Has the caller sign in, if that is what a request has failed for. The request may be made again if this
-    /// succeeds.
+    /// Signs the caller in, if a request has failed because of a missing sign-in. On success, the
+    /// request may be repeated.
     ///
     /// # Errors
     /// The request has failed for another reason, or the caller has not signed in.

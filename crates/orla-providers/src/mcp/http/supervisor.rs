@@ -1,7 +1,9 @@
-//! The task of one server behind HTTP: opens it when it is needed, learns what it serves, listens to its
-//! notifications, and opens it again when the connection is lost, after a backoff that grows with each failure.
+//! The task of one server behind HTTP. It opens the connection when it is needed, lists the tools, and
+//! receives notifications. When the connection is lost, it opens it again after a backoff that grows
+//! with each failure.
 //!
-//! Calls do not pass through here. They take the newest [`Link`] and report when it is no longer usable.
+//! Calls do not pass through this task. They take the newest [`Link`] and report when it is no longer
+//! usable.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -27,21 +29,21 @@ use crate::sign_in::Unanswered;
 
 /// How long a server may take to end a session when orla ends.
 const GOODBYE: Duration = Duration::from_secs(2);
-/// What a server says first on a stream of changes.
+/// The first message of a server on a stream of changes.
 const ACKNOWLEDGED: &str = "notifications/subscriptions/acknowledged";
-/// The pause before a server is asked again that refuses orla as its entry is.
+/// The pause before the next attempt at a server that refuses orla because of its entry.
 const SELDOM: Duration = Duration::from_secs(5 * 60);
-/// A connection or a stream that lasted this long did not fail at once.
+/// A connection or a stream that lasted this long did not fail immediately.
 const LASTING: Duration = Duration::from_secs(10);
 
 /// Supervises a server until it is no longer used.
 pub(super) async fn run(shared: Arc<Shared>, stop: CancellationToken) {
     let mut number = 0;
     let mut failures = 0;
-    // Links in a row that ended soon without a failure.
+    // The number of consecutive links that ended soon without a failure.
     let mut short = 0;
     let mut link: Option<Arc<Link>> = None;
-    // The failure that the log has already.
+    // The failure that was logged last.
     let mut told: Option<String> = None;
     let served = async {
         shared.wanted.notified().await;
@@ -65,7 +67,8 @@ pub(super) async fn run(shared: Arc<Shared>, stop: CancellationToken) {
                     }
                     match ended {
                         None => {
-                            // The first is opened again at once: a session may end at any time.
+                            // The first reconnection is immediate, because a session may end at any
+                            // time.
                             let backoff = shared.policy.lock().backoff(short);
                             if short > 0 {
                                 sleep(backoff).await;
@@ -88,16 +91,17 @@ pub(super) async fn run(shared: Arc<Shared>, stop: CancellationToken) {
             told = Some(reason.clone());
             set(&shared, State::Crashed { attempt: number, reason }, is_news);
             shared.settled();
-            // At least half of the backoff, so that a failing server is not asked at once.
+            // The pause is at least half of the backoff, so that a failing server is not asked
+            // immediately.
             let backoff = shared.policy.lock().backoff(failures).mul_f64(0.5 + jitter() / 2.0);
             let backoff = if is_lasting { SELDOM } else { backoff };
-            // The connection of a caller is opened for a call alone.
+            // A caller's connection is opened only for a call.
             let pause = async {
                 if shared.is_of_caller { std::future::pending().await } else { sleep(backoff).await }
             };
             tokio::select! {
                 () = pause => {}
-                // A call need not wait longer than one attempt.
+                // A call does not wait longer than one attempt.
                 () = shared.wanted.notified() => {}
             }
         }
@@ -113,7 +117,7 @@ pub(super) async fn run(shared: Arc<Shared>, stop: CancellationToken) {
     }
 }
 
-/// Puts it in a state. One that is no news is logged for developers alone.
+/// Sets the state. A state that is no news is logged at the debug level only.
 fn set(shared: &Shared, state: State, is_news: bool) {
     let (server, before) = (&*shared.name, shared.state.borrow().name());
     let to = state.name();
@@ -127,7 +131,7 @@ fn set(shared: &Shared, state: State, is_news: bool) {
     shared.state.send_replace(state);
 }
 
-/// Listens and learns until the connection is unusable; returns the reason if that is a failure.
+/// Listens and lists tools until the connection is unusable. Returns the reason if that is a failure.
 async fn serve(shared: &Shared, link: &Link) -> Option<String> {
     let learning = async {
         if shared.is_of_caller {
@@ -157,7 +161,7 @@ async fn serve(shared: &Shared, link: &Link) -> Option<String> {
     }
 }
 
-/// Learns what it serves.
+/// Lists what the server serves.
 async fn learn(shared: &Shared, link: &Link) -> Result<(), Failure> {
     if let Some(info) = served(shared, link).await? {
         shared.set_info(info);
@@ -165,7 +169,7 @@ async fn learn(shared: &Shared, link: &Link) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Asks for the tools.
+/// Requests the tools.
 pub(super) async fn served(shared: &Shared, link: &Link) -> Result<Option<ServerInfo>, Failure> {
     let Some(channel) = link.own() else { return Ok(None) };
     let mut tools = Vec::new();
@@ -260,19 +264,20 @@ async fn follow(shared: &Shared, link: &Link) -> Failure {
     }
 }
 
-/// Waits before a stream that has ended is opened again; longer each time it ends at once.
+/// Waits before a stream that has ended is opened again. The wait grows each time the stream ends
+/// immediately.
 async fn pause(shared: &Shared, since: Instant, short: &mut u32, least: Duration) {
     *short = if since.elapsed() < LASTING { short.saturating_add(1) } else { 0 };
     let backoff = shared.policy.lock().backoff(*short);
     sleep(least.max(backoff)).await;
 }
 
-/// How a stream ended.
+/// The end of a stream.
 enum Ended {
-    /// The server does not offer it.
+    /// The server does not offer the stream.
     Refused,
     Failed(Failure),
-    /// It may be opened again.
+    /// The stream may be opened again.
     Cut,
 }
 
@@ -312,7 +317,7 @@ async fn stream(shared: &Shared, channel: &Channel, request: Request, place: &mu
     }
 }
 
-/// Takes an event of such a stream.
+/// Handles an event of a notification stream.
 fn take(shared: &Shared, channel: &Channel, event: Event, place: &mut Place) {
     place.note(&event);
     for message in wire::messages(event.data) {
@@ -324,9 +329,10 @@ fn take(shared: &Shared, channel: &Channel, event: Event, place: &mut Place) {
                 shared.receive(answer::notification(&method, params.as_ref()));
             }
             Some(Message::Request { id, method, params }) => {
-                // The server receives no answer to one too many, and its own timeout ends the question.
+                // The server receives no answer to a question above the limit, and its own timeout ends
+                // the question.
                 let Ok(place) = Arc::clone(&shared.questions).try_acquire_owned() else { continue };
-                // It belongs to no request; it is relayed only if there is a single caller.
+                // The question belongs to no request. It is relayed only if there is a single caller.
                 let client = shared.only_client();
                 let params = params.unwrap_or_else(object::empty);
                 let question = Question { id, method, params, client };
@@ -350,7 +356,7 @@ fn take(shared: &Shared, channel: &Channel, event: Event, place: &mut Place) {
     }
 }
 
-/// The resources that a server has acknowledged.
+/// Returns the resources that a server has acknowledged.
 fn acknowledged(params: &JsonText) -> Vec<String> {
     let uris = Object::parse(params.as_str()).and_then(|params| {
         Some(Object::parse(params.get("notifications")?)?.get("resourceSubscriptions")?.to_owned())
@@ -367,6 +373,6 @@ async fn end(shared: &Shared, channel: &Channel) {
     fields.remove(CONTENT_TYPE);
     fields.insert(SESSION_ID, id.clone());
     *request.timeout_mut() = Some(GOODBYE);
-    // A server that does not answer ends it by itself eventually.
+    // If the request fails, the server ends the session itself eventually.
     let _ = shared.sender.execute(request).await;
 }

@@ -1,4 +1,5 @@
-//! Processes that speak MCP over their standard input and output: capsules and the servers of `mcpServers`.
+//! Processes that use MCP over their standard input and output: capsules and the servers of
+//! `mcpServers`.
 
 mod peer;
 mod protocol;

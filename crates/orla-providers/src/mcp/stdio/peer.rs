@@ -25,7 +25,7 @@ impl<S: Service> fmt::Debug for McpProcess<S> {
 }
 
 impl<S: Service<Protocol = McpProtocol>> McpProcess<S> {
-    /// Calls one of its tools. A failure says what its sandbox probably refused it.
+    /// Calls one of the tools. A failure includes the operation that the sandbox probably refused.
     pub(crate) async fn call(
         &self,
         tool: Option<&Arc<str>>,
@@ -81,7 +81,7 @@ impl<S: Service<Protocol = McpProtocol>> Peer for McpProcess<S> {
 
     async fn unsubscribe(&self, uri: &str, ctx: &CallContext) -> Result<(), Ending> {
         if !self.0.shared().subscriptions.remove(uri) {
-            // Others are still subscribed.
+            // Other callers are still subscribed.
             return Ok(());
         }
         if self.is_sessionless() {

@@ -1,4 +1,4 @@
-//! MCP with a supervised process.
+//! The MCP protocol of a supervised process.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -12,9 +12,9 @@ use tokio::sync::{broadcast, oneshot};
 
 use crate::process::fault;
 
-/// Notices that a slow listener may be late for.
+/// The capacity of the channel of notices.
 const NOTICES: usize = 64;
-/// The most open questions of one process.
+/// The maximum number of open questions of one process.
 const MAX_QUESTIONS: usize = 64;
 
 /// A [`Conversation`] over a pair of pipes.
@@ -24,13 +24,13 @@ pub struct McpProtocol {
     messages: Messages,
     conversation: Conversation,
     shared: Arc<Shared>,
-    /// Questions that clients have not answered.
+    /// The number of questions that clients have not answered.
     questions: usize,
-    /// Whether the process knows the subscriptions that callers made with processes before it.
+    /// Whether the process knows the subscriptions that callers made with earlier processes.
     is_subscribed: bool,
 }
 
-/// What all processes of a server share with its handles.
+/// The state that all processes of a server share with its handles.
 #[derive(Debug)]
 pub struct Shared {
     pub(super) subscriptions: Subscriptions,
@@ -44,7 +44,7 @@ impl Default for Shared {
 }
 
 impl McpProtocol {
-    /// The protocol for the next process of the server `name`.
+    /// Creates the protocol for the next process of the server `name`.
     pub(crate) fn new(
         name: &str,
         tickets: &Arc<AtomicU64>,
@@ -140,7 +140,7 @@ impl Protocol for McpProtocol {
                     return Some(ProcessEvent::Info(info));
                 }
                 conversation::Incoming::Unusable(reason) => return Some(ProcessEvent::Broken(reason)),
-                // Fails if there is no receiver.
+                // Sending fails if there is no receiver.
                 conversation::Incoming::Notice(notice) => drop(self.shared.notices.send(notice)),
                 conversation::Incoming::Question(question) => {
                     if let Some(question) = self.ask(question) {
@@ -170,7 +170,7 @@ impl Protocol for McpProtocol {
         reply: oneshot::Sender<Reply>,
         info: impl FnOnce() -> Option<Arc<ServerInfo>>,
     ) {
-        // The name of the only tool: the server's own name for it, or else that of the server.
+        // The name of the only tool: the server's own name for it, and otherwise that of the server.
         let only = || match info().as_deref().and_then(|info| info.tools.as_deref()) {
             Some([only]) => only.name.clone(),
             _ => self.name.to_string(),

@@ -1,7 +1,7 @@
 //! The conversation with one process of a plugin: pending calls, and the bytes still to be written. No I/O here.
 //!
-//! Call numbers are unique per plugin, across restarts. So an answer that comes late, or from a process that is
-//! gone, matches no other call.
+//! Call numbers are unique per plugin, across restarts. A late answer, or one from a process that has
+//! ended, therefore matches no other call.
 
 use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
@@ -21,42 +21,42 @@ use super::MALFORMED;
 use super::wire::{self, Body, Failure};
 use crate::process::fault;
 
-/// How long the list of functions is that an error shows, in bytes.
+/// The maximum length of the list of functions in an error, in bytes.
 const SHOWN: usize = 500;
 
-/// How one plugin is spoken to.
+/// The settings of a plugin's conversation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Manner {
-    /// Whether the plugin is asked what it serves, and receives calls only after its answer. Otherwise it receives
-    /// calls at once.
+    /// Whether the plugin is asked what it serves, and receives calls only after its answer. Otherwise
+    /// it receives calls immediately.
     pub(crate) describes: bool,
-    /// Whether it is given one call at a time. Otherwise every call is sent at once.
+    /// Whether the plugin receives one call at a time. Otherwise every call is sent immediately.
     pub(crate) is_serial: bool,
 }
 
 /// A call of a function.
 #[derive(Debug)]
 pub(crate) struct Call {
-    /// Which one.
+    /// The name of the function.
     pub(crate) function: Arc<str>,
-    /// What it is given.
+    /// The input.
     pub(crate) arguments: JsonText,
-    /// Takes its progress.
+    /// Receives progress.
     pub(crate) notices: NoticeSink,
-    /// Decides who may see a line that answers no call.
+    /// The caller. It decides who may see a line that answers no call.
     pub(crate) principal: Option<Principal>,
 }
 
-/// What all processes of a plugin share with its handles.
+/// The state that all processes of a plugin share with its handles.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
-    /// The newest line that is not an answer, or answers no call, and came while one call waited; quoted, with the ticket
-    /// of that call.
+    /// The newest line that is not an answer, or answers no call, and arrived while one call waited;
+    /// quoted, with the ticket of that call.
     wrong_answer: Mutex<Option<(u64, String)>>,
 }
 
 impl Shared {
-    /// What the process wrote instead of an answer to this call. No other caller may see it.
+    /// Returns what the process wrote instead of an answer to this call. No other caller may see it.
     pub(crate) fn wrong_answer(&self, ticket: u64) -> Option<String> {
         self.wrong_answer
             .lock()
@@ -76,29 +76,30 @@ pub(crate) struct Conversation {
     first: u64,
     out: Outgoing,
     pending: HashMap<u64, Sent>,
-    /// How many calls it has been sent.
+    /// The number of calls that the process was sent.
     sent: u64,
-    /// How many of the pending calls someone waits for.
+    /// The number of pending calls whose callers wait.
     in_flight: usize,
     describing: Describing,
-    /// What it serves, if it has said so.
+    /// The functions that the plugin serves, if it has reported them.
     functions: HashSet<Arc<str>>,
     is_serial: bool,
-    /// Whether it has been silent since a call was cancelled.
+    /// Whether the process has been silent since a call was cancelled.
     is_silent: bool,
-    /// Whether it has answered a call while an earlier one was running: it reads while it works.
+    /// Whether the process has answered a call while an earlier one was running, which shows that it
+    /// reads while it works.
     is_concurrent: bool,
-    /// Whether it was asked to describe itself again, as a probe.
+    /// Whether the process was asked again to describe itself, as a probe.
     is_probed: bool,
     shared: Arc<Shared>,
-    /// Whether these were logged: they are warned of once.
+    /// Whether such lines were logged: a warning is given once.
     has_logged_noise: bool,
     has_logged_unknown_id: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Describing {
-    /// It was not asked, because everything necessary is known.
+    /// The process was not asked, because everything necessary is known.
     Unasked,
     Asked,
     Done,
@@ -107,7 +108,7 @@ enum Describing {
 /// A call that was sent.
 #[derive(Debug)]
 struct Sent {
-    /// The how-many-eth it was.
+    /// The ordinal number of the call.
     order: u64,
     principal: Option<Principal>,
     state: Pending,
@@ -120,14 +121,14 @@ enum Pending {
         notices: NoticeSink,
         reply: oneshot::Sender<Reply>,
     },
-    /// Its caller no longer waits, and the process has been informed.
+    /// The caller no longer waits, and the process has been informed.
     Cancelled {
         function: Arc<str>,
     },
 }
 
 impl Conversation {
-    /// A conversation, which begins with a request for the plugin's description if that is wanted.
+    /// Creates a conversation, which begins with a request for the plugin's description if required.
     pub(crate) fn new(
         name: &str,
         tickets: &Arc<AtomicU64>,
@@ -162,7 +163,7 @@ impl Conversation {
         }
     }
 
-    /// Takes a line of the process's standard output.
+    /// Handles a line of the process's standard output.
     fn receive(&mut self, line: &Bytes) -> Option<ProcessEvent<Self>> {
         match wire::read(line) {
             Some(message) if message.id == wire::DESCRIBE => self.described(message.body),
@@ -239,7 +240,7 @@ impl Conversation {
         match self.pending.remove(&id).map(|sent| sent.state) {
             Some(Pending::Call { reply, .. }) => {
                 self.in_flight -= 1;
-                // The caller may just have gone.
+                // The caller may have gone in the meantime.
                 let _ = reply.send(reply_of(body));
             }
             Some(Pending::Cancelled { .. }) => {}
@@ -254,8 +255,8 @@ impl Conversation {
         }
     }
 
-    /// Keeps a line for the only waiting call. It may belong to any unanswered call, including cancelled ones, so
-    /// all of them must have that call's principal.
+    /// Keeps a line for the only waiting call. The line may belong to any unanswered call, including
+    /// cancelled ones, so all of them must have that call's principal.
     fn note_wrong(&mut self, line: &[u8]) {
         let waits = |(_, sent): &(&u64, &Sent)| matches!(sent.state, Pending::Call { .. });
         let mut waiting = self.pending.iter().filter(waits);
@@ -292,7 +293,7 @@ impl Protocol for Conversation {
     type Response = Reply;
     type Info = ServerInfo;
     type Shared = Shared;
-    /// It asks nothing.
+    /// The plugin asks no questions.
     type Answer = Infallible;
 
     fn refused(refusal: Refusal) -> Reply {
@@ -335,9 +336,9 @@ impl Protocol for Conversation {
         self.describing != Describing::Asked
     }
 
-    /// A process that was silent since a cancellation may be busy with the cancelled call and read nothing. A call
-    /// that is sent to it would be lost with it. That does not apply to a process that has answered while it was
-    /// working.
+    /// A process that was silent since a cancellation may be busy with the cancelled call and read
+    /// nothing. A call that is sent to the process would be lost with it. This does not apply to a
+    /// process that has answered while it was working.
     fn is_free(&self) -> bool {
         let cancelled = self.pending.len() - self.in_flight;
         match self.is_serial {
@@ -380,7 +381,8 @@ impl Protocol for Conversation {
         self.is_silent = true;
         let id = self.tickets.fetch_add(1, Ordering::Relaxed);
         wire::write_cancel(self.out.buffer(), id, ticket);
-        // A process that reads while it works answers this at once, so no call has to wait to find that out.
+        // A process that reads while it works answers this request immediately, so no call has to wait
+        // to find that out.
         let may_be_asked = self.describing == Describing::Done && !self.is_serial && !self.is_concurrent;
         if may_be_asked && !std::mem::replace(&mut self.is_probed, true) {
             wire::write_describe(self.out.buffer());
@@ -414,12 +416,12 @@ impl Protocol for Conversation {
     }
 }
 
-/// The part of an error that quotes a line which is not an answer.
+/// Returns the part of an error that quotes a line which is not an answer.
 fn no_answer(line: &str) -> String {
     format!("it wrote a line that answers no call: {line:?}")
 }
 
-/// That it has no such function, only these.
+/// Returns the failure for an unknown function, with the list of known ones.
 fn unknown<'a>(functions: impl Iterator<Item = &'a str>) -> Failure {
     let mut all: Vec<&str> = functions.collect();
     all.sort_unstable();
@@ -480,7 +482,7 @@ mod tests {
             self.conversation.receive(&Bytes::from(line.to_owned()))
         }
 
-        /// The function of a cancelled call that the process works at.
+        /// Returns the function of a cancelled call that the process still works at.
         fn runs_on(&self, ticket: u64) -> Option<&str> {
             self.conversation.still_running(ticket).map(|running| running.function)
         }
@@ -547,7 +549,8 @@ mod tests {
         assert!(told(&mut alice).contains("user=alice"));
         assert_eq!(told(&mut bob), "it ended");
 
-        // What may be about a withdrawn call is shown to a later one of the same caller alone.
+        // A line that may belong to a withdrawn call is shown to a later call only if both have the same
+        // caller.
         for (who, is_shown) in [("bob", false), ("alice", true)] {
             let (one, _) = setting.call_of(Some("alice"), "a");
             setting.conversation.cancel(one);
@@ -582,14 +585,14 @@ mod tests {
         assert!(setting.conversation.is_free());
         setting.conversation.cancel(one);
         assert!(!setting.conversation.is_free());
-        // It answers: it does more than one thing at once.
+        // The process answers, so it does several things at once.
         setting.hear(&format!(r#"{{"id":{two},"progress":1}}"#));
         assert!(setting.conversation.is_free());
         setting.conversation.cancel(two);
         setting.hear(&format!(r#"{{"id":{two},"ok":1}}"#));
         assert!(setting.conversation.is_free() && setting.runs_on(one).is_some());
 
-        // Now that this is known, nothing is held back.
+        // After this is known, no call is held back.
         let ((three, _), (four, _)) = (setting.call("a"), setting.call("b"));
         setting.conversation.cancel(three);
         setting.conversation.cancel(four);
@@ -615,7 +618,7 @@ mod tests {
         setting.written();
         setting.conversation.cancel(one);
         setting.conversation.cancel(two);
-        // It is asked once, until it has answered.
+        // The process is probed once, until it has answered.
         assert_eq!(
             setting.written(),
             "{\"id\":3,\"cancel\":1}\n{\"id\":0,\"function\":\"describe\"}\n{\"id\":4,\"cancel\":2}\n"
@@ -624,7 +627,7 @@ mod tests {
         assert!(setting.hear(described).is_none());
         assert!(setting.conversation.is_free() && setting.answers_others(one));
 
-        // A process that answers only earlier requests does not count as one.
+        // A process that answers only earlier requests does not count as concurrent.
         let mut setting = Setting::new(true);
         setting.hear(described);
         let (one, _) = setting.call("a");

@@ -1,4 +1,4 @@
-//! The lines of plugins: bytes in, answers out, and the other way.
+//! The lines of plugins: parsing and writing.
 //!
 //! ```text
 //! {"id": 1, "function": "f", "input": …}      a call
@@ -10,8 +10,8 @@
 //! {"id": 1, "error": {"kind": "…", "message": "…"}}
 //! ```
 //!
-//! Inputs and values stay the text they came in: they are neither parsed nor copied, and numbers keep their
-//! digits.
+//! Inputs and values stay in their original text: they are neither parsed nor copied, and numbers keep
+//! their digits.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -37,26 +37,26 @@ pub const DESCRIBE: u64 = 0;
 /// A line of a plugin.
 #[derive(Debug, PartialEq)]
 pub struct Message {
-    /// The request that it answers.
+    /// The id of the answered request.
     pub id: u64,
-    /// What it says.
+    /// The content.
     pub body: Body,
 }
 
-/// What a line of a plugin says.
+/// The content of a plugin's line.
 #[derive(Debug, PartialEq)]
 pub enum Body {
     /// The value.
     Ok(JsonText),
-    /// There is none.
+    /// The call failed.
     Error(Failure),
-    /// How far it is.
+    /// The progress of the call.
     Progress(Progress),
 }
 
-/// The most that is kept of a failure's kind, in bytes.
+/// The maximum length of a failure's kind, in bytes.
 const MAX_KIND: usize = 100;
-/// The most that is kept of a message for people, in bytes.
+/// The maximum length of a message for users, in bytes.
 const MAX_MESSAGE: usize = 8 * 1024;
 /// The longest error, in bytes, that programs receive unchanged.
 const MAX_WHOLE: usize = 64 * 1024;
@@ -76,7 +76,7 @@ struct Envelope<'a> {
 
 /// Parses a line as a message; `None` if it is not one.
 pub fn read(line: &Bytes) -> Option<Message> {
-    // An array would be read as the members in their order.
+    // An array would be parsed as the members in their order.
     if !line.trim_ascii_start().starts_with(b"{") {
         return None;
     }
@@ -86,7 +86,7 @@ pub fn read(line: &Bytes) -> Option<Message> {
         (Some(ok), None, _) => Body::Ok(JsonText::slice_of(line, ok)),
         (None, None, Some(progress)) => Body::Progress(Progress {
             progress,
-            // A part of 1, unless it says otherwise.
+            // A fraction of 1, unless the line gives a total.
             total: total.or_else(|| (progress <= 1.0).then_some(1.0)),
             message: message.map(|message| excerpt(&message, MAX_MESSAGE)),
         }),
@@ -111,14 +111,14 @@ fn failure(error: &RawValue) -> Failure {
     }
 }
 
-/// The most functions of one plugin.
+/// The maximum number of functions of one plugin.
 pub const MAX_FUNCTIONS: usize = 10_000;
 
-/// Characters of an invalid entry that a message quotes.
+/// The number of characters of an invalid entry that a message quotes.
 const QUOTED_ENTRY: usize = 60;
 
-/// Reads the answer to [`DESCRIBE`]: the functions, and the problem of the entries that were left out, if any
-/// were.
+/// Parses the answer to [`DESCRIBE`]. Returns the functions, and the problem of the entries that were
+/// left out, if any.
 ///
 /// # Errors
 /// The answer is not valid as a whole, or none of its entries is.

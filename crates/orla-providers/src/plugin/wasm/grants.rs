@@ -1,9 +1,10 @@
-//! What a component may do outside of itself, going by permissions.
+//! Translates permissions to the access of a component.
 //!
-//! - `fs:read:DIRECTORY` and `fs:write:DIRECTORY`: everything below, under the same path; writing includes
-//!   reading. A relative path starts at the configuration's directory.
-//! - `net:HOST` and `net:HOST:PORT`: TCP connections to the addresses that the host has when an instance is made;
-//!   `net` is any host. These also allow name lookups. `net:loopback` is 127.0.0.1 and ::1.
+//! - `fs:read:DIRECTORY` and `fs:write:DIRECTORY`: everything below, under the same path. Writing
+//!   includes reading. A relative path starts at the configuration's directory.
+//! - `net:HOST` and `net:HOST:PORT`: TCP connections to the addresses that the host has when an instance
+//!   is created; `net` allows any host. These permissions also allow name lookups. `net:loopback` is
+//!   127.0.0.1 and ::1.
 //!
 //! Other permissions, such as `exec:…`, have no effect on a component.
 
@@ -16,7 +17,7 @@ use orla_marketplace::{ConfinedBy, SandboxGrants, SandboxStatus};
 use wasmtime_wasi::sockets::SocketAddrUse;
 use wasmtime_wasi::{FsPerms, WasiCtx, WasiCtxBuilder};
 
-/// One thing that is granted.
+/// One granted access.
 #[derive(Debug, PartialEq, Eq)]
 enum Grant<'a> {
     Read(&'a str),
@@ -27,7 +28,7 @@ enum Grant<'a> {
     Nothing,
 }
 
-/// The WASI context for an instance with these permissions. Relative paths start at `base`.
+/// Creates the WASI context for an instance with these permissions. Relative paths start at `base`.
 ///
 /// # Errors
 /// A granted path or host does not exist, or cannot be granted to a component.
@@ -68,7 +69,7 @@ pub(super) async fn wasi(permissions: &[String], base: &Path) -> Result<WasiCtx,
     Ok(wasi.build())
 }
 
-/// What a component with these permissions may do, as it is shown beside what processes may do.
+/// Returns the status of these permissions in the same form as for processes.
 pub(super) fn status(permissions: &[String], base: &Path) -> SandboxStatus {
     let mut grants = SandboxGrants::default();
     let mut missing = Vec::new();
@@ -92,14 +93,14 @@ pub(super) fn status(permissions: &[String], base: &Path) -> SandboxStatus {
     status
 }
 
-/// Whether an address may be used in this way. Nothing lets a component listen.
+/// Returns whether an address may be used in this way. No permission lets a component listen.
 fn may(any: bool, addresses: &[(IpAddr, Option<u16>)], address: SocketAddr, how: SocketAddrUse) -> bool {
     let is_there = |(ip, port): &(IpAddr, Option<u16>)| {
         *ip == address.ip() && port.is_none_or(|port| port == address.port())
     };
     match how {
         SocketAddrUse::TcpConnect => any || addresses.iter().any(is_there),
-        // What a connection does on its own side.
+        // A connection binds its local address.
         SocketAddrUse::TcpBind => address.ip().is_unspecified(),
         _ => false,
     }

@@ -1,21 +1,23 @@
-//! WebAssembly components as plugins: functions that run inside of orla, in a sandbox.
+//! WebAssembly components as plugins: functions that run inside the orla process, in a sandbox.
 //!
-//! A component exports two functions of the world in `plugin.wit`: `describe`, which returns the same text as the
-//! `describe` of a plugin's process, and `call`, from a function's name and its input as JSON to its value as
-//! JSON.
+//! A component exports two functions of the world in `plugin.wit`. `describe` returns the same text as
+//! the `describe` of a plugin's process. `call` maps a function's name and its input as JSON to its
+//! value as JSON.
 //!
 //! # How it works
 //!
-//! A component is compiled at its first use, and again when its file has changed. Calls run on tokio's threads.
-//! The component yields after every million instructions, so a call that is dropped, at its deadline or because it
-//! was cancelled, stops there. An instance that has answered is kept for the next call; one that has failed or was
-//! stopped is not. An instance is only used for calls with the same permissions.
+//! A component is compiled at its first use, and again when its file has changed. Calls run on Tokio's
+//! threads. The component yields after every million instructions, so that a call that is dropped, at
+//! its deadline or because it was cancelled, stops there. An instance that has answered is kept for the
+//! next call; one that has failed or was stopped is not. An instance is only used for calls with the
+//! same permissions.
 //!
 //! # What a component may do
 //!
-//! Compute, within bounds of memory and fuel. WASI is available as far as the permissions go ([`grants`]): files
-//! below granted directories, connections to granted hosts. Clocks and random numbers work. Standard output and
-//! standard error are discarded, and there are no variables and no arguments.
+//! A component may compute, within limits of memory and fuel. WASI is available as far as the
+//! permissions allow ([`grants`]): files below granted directories, connections to granted hosts. Clocks
+//! and random numbers work. Standard output and standard error are discarded, and there are no variables
+//! and no arguments.
 
 mod grants;
 
@@ -36,33 +38,33 @@ use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 use super::PluginSettings;
 use super::protocol::wire::{self, Failure};
 
-/// Instructions after which a component yields the thread.
+/// The number of instructions after which a component yields the thread.
 const YIELD: u64 = 1_000_000;
-/// Instances that are kept for the next calls.
+/// The maximum number of instances that are kept for the next calls.
 const MAX_IDLE: usize = 64;
-/// The most memory of all kept instances; one that has grown too large is not kept.
+/// The maximum memory of all kept instances. An instance that has grown too large is not kept.
 const MAX_KEPT: usize = 128 * 1024 * 1024;
-/// The most that a component's file may have: 64 MiB.
+/// The maximum size of a component's file: 64 MiB.
 const MAX_FILE: u64 = 64 * 1024 * 1024;
 
 /// One component.
 pub(crate) struct Component {
     path: PathBuf,
-    /// Where relative paths of permissions lead from.
+    /// The base of relative paths in permissions.
     base: PathBuf,
     fuel: u64,
     memory: usize,
     startup: Duration,
     may_start: Arc<MayStart>,
-    /// One compilation at a time.
+    /// Allows one compilation at a time.
     loading: tokio::sync::Mutex<()>,
     state: Mutex<State>,
 }
 
-/// Says why a component may not be run, if it may not. It may block.
+/// Decides whether a component may run. The function may block.
 pub(crate) type MayStart = dyn Fn() -> Result<(), String> + Send + Sync;
 
-/// Whether components can be run.
+/// Checks whether components can be run.
 ///
 /// # Errors
 /// Why they cannot.
@@ -82,11 +84,12 @@ struct State {
     info: Option<Arc<ServerInfo>>,
     loads: u64,
     failure: Option<String>,
-    /// The file that cannot be compiled, and why: it is not tried again before it changes.
+    /// The version of a file that cannot be compiled, and the reason. It is not tried again before it
+    /// changes.
     broken: Option<(FileVersion, String)>,
 }
 
-/// A component that is compiled.
+/// A compiled component.
 struct Loaded {
     version: Option<FileVersion>,
     pre: InstancePre<Host>,
@@ -113,10 +116,10 @@ struct Host {
     limits: Limits,
 }
 
-/// The bounds of an instance, and its WASI context.
+/// The limits of an instance, and its WASI context.
 struct Limits {
     bounds: StoreLimits,
-    /// Bytes of memory, of all its modules.
+    /// The memory of all modules, in bytes.
     memory: usize,
 }
 
@@ -163,7 +166,7 @@ impl WasiView for Host {
 }
 
 impl Component {
-    /// The component of these settings. Reads nothing yet.
+    /// Creates the component of these settings. Reads nothing yet.
     ///
     /// # Errors
     /// Components cannot be run.
@@ -229,12 +232,12 @@ impl Component {
         JsonText::parse(value).map_err(|err| failed("no-json", format!("its value is not JSON: {err}")))
     }
 
-    /// What it serves, as far as that is known.
+    /// Returns what the component serves, as far as that is known.
     pub(crate) fn info(&self) -> Option<Arc<ServerInfo>> {
         self.state().info.clone()
     }
 
-    /// Learns what it serves, with these permissions. Returns whether that has changed.
+    /// Asks the component for its functions, with these permissions. Returns whether they have changed.
     pub(crate) async fn learn(&self, permissions: &Arc<[String]>) -> bool {
         let before = self.info();
         let learnt = timeout(self.startup, self.describe(permissions)).await;
@@ -265,7 +268,7 @@ impl Component {
         Ok(ServerInfo { tools: Some(functions), ..ServerInfo::default() })
     }
 
-    /// How it is, with these permissions.
+    /// Returns the status, with these permissions.
     pub(crate) fn status(&self, permissions: &[String]) -> ProviderStatus {
         let state = self.state();
         let mut status = ProviderStatus::default();
@@ -284,7 +287,7 @@ impl Component {
         status
     }
 
-    /// The component as its file is now.
+    /// Returns the compiled component of the current file.
     async fn loaded(&self) -> Result<Arc<Loaded>, String> {
         let current = || {
             let loaded = self.state().loaded.clone();
@@ -347,7 +350,7 @@ impl Component {
 
     async fn store(&self, permissions: &[String]) -> Result<Store<Host>, String> {
         let wasi = grants::wasi(permissions, &self.base).await?;
-        // One component may be made of several modules.
+        // One component may consist of several modules.
         let bounds =
             StoreLimitsBuilder::new().memory_size(self.memory).memories(16).tables(64).instances(64);
         let limits = Limits { bounds: bounds.build(), memory: 0 };
@@ -360,7 +363,7 @@ impl Component {
         Ok(store)
     }
 
-    /// Why it ended, in one line.
+    /// Returns why a call ended, in one line.
     fn ended(&self, err: &wasmtime::Error) -> String {
         match err.downcast_ref::<Trap>() {
             Some(Trap::OutOfFuel) => format!("it used up its fuel, {}", self.fuel),
@@ -391,7 +394,7 @@ impl Loaded {
     }
 }
 
-/// Compiles a component, which takes long.
+/// Compiles a component, which takes a long time.
 fn compile(path: &Path) -> Result<Loaded, String> {
     let version = FileVersion::of(path);
     let size = path.metadata().map_err(|err| format!("its file cannot be read: {err}"))?.len();
@@ -413,7 +416,7 @@ fn compile(path: &Path) -> Result<Loaded, String> {
     Ok(Loaded { version, pre, idle: Mutex::default() })
 }
 
-/// The engine, which all components share.
+/// Returns the engine, which all components share.
 fn engine() -> Result<&'static Engine, String> {
     static ENGINE: OnceLock<Result<Engine, String>> = OnceLock::new();
     let made = ENGINE.get_or_init(|| {
