@@ -1,7 +1,7 @@
-//! The catalogue: an immutable snapshot of everything that can be called.
+//! The catalogue: an immutable snapshot of all capabilities.
 //!
-//! A reload builds the next snapshot beside the old one and swaps a pointer. A holder of the
-//! old one continues with it, and it is freed after its last use.
+//! A reload builds the next snapshot beside the old one and swaps a pointer. A holder of the old one
+//! continues with it. The old one is freed after its last use.
 
 mod access;
 mod builder;
@@ -32,7 +32,7 @@ use access::Access;
 
 pub use builder::{CatalogBuilder, Rejected};
 
-/// Every capability that can be called at one moment, with the prompts and resources that are served.
+/// All capabilities at one moment, with the prompts and resources that are served.
 pub struct Catalog {
     pub(crate) generation: u64,
     /// The generation in which its sources were loaded.
@@ -42,30 +42,30 @@ pub struct Catalog {
     by_name: HashMap<Arc<str>, usize>,
     surfaces: Vec<Arc<dyn Surface>>,
     pub(crate) limits: Limits,
-    /// Bounds calls of providers outside this process.
+    /// Limits calls of providers outside this process.
     admission: Arc<Admission>,
-    /// Bounds calls that are computed within this process, so that they do not wait for processes
-    /// and networks.
+    /// Limits calls that are computed within this process, so that they do not wait for processes and
+    /// networks.
     internal: Arc<Admission>,
     choice: Arc<Choice>,
     access: Access,
-    /// By upstream.
+    /// The circuit breakers by upstream.
     breakers: HashMap<Arc<str>, Arc<Breaker>>,
-    /// Made by the first search.
+    /// The search index, built by the first search.
     index: OnceLock<Index>,
 }
 
-/// Which of the registered capabilities are served, and which of them are listed.
+/// Selects which of the registered capabilities are served, and which of them are listed.
 #[derive(Clone, Default)]
 struct Choice {
     allow: Option<Vec<Pattern>>,
     deny: Vec<Pattern>,
-    /// The ids of everything that is listed; `None` leaves that to the policies.
+    /// The ids of the listed capabilities; `None` leaves that to the policies.
     list_only: Option<Vec<&'static str>>,
 }
 
 impl Choice {
-    /// Whether and how a capability is listed, if it is served at all.
+    /// Returns how a capability is listed; `None` if it is not served.
     fn of(&self, name: &str, id: &str, policy: &CallPolicy) -> Option<Listing> {
         let is_chosen = self.list_only.as_ref().map(|ids| ids.contains(&id));
         let fits = |patterns: &[Pattern]| patterns.iter().any(|pattern| pattern.fits(id, name));
@@ -84,7 +84,7 @@ impl Choice {
 pub struct Hit {
     /// The capability.
     pub entry: Arc<Entry>,
-    /// How well it fits: above 0, and comparable only within one search.
+    /// The relevance: above 0, and comparable only within one search.
     pub score: f32,
 }
 
@@ -94,31 +94,31 @@ pub struct Entry {
     pub manifest: CapabilityManifest,
     /// Its MCP name, unique within the catalogue.
     pub name: Arc<str>,
-    /// How its calls are treated.
+    /// The policy for its calls.
     pub policy: CallPolicy,
     pub(crate) input: Enforcement,
     pub(crate) output: Enforcement,
     /// The permissions that its calls need: the declared ones and those of its provider.
     needs: Arc<[Permission]>,
-    /// The provider whose share of the permits its calls use.
+    /// The provider whose share of permits the calls use.
     pub(crate) provider: Arc<str>,
     /// Its own permits, if its limit is lower than that of all capabilities together.
     pub(crate) admission: Option<Arc<Admission>>,
-    /// Shared by all capabilities with the same upstream.
+    /// The circuit breaker, shared by all capabilities with the same upstream.
     pub(crate) breaker: Option<Arc<Breaker>>,
-    /// How often a call with a transient failure is retried.
+    /// The maximum number of retries after transient failures.
     pub(crate) retries: u32,
 }
 
 /// Whether a declared schema is enforced on a capability's calls.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Enforcement {
-    /// Nothing is declared, or the executor checks for itself.
+    /// No schema is declared, or the executor checks the data itself.
     #[default]
     None,
     /// Every call is checked.
     Enforced(Arc<Validator>),
-    /// The schema is shown unchanged. Its provider checks for itself.
+    /// The schema is shown unchanged. The provider checks the data itself.
     NotEnforced(Arc<SchemaError>),
 }
 
@@ -139,32 +139,35 @@ impl Enforcement {
     }
 }
 
-/// The bounds for all calls together.
+/// The limits for all calls together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
-    /// How long one call may take, waiting included: 30 s (RFC 1 §5.2).
+    /// The timeout of one call, waiting included: 30 s (RFC 1 §5.2).
     pub timeout: Duration,
-    /// Calls that run at once: 64. A call whose client is being asked is not counted.
+    /// The maximum number of running calls: 64. A call whose client is being asked is not counted.
     pub max_concurrency: usize,
-    /// Calls of one of several providers that run at once, so that a slow one leaves permits to the others: 48.
+    /// The maximum number of running calls of one of several providers, so that a slow one leaves
+    /// permits to the others: 48.
     pub max_provider_calls: usize,
-    /// Calls that wait for their turn: 1,024.
+    /// The maximum number of waiting calls: 1,024.
     pub max_queue: usize,
-    /// Bytes that request bodies and the values of programs may hold together: no bound.
+    /// The maximum memory of request bodies and the values of programs together, in bytes: unlimited.
     pub max_memory_bytes: usize,
-    /// How long the lists of an MCP client wait for each provider that has not said yet what it serves: 8 s.
+    /// How long the lists of an MCP client wait for each provider that has not reported its capabilities
+    /// yet: 8 s.
     pub listing_timeout: Duration,
-    /// Calls within calls: 64.
+    /// The maximum nesting depth of calls: 64.
     pub max_depth: u32,
-    /// When an unreachable upstream is left alone for a while.
+    /// When an unreachable upstream is not called for a while.
     pub breaker: BreakerLimits,
-    /// What each program in RTFS may use.
+    /// The limits of each program in RTFS.
     pub programs: rtfs::Limits,
 }
 
 impl Limits {
-    /// The bounds of all calls of these entries together. An only provider leaves permits to nobody, so it may use all of them.
+    /// Returns the limits of all calls of these entries together. If there is only one provider, it may
+    /// use all permits.
     fn bounds(&self, entries: &[Arc<Entry>]) -> Bounds {
         let Self { max_concurrency, max_provider_calls, max_queue, .. } = *self;
         let external = entries.iter().filter(|entry| !entry.manifest.provider.is_internal());
@@ -196,14 +199,14 @@ impl Default for Limits {
     }
 }
 
-/// Why a capability cannot be registered.
+/// The reason why a capability cannot be registered.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegistrationError {
-    /// The id is taken.
+    /// The id is already registered.
     #[error("a capability with the id {0} is registered already")]
     Duplicate(String),
-    /// No executor could run it.
+    /// No executor exists for the provider.
     #[error("{id} cannot be registered: no executor for providers of kind {kind}")]
     NoExecutor {
         /// The capability's id.
@@ -244,8 +247,8 @@ impl Catalog {
         self.generation
     }
 
-    /// Whether the other snapshot has the same sources. The two then differ only in what has been
-    /// learned about these since.
+    /// Returns whether the other snapshot has the same sources. The two then differ only in the
+    /// information that these sources have provided since.
     pub fn is_of_the_same_sources(&self, other: &Self) -> bool {
         self.loaded == other.loaded
     }
@@ -270,23 +273,23 @@ impl Catalog {
         self.similar_where(name, |_| true)
     }
 
-    /// As [`similar`](Self::similar), among the capabilities that this caller may use.
+    /// Like [`similar`](Self::similar), among the capabilities that this caller may use.
     pub fn similar_for(&self, principal: Option<&Principal>, name: &str) -> Vec<String> {
         self.similar_where(name, |entry| self.permits(principal, entry).is_ok())
     }
 
-    /// Ids for an id, which has a dot, and otherwise MCP names.
+    /// Returns ids for an id, which has a dot, and otherwise MCP names.
     fn similar_where(&self, name: &str, admits: impl Fn(&Entry) -> bool) -> Vec<String> {
         let called = |entry: &Arc<Entry>| match name.contains('.') {
             true => entry.manifest.id.clone(),
             false => entry.name.to_string(),
         };
-        // Case and the kind of dash are what people mistake most.
+        // Case and the kind of separator are the most common mistakes.
         let folded = |name: &str| name.to_lowercase().replace('-', "_");
         let wanted = folded(name);
         let likeness = |called: &str| {
             let called = folded(called);
-            // The name of a tool without that of its server.
+            // The name of a tool without its server's prefix.
             let is_own = called.rsplit_once("__").is_some_and(|(_, own)| own == wanted);
             if is_own { 1.0 } else { strsim::jaro_winkler(&wanted, &called) }
         };
@@ -302,13 +305,14 @@ impl Catalog {
         near.into_iter().take(3).map(|(_, called)| called).collect()
     }
 
-    /// The capabilities that fit the words, the best first, `limit` at most: ranked by BM25 over names,
-    /// titles, descriptions and parameters. The index is made by the first search of a snapshot.
+    /// Returns at most `limit` capabilities that match the words, the best first. They are ranked by
+    /// BM25 over names, titles, descriptions and parameters. The first search of a snapshot builds the
+    /// index.
     pub fn search(&self, words: &str, limit: usize) -> Vec<Hit> {
         self.search_where(words, limit, |_| true)
     }
 
-    /// As [`search`](Self::search), among the capabilities that `admits` lets through.
+    /// Like [`search`](Self::search), among the capabilities that `admits` accepts.
     pub fn search_where(&self, words: &str, limit: usize, admits: impl Fn(&Entry) -> bool) -> Vec<Hit> {
         let index = self.index.get_or_init(|| {
             Index::new(self.entries.iter().map(|entry| {
@@ -324,7 +328,8 @@ impl Catalog {
         hits.take(limit).collect()
     }
 
-    /// The capabilities that are not left to search, in the order of their MCP names, including unavailable ones.
+    /// Returns the capabilities that are listed, in the order of their MCP names, including unavailable
+    /// ones.
     pub fn listed(&self) -> impl Iterator<Item = &Arc<Entry>> {
         self.entries.iter().filter(|entry| entry.is_listed())
     }
@@ -359,7 +364,8 @@ impl Catalog {
         self.access.permits(principal, &item.id, &item.name, &item.needs)
     }
 
-    /// Whether this caller may use a part of the server itself. Its id in policies is `orla.PART`.
+    /// Checks whether this caller may use a part of the server itself. Its id in policies is
+    /// `orla.PART`.
     pub fn permits_part(&self, principal: Option<&Principal>, part: &str, permission: &str) -> bool {
         let item = Item {
             id: format!("orla.{part}"),
@@ -369,8 +375,8 @@ impl Catalog {
         self.permits_item(principal, &item).is_ok()
     }
 
-    /// The same for parts that also concern other callers. Without a policy, no identified caller
-    /// may use these.
+    /// Like [`permits_part`](Self::permits_part), for parts that also concern other callers. Without a
+    /// policy, no identified caller may use these.
     pub fn permits_of_others(
         &self,
         principal: Option<&Principal>,
@@ -385,12 +391,13 @@ impl Catalog {
         self.access.is_some()
     }
 
-    /// The scopes that would permit this caller what the policy denies it.
+    /// Returns the scopes that would allow this caller what the policy denies.
     pub(crate) fn helpful_scopes(&self, principal: Option<&Principal>, item: &Item) -> Vec<String> {
         principal.map(|principal| self.access.helpful_scopes(principal, item)).unwrap_or_default()
     }
 
-    /// Whether this caller may use everything whose id has this prefix, with any permission that it needs.
+    /// Returns whether this caller may use everything whose id has this prefix, with any permission that
+    /// it needs.
     pub(crate) fn permits_prefix(&self, principal: Option<&Principal>, prefix: &str) -> bool {
         let (id, name) = (format!("{prefix}*"), format!("{}*", prefix.replace('.', "__")));
         let needs = vec![Permission::needed("*")];
@@ -402,18 +409,17 @@ impl Catalog {
         self.get(id_or_name).filter(|entry| self.permits(principal, entry).is_ok())
     }
 
-    /// Whether a denied name is answered like one that does not exist.
+    /// Returns whether a denied name is answered like one that does not exist.
     pub fn conceals(&self) -> bool {
         self.access.conceals()
     }
 
-    /// Makes the policy of this snapshot decide for older ones too.
+    /// Makes the policy of this snapshot apply to older ones too.
     pub(crate) fn publish_access(&self) {
         self.access.publish();
     }
 
-    /// Applies the bounds of this snapshot to running and waiting calls, including those of
-    /// `previous`.
+    /// Applies the limits of this snapshot to running and waiting calls, including those of `previous`.
     pub(crate) fn publish_bounds(&self, previous: &Self) {
         let bounds = self.limits.bounds(&self.entries);
         self.admissions().for_each(|admission| admission.resize(bounds));
@@ -431,7 +437,7 @@ impl Catalog {
         }
     }
 
-    /// What is served besides capabilities.
+    /// Returns the surfaces: prompts, resources and completions.
     pub fn surfaces(&self) -> &[Arc<dyn Surface>] {
         &self.surfaces
     }
@@ -458,12 +464,12 @@ impl fmt::Debug for Entry {
 }
 
 impl Entry {
-    /// Whether its provider shows it to this caller.
+    /// Returns whether its provider shows it to this caller.
     pub fn is_shown_to(&self, caller: Option<&Principal>) -> bool {
         self.policy.shown_to.as_ref().is_none_or(|shown_to| shown_to.includes(caller))
     }
 
-    /// The capability as a policy knows it.
+    /// Returns the capability in the form that a policy examines.
     pub fn item(&self) -> Item {
         Item { id: self.manifest.id.clone(), name: self.name.to_string(), needs: self.needs.to_vec() }
     }
@@ -473,12 +479,13 @@ impl Entry {
         &self.needs
     }
 
-    /// Whether its calls may reach other capabilities: programs, and the tools that find and call others.
+    /// Returns whether its calls may reach other capabilities, as programs and the discovery tools do.
     pub fn reaches_others(&self) -> bool {
         self.manifest.provider.reaches_others()
     }
 
-    /// Whether it is listed, available or not. Others are found by search and by name only.
+    /// Returns whether it is listed, available or not. Other capabilities are found only by search and
+    /// by name.
     pub fn is_listed(&self) -> bool {
         self.policy.listing == Listing::Listed
     }
@@ -496,12 +503,12 @@ impl Entry {
         }
     }
 
-    /// Whether clients see it when they list.
+    /// Returns whether clients see it in lists.
     pub fn is_offered(&self) -> bool {
         self.is_listed() && self.is_available()
     }
 
-    /// Checks an input as a call would. Bounded in steps.
+    /// Checks an input as a call would, with a limited number of steps.
     ///
     /// # Errors
     /// The sentence of the call that such an input would fail.
@@ -512,18 +519,20 @@ impl Entry {
         checked.map_err(|violations| RuntimeError::InvalidInput { id, violations })
     }
 
-    /// Why its input schema is declared but not enforced. The schema is then the provider's.
+    /// Returns why its input schema is declared but not enforced. The provider then enforces the schema.
     pub fn input_not_enforced(&self) -> Option<&SchemaError> {
         self.input.fault()
     }
 
-    /// Why its output schema is declared but not enforced. The schema is then the provider's.
+    /// Returns why its output schema is declared but not enforced. The provider then enforces the
+    /// schema.
     pub fn output_not_enforced(&self) -> Option<&SchemaError> {
         self.output.fault()
     }
 
-    /// The JSON Schema of the input that clients see: the declared one as it was written, or else the one that the
-    /// provider advertises, or else any object. MCP requires `type: object`, so it is added if it is missing.
+    /// Returns the JSON Schema of the input that clients see: the declared one unchanged, or else the
+    /// one that the provider advertises, or else any object. MCP requires `type: object`, so it is added
+    /// if it is missing.
     pub fn input_schema(&self) -> JsonText {
         let declared = self.manifest.input_schema.as_ref().map(schema_text);
         let advertised = || self.manifest.provider.custom()?.advertised_input();
@@ -538,7 +547,7 @@ impl Entry {
     }
 }
 
-/// The schema with the type `object`; its other keywords stay.
+/// Returns the schema with the type `object`; its other keywords stay.
 fn of_an_object(schema: JsonText) -> JsonText {
     match serde_json::from_str(schema.as_str()) {
         Ok(Json::Object(of)) if of.get("type").is_some_and(|kind| kind == "object") => schema,
@@ -552,7 +561,7 @@ fn of_an_object(schema: JsonText) -> JsonText {
 }
 
 fn schema_text(schema: &rtfs::TypeExpr) -> JsonText {
-    // The original, byte for byte, if there is one.
+    // The original text, byte for byte, if there is one.
     let original = schema.json_schema().and_then(|json| JsonText::parse(json.to_owned()).ok());
     original.unwrap_or_else(|| text(&json_schema_of(schema)))
 }
@@ -562,15 +571,15 @@ fn text(value: &Json) -> JsonText {
 }
 
 impl Entry {
-    /// The attestation of the capability in its present state. An attestation that is not valid
-    /// does not count. May block: reads the content if it may have changed.
+    /// Returns the attestation of the capability in its present state. An invalid attestation is
+    /// ignored. May block: reads the content if it may have changed.
     pub fn attestation(&self) -> Option<&CapabilityAttestation> {
         let holds = self.policy.custody.as_ref().is_some_and(Custody::holds);
         self.manifest.attestation.as_ref().filter(|_| holds)
     }
 
-    /// Where the capability comes from, with the hash of its present content; empty if the content cannot be read.
-    /// May block: reads the content if it may have changed.
+    /// Returns the origin of the capability, with the hash of its present content, which is empty if the
+    /// content cannot be read. May block: reads the content if it may have changed.
     pub fn provenance(&self) -> Option<CapabilityProvenance> {
         let mut provenance = self.manifest.provenance.clone()?;
         if let Some(custody) = &self.policy.custody {

@@ -1,28 +1,29 @@
 //! Requests back to the caller's client: sampling, elicitation, roots.
 //!
-//! A provider asks through the handle in its [`CallContext`](crate::CallContext) and waits for the answer. The
-//! front end decides how the question reaches the client. With a session, it is a request on the call's own
-//! stream. In the sessionless revision, it is a result that asks for input, and the provider's call stays open
-//! until the client returns with the answer. Questions that a provider asks at the same time may reach the client
-//! together.
+//! A provider asks through the handle in its [`CallContext`](crate::CallContext) and waits for the
+//! answer. The front end decides how the question reaches the client. With a session, the question is a
+//! request on the call's own stream. In the sessionless revision, it is a result that asks for input,
+//! and the provider's call stays open until the client returns with the answer. Concurrent questions of
+//! a provider may reach the client together.
 
 use async_trait::async_trait;
 
 use crate::payload::JsonText;
 
-/// The member of a request's `_meta` by which a provider names its question (text, unique within the call). It is
-/// removed before the client sees the request. In the sessionless revision the name is the key of `inputRequests`,
-/// so that clients can answer before they are asked. Without a name, the front end makes a key.
+/// The member of a request's `_meta` by which a provider names its question (text, unique within the
+/// call). The member is removed before the client sees the request. In the sessionless revision the name
+/// is the key of `inputRequests`, so that clients can answer before they are asked. Without a name, the
+/// front end creates a key.
 pub const INPUT_KEY: &str = "orla/key";
 
 /// The client at the other end of a call.
 #[async_trait]
 pub trait Client: Send + Sync {
-    /// What the client says it can do: the JSON object of its MCP capabilities.
+    /// Returns the client's MCP capabilities, a JSON object.
     fn capabilities(&self) -> JsonText;
 
-    /// The session of the client, as a number that no other living session has; `None` if each of its requests
-    /// stands alone.
+    /// Returns the session of the client, as a number that no other current session has; `None` for a
+    /// client without a session.
     fn session(&self) -> Option<u64> {
         None
     }
@@ -34,7 +35,7 @@ pub trait Client: Send + Sync {
     async fn request(&self, method: &str, params: JsonText) -> Result<JsonText, ClientError>;
 }
 
-/// Why a client gave no answer.
+/// The reason why a client gave no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
@@ -46,9 +47,9 @@ pub enum ClientError {
     Refused {
         /// The JSON-RPC code.
         code: i64,
-        /// What the client said.
+        /// The client's message.
         message: String,
-        /// What it added.
+        /// Additional data.
         data: Option<JsonText>,
     },
     /// The client disconnected, or the time was over.

@@ -1,4 +1,4 @@
-//! Compares what a capability runs with what was attested.
+//! Compares the content that a capability runs with the attested content.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use futures_util::future::BoxFuture;
 
-/// The content that runs when one capability is called, and code that reads it.
+/// The content that runs when one capability is called.
 pub trait Content: Send + Sync {
     /// The hash of the present content, as [`hash_text`](crate::attestation::hash_text) writes it. May block:
     /// reads files that have changed since they were last read.
@@ -15,42 +15,44 @@ pub trait Content: Send + Sync {
     /// Why it cannot be read, as one clause.
     fn hash(&self) -> Result<String, String>;
 
-    /// The hash, if it is known without reading anything because nothing has changed. Fast enough for every call.
+    /// Returns the hash, if it is known without reading because nothing has changed. Fast enough for
+    /// every call.
     fn known_hash(&self) -> Option<Arc<str>>;
 
-    /// Whether nothing has changed since it was last read, nor since `at`. May block: reads file metadata.
+    /// Returns whether nothing has changed since it was last read, nor since `at`. May block: reads file
+    /// metadata.
     fn is_unchanged_since(&self, at: SystemTime) -> bool;
 
-    /// [`hash`](Self::hash) for callers that must not block.
+    /// Like [`hash`](Self::hash), for callers that must not block.
     fn hash_later(&self) -> BoxFuture<'static, Result<String, String>>;
 }
 
-/// The content of one capability and, if it is attested, what it must be.
+/// The content of one capability and, if it is attested, its required state.
 #[derive(Clone)]
 pub struct Custody {
     content: Arc<dyn Content>,
     vouched: Option<Vouched>,
 }
 
-/// What was attested.
+/// The attested state.
 #[derive(Clone, PartialEq, Eq)]
 struct Vouched {
-    /// The content's hash.
+    /// The hash of the content.
     hash: Arc<str>,
-    /// Until when, if that is bounded.
+    /// The end of the validity, if limited.
     until: Option<SystemTime>,
-    /// Whether other content may not run.
+    /// Whether other content is prevented from running.
     enforced: bool,
 }
 
 impl Custody {
-    /// The custody of a capability without attestation.
+    /// Creates the custody of a capability without attestation.
     pub fn new(content: Arc<dyn Content>) -> Self {
         Self { content, vouched: None }
     }
 
-    /// The custody of a capability that is attested while its content has this hash and, if there is a bound,
-    /// until `until`. If `enforced`, other content does not run.
+    /// Attests the content while it has this hash, until `until` if set. If `enforced`, other content
+    /// does not run.
     #[must_use]
     pub fn vouched(mut self, hash: &str, until: Option<SystemTime>, enforced: bool) -> Self {
         self.vouched = Some(Vouched { hash: hash.into(), until, enforced });
@@ -65,7 +67,7 @@ impl Custody {
         self.content.hash()
     }
 
-    /// [`content_hash`](Self::content_hash) for callers that must not block.
+    /// Like [`content_hash`](Self::content_hash), for callers that must not block.
     pub(crate) async fn present_hash(&self) -> Result<String, String> {
         match self.content.known_hash() {
             Some(known) => Ok((*known).to_owned()),
@@ -83,12 +85,12 @@ impl Custody {
         same && !vouched.is_over()
     }
 
-    /// The hash of the only content that may run, where an attestation is required.
+    /// Returns the hash of the only content that may run, if an attestation is required.
     pub fn required(&self) -> Option<&Arc<str>> {
         self.vouched.as_ref().filter(|vouched| vouched.enforced).map(|vouched| &vouched.hash)
     }
 
-    /// Whether the content has been the attested one from `at` until now. May block.
+    /// Returns whether the content has been the attested one from `at` until now. May block.
     pub fn has_held_since(&self, at: SystemTime) -> bool {
         self.holds() && self.content.is_unchanged_since(at)
     }
@@ -104,7 +106,7 @@ impl Custody {
         if vouched.is_over() {
             return Err("a valid attestation: the present one has expired".to_owned());
         }
-        // Why it cannot be read is not for the caller: it names a path.
+        // The reason why the content cannot be read is not for the caller, because it contains a path.
         if self.present_hash().await.is_ok_and(|hash| *hash == *vouched.hash) {
             return Ok(());
         }
@@ -118,7 +120,7 @@ impl Vouched {
     }
 }
 
-/// Two are equal if they demand the same; the content itself is not compared.
+/// Two values are equal if they require the same; the content itself is not compared.
 impl PartialEq for Custody {
     fn eq(&self, other: &Self) -> bool {
         self.vouched == other.vouched
@@ -142,7 +144,7 @@ mod tests {
 
     use parking_lot::Mutex;
 
-    /// A content that is a text. If `known`, nothing has changed since it was read.
+    /// A content that consists of a text. If `known`, nothing has changed since it was read.
     struct Text {
         text: Mutex<&'static str>,
         known: bool,

@@ -1,4 +1,4 @@
-//! Why a call gave no value: one sentence for the caller, the cause for the log.
+//! The errors of calls: one sentence for the caller, the cause for the log.
 
 use std::borrow::Cow;
 use std::error::Error;
@@ -12,19 +12,20 @@ use crate::json::JsonError;
 use crate::outcome::Outcome;
 use crate::payload::{JsonText, Payload};
 
-/// The result of everything that runs a capability.
+/// The result of a function that runs a capability.
 pub type RuntimeResult<T> = Result<T, RuntimeError>;
 
-/// The cause behind an error, kept for the log.
+/// The cause of an error, for the log.
 pub type BoxError = Box<dyn Error + Send + Sync>;
 
-/// The source of a [`RuntimeError::Unavailable`] if nothing of the call was sent, so that it has certainly not
-/// run.
+/// The source of a [`RuntimeError::Unavailable`] if no part of the call was sent, so that it has
+/// certainly not run.
 #[derive(Debug, thiserror::Error)]
 #[error("nothing was sent")]
 pub struct NotSent(#[source] pub BoxError);
 
-/// The source of a [`RuntimeError::Unavailable`] if the same call fails again until a declaration is changed.
+/// The source of a [`RuntimeError::Unavailable`] if the same call will fail until a declaration is
+/// changed.
 #[derive(Debug, thiserror::Error)]
 #[error("the declaration admits no such call")]
 pub struct Undeclared;
@@ -34,27 +35,27 @@ pub struct Undeclared;
 #[error("the provider refused the call in a response, which is kept")]
 pub struct Answered(pub Box<Outcome>);
 
-/// Why a call returned no value (RTFS capability system §4).
+/// The reason why a call returned no value (RTFS capability system §4).
 ///
-/// `Display` is for the caller, who may be a model or a stranger: it names the capability, says what happened and
-/// what to do. The `source` chain is for the log only.
+/// `Display` is for the caller, who may be a model or untrusted. It names the capability, says what
+/// happened and how to fix it. The `source` chain is for the log only.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RuntimeError {
     /// No capability has this id or name.
     #[error("{}", unknown("tool", .id, .similar))]
     Unknown {
-        /// What was asked for.
+        /// The requested name.
         id: String,
-        /// The nearest names that exist, the nearest first.
+        /// The nearest existing names, the nearest first.
         similar: Vec<String>,
     },
-    /// The input breaks the declared schema. Every violation is listed.
+    /// The input violates the declared schema. Every violation is listed.
     #[error("{id}: invalid input: {}", list(.violations))]
     InvalidInput {
         /// The capability's name.
         id: String,
-        /// All of them, not the first.
+        /// All violations.
         violations: Vec<Violation>,
     },
     /// The output violates the declared schema.
@@ -62,7 +63,7 @@ pub enum RuntimeError {
     InvalidOutput {
         /// The capability's name.
         id: String,
-        /// All of them, not the first.
+        /// All violations.
         violations: Vec<Violation>,
         /// The output.
         outcome: Box<Outcome>,
@@ -72,9 +73,10 @@ pub enum RuntimeError {
     Denied {
         /// The capability's name.
         id: String,
-        /// The permission that is missing.
+        /// The missing permission.
         permission: String,
-        /// If the policy refused the call: the scopes with which it would permit it to this caller. Empty if no scope helps.
+        /// If the policy refused the call: the scopes with which the policy would allow it. Empty if no
+        /// scope helps.
         scopes: Option<Vec<String>>,
     },
     /// The call reached its deadline.
@@ -82,9 +84,9 @@ pub enum RuntimeError {
     TimedOut {
         /// The capability's name.
         id: String,
-        /// The time it was given.
+        /// The call's timeout.
         limit: Duration,
-        /// Its output until then.
+        /// The output until then.
         outcome: Option<Box<Outcome>>,
     },
     /// The caller withdrew the call.
@@ -92,25 +94,25 @@ pub enum RuntimeError {
     Cancelled {
         /// The capability's name.
         id: String,
-        /// Its output until then.
+        /// The output until then.
         outcome: Option<Box<Outcome>>,
     },
-    /// The call still ran when the server had to end.
+    /// The call was still running when the server had to end.
     #[error("{id} was cancelled: the server is stopping")]
     Stopped {
         /// The capability's name.
         id: String,
-        /// Its output until then.
+        /// The output until then.
         outcome: Option<Box<Outcome>>,
     },
-    /// Too many calls run and wait already.
+    /// Too many calls are running and waiting.
     #[error("{id} is busy: {}; try again later", queue(*.running, *.waiting))]
     Busy {
         /// The capability's name.
         id: String,
-        /// Calls that run.
+        /// The number of running calls.
         running: usize,
-        /// Calls that wait.
+        /// The number of waiting calls.
         waiting: usize,
     },
     /// The provider cannot be reached now; the same call may succeed later.
@@ -118,23 +120,23 @@ pub enum RuntimeError {
     Unavailable {
         /// The capability's name.
         id: String,
-        /// Why, in words fit for the caller.
+        /// The reason, in words for the caller.
         reason: String,
         /// The cause, for the log.
         source: Option<BoxError>,
     },
-    /// The provider ran and reports a failure.
+    /// The provider ran and reported a failure.
     #[error("{message}")]
     Failed {
         /// The capability's name.
         id: String,
         /// What happened, as one sentence that names the capability.
         message: String,
-        /// What it returned in spite of the failure.
+        /// The output in spite of the failure.
         outcome: Option<Box<Outcome>>,
     },
-    /// The provider returned a complete MCP result with `isError`. It goes out unchanged; made by
-    /// [`RuntimeError::reported`].
+    /// The provider returned a complete MCP result with `isError`, which is passed on unchanged.
+    /// [`RuntimeError::reported`] creates this variant.
     #[error("{message}")]
     Reported {
         /// The capability's name.
@@ -150,34 +152,34 @@ pub enum RuntimeError {
     Structured {
         /// The capability's name.
         id: String,
-        /// Everything that the caller needs to fix it; for an error of a program, also the place
-        /// and its text.
+        /// All information that the caller needs to fix the error. For an error of a program, this
+        /// includes the place and its text.
         message: String,
         /// The error.
         error: Box<rtfs::Error>,
-        /// The same as data (`{"error": …}`), for callers that receive data.
+        /// The error as data (`{"error": …}`), for callers that receive data.
         outcome: Option<Box<Outcome>>,
     },
-    /// The provider answered with an error of the Model Context Protocol. It goes out unchanged.
+    /// The provider answered with an error of the Model Context Protocol, which is passed on unchanged.
     #[error("{id} refused the call: {message} (code {code})")]
     Refused {
         /// The capability's name.
         id: String,
         /// The JSON-RPC code.
         code: i64,
-        /// What the provider said.
+        /// The provider's message.
         message: String,
-        /// What it added.
+        /// Additional data.
         data: Option<JsonText>,
     },
-    /// A quota refuses the call, which has not begun. Made by [`RuntimeError::quota`].
+    /// A quota refuses the call, which has not begun. [`RuntimeError::quota`] creates this variant.
     #[error("{id}: quota exceeded: {limit}; try again in {}", wait(*.retry_after))]
     Quota {
         /// The capability's name.
         id: String,
         /// The rule, such as `quotas[0]`. It is not shown to the caller.
         rule: String,
-        /// What is exceeded: `5 calls per minute`.
+        /// The exceeded limit: `5 calls per minute`.
         limit: String,
         /// The time until the call can be made.
         retry_after: Duration,
@@ -191,7 +193,7 @@ pub enum RuntimeError {
         id: String,
         /// The rule, such as `approve[0]`. It is not shown to the caller.
         rule: String,
-        /// Why there is no approval.
+        /// The reason why there is no approval.
         reason: String,
     },
     /// The program of a task waits for an instant, an event or another task. The task then calls
@@ -206,16 +208,16 @@ pub enum RuntimeError {
     Limit {
         /// The capability's name.
         id: String,
-        /// Which limit, and its value.
+        /// The limit and its value.
         what: String,
     },
-    /// The executor panicked; only this call is lost (RTFS capability system §6).
+    /// The executor panicked; only this call is affected (RTFS capability system §6).
     #[error("{id} failed: an internal error; see the server's log")]
     Panicked {
         /// The capability's name.
         id: String,
     },
-    /// Anything else, such as a provider given to an executor of another kind.
+    /// Any other error, such as a provider given to an executor of another kind.
     #[error("{0}")]
     Generic(String),
 }
@@ -253,7 +255,7 @@ impl RuntimeError {
         Self::Structured { id: id.into(), message: message.into(), error: Box::new(error), outcome }
     }
 
-    /// The time until the same call can be made, if that is known.
+    /// Returns the time until the call can be repeated, if that is known.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Quota { retry_after, .. } => Some(*retry_after),
@@ -270,7 +272,7 @@ impl RuntimeError {
         }
     }
 
-    /// One stable word per variant, for logs, metrics and RTFS's `catch`.
+    /// Returns one stable word per variant, for logs, metrics and RTFS's `catch`.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Unknown { .. } => "unknown-capability",
@@ -295,7 +297,7 @@ impl RuntimeError {
         }
     }
 
-    /// Whether the same call may succeed later without being changed.
+    /// Returns whether the same call may succeed later without a change.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Unavailable { source, .. } => {
@@ -306,7 +308,8 @@ impl RuntimeError {
         }
     }
 
-    /// Whether the call has certainly not run: it was refused for lack of room, or nothing of it was sent.
+    /// Returns whether the call has certainly not run: it was refused for lack of room, or no part of it
+    /// was sent.
     pub fn never_ran(&self) -> bool {
         match self {
             Self::Busy { .. } | Self::Quota { .. } => true,
@@ -334,7 +337,7 @@ impl RuntimeError {
     }
 }
 
-/// The kinds of calls that a program's error may be of.
+/// The kinds of calls that a program's error may have.
 const KINDS: [&str; 12] = [
     "unknown-capability",
     "invalid-input",
@@ -350,15 +353,15 @@ const KINDS: [&str; 12] = [
     "limit",
 ];
 
-/// What a kind of error means, for the documentation.
+/// The documentation of a kind of error.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct ErrorKind {
-    /// The word: what [`RuntimeError::kind`] gives, or the kind of a program's error.
+    /// The word: the result of [`RuntimeError::kind`], or the kind of a program's error.
     pub word: &'static str,
-    /// When a call ends with it.
+    /// When a call fails with this kind.
     pub meaning: &'static str,
-    /// What its caller can do.
+    /// What the caller can do.
     pub remedy: &'static str,
 }
 
@@ -366,7 +369,7 @@ const fn kind(word: &'static str, meaning: &'static str, remedy: &'static str) -
     ErrorKind { word, meaning, remedy }
 }
 
-/// Every kind of error that a call can end with.
+/// All kinds of errors of a call.
 pub const ERROR_KINDS: [ErrorKind; 15] = [
     kind(
         "unknown-capability",
@@ -437,16 +440,16 @@ pub const ERROR_KINDS: [ErrorKind; 15] = [
     ),
 ];
 
-/// The member of `_meta` that says which quota is exceeded.
+/// The member of `_meta` that contains the exceeded quota.
 const QUOTA: &str = "orla/quota";
 
-/// `_meta` of a result that says which quota is exceeded.
+/// Returns the `_meta` of a result for an exceeded quota.
 fn quota_meta(limit: &str, retry_after: Duration) -> Option<JsonText> {
     let about = json!({"limit": limit, "retry_after_ms": whole_millis(retry_after)});
     JsonText::of(&json!({ QUOTA: about })).ok()
 }
 
-/// The quota that a call within a program exceeded, and the time until the call can be made.
+/// Returns the quota that a nested call of a program exceeded, and the time until the call can be made.
 fn exceeded_quota(error: &rtfs::Error) -> Option<(&str, Duration)> {
     let Value::Map(data) = &error.data else { return None };
     match (&*error.kind, data.get_keyword("limit")?, data.get_keyword("retry_after_ms")?) {
@@ -457,12 +460,12 @@ fn exceeded_quota(error: &rtfs::Error) -> Option<(&str, Duration)> {
     }
 }
 
-/// Milliseconds, rounded up.
+/// Returns milliseconds, rounded up.
 pub fn whole_millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
-/// Milliseconds, rounded down.
+/// Returns milliseconds, rounded down.
 pub fn full_millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
@@ -470,16 +473,18 @@ pub fn full_millis(duration: Duration) -> u64 {
 /// One place where data violates its schema: `input.city: expected a string, got 7`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Where, from the root on: `input.items[3].price`.
+    /// The path from the root: `input.items[3].price`.
     pub path: String,
-    /// What the schema requires. For an RTFS type, this is its notation (`:string`); people see it in words.
+    /// The requirement of the schema. For an RTFS type, this is its notation (`:string`); users see it
+    /// in words.
     pub expected: String,
-    /// The value that came, cut to a readable length.
+    /// The actual value, cut to a readable length.
     pub got: String,
 }
 
 impl Violation {
-    /// Data that no value, or no JSON, can hold. `root` is the beginning of the path, such as `input`.
+    /// Returns the violation of data that no value, or no JSON, can represent. `root` is the beginning
+    /// of the path, such as `input`.
     pub(crate) fn unreadable(error: &JsonError, root: &str) -> Self {
         Self {
             path: error.path.replacen('$', root, 1),
@@ -493,13 +498,13 @@ impl Violation {
 pub(crate) const REQUIRED: &str = "a value (required)";
 /// The value in the violation of a missing property.
 pub(crate) const NOTHING: &str = "nothing";
-/// The beginning of what is expected of a property that the schema does not have.
+/// The beginning of the expectation for a property that the schema does not have.
 pub(crate) const UNKNOWN: &str = "no such property";
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let expected = in_words(&self.expected);
-        // The property without the root: `user.name` of `input.user.name`.
+        // The property path without the root: `user.name` of `input.user.name`.
         if let Some((_, property)) = self.path.split_once('.') {
             if self.got == NOTHING {
                 write!(f, "missing required property {property:?}")?;
@@ -513,7 +518,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// What was expected, in words if an RTFS type has them.
+/// Returns the expectation, in words if an RTFS type has them.
 fn in_words(expected: &str) -> Cow<'_, str> {
     if !expected.starts_with([':', '[']) {
         return expected.into();
@@ -522,7 +527,7 @@ fn in_words(expected: &str) -> Cow<'_, str> {
     words.map_or(expected.into(), Cow::from)
 }
 
-/// The most violations a sentence lists; the rest are counted.
+/// The maximum number of violations in a sentence; the rest are counted.
 const LISTED: usize = 20;
 
 fn list(violations: &[Violation]) -> String {
@@ -539,7 +544,7 @@ fn list(violations: &[Violation]) -> String {
     text
 }
 
-/// The text of [`RuntimeError::Unknown`] for a caller to whom capabilities are `noun`s.
+/// Returns the text of [`RuntimeError::Unknown`] for a caller to whom capabilities are `noun`s.
 pub(crate) fn unknown(noun: &str, id: &str, similar: &[String]) -> String {
     format!("unknown {noun}: {id}{}", did_you_mean(similar))
 }
@@ -558,13 +563,13 @@ fn queue(running: usize, waiting: usize) -> String {
     format!("{running} {calls} {} running and {waiting} {} waiting", be(running), be(waiting))
 }
 
-/// A duration as a person writes it: `30 s`, `0.5 s`, `0.989 s`.
+/// Formats a duration for users: `30 s`, `0.5 s`, `0.989 s`.
 pub fn seconds(duration: Duration) -> String {
     let millis = duration.as_micros().div_ceil(1_000);
     format!("{} s", millis as f64 / 1_000.0)
 }
 
-/// A time to wait: seconds if they are few, else minutes, hours or days.
+/// Formats a time to wait: in seconds if they are few, else in minutes, hours or days.
 pub(crate) fn wait(duration: Duration) -> String {
     let whole = duration.as_secs() + u64::from(duration.subsec_nanos() > 0);
     match whole {

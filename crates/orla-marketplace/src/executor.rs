@@ -1,5 +1,5 @@
-//! The one seam: every capability is called through a [`CapabilityExecutor`]
-//! (RTFS capability system §2.2).
+//! The single interface to providers: every capability is called through a [`CapabilityExecutor`] (RTFS
+//! capability system §2.2).
 
 use std::any::TypeId;
 use std::sync::Arc;
@@ -16,13 +16,13 @@ use crate::provider::ProviderType;
 
 /// Runs the calls of one kind of provider (RTFS capability system §2.2).
 ///
-/// An executor neither validates, authorises, queues, retries nor logs: the marketplace does that once for all of
-/// them. The future of [`execute`](Self::execute) can be dropped at any await point; everything
-/// that it started then ends.
+/// An executor neither validates, authorises, queues, retries nor logs. The marketplace does that once
+/// for all executors. The future of [`execute`](Self::execute) can be dropped at any await point;
+/// everything that it started then ends.
 ///
-/// It deliberately departs from the document in two places: input and output are lazy
-/// ([`Payload`], [`Outcome`]), so that a relay parses nothing, and the future is `Send`, so that
-/// calls run on every core.
+/// The trait deliberately departs from the RTFS document in two places. Input and output are lazy
+/// ([`Payload`], [`Outcome`]), so that a relay parses nothing. The future is `Send`, so that calls run
+/// on every core.
 #[async_trait]
 pub trait CapabilityExecutor: Send + Sync {
     /// The type of the settings struct whose calls this executor runs.
@@ -30,8 +30,8 @@ pub trait CapabilityExecutor: Send + Sync {
 
     /// Runs one call.
     ///
-    /// The executor observes the deadline in `ctx` if it has something to end or to keep (a process group with its
-    /// grace, the output so far). The marketplace's own timer is the backstop.
+    /// The executor observes the deadline in `ctx` if it has something to end or to keep (a process
+    /// group with its grace period, the output so far). The marketplace's own timer is the backstop.
     ///
     /// # Errors
     /// [`RuntimeError::Failed`](crate::RuntimeError::Failed) if the provider says so,
@@ -47,8 +47,8 @@ pub trait CapabilityExecutor: Send + Sync {
 
     /// Opens a stream (RTFS capability system §3.2). An executor without streams keeps this default.
     ///
-    /// `ctx` has the time and the cancellation of opening it: the stream itself lasts until it ends, is
-    /// closed, or is dropped.
+    /// `ctx` has the time and the cancellation of opening the stream. The stream itself lasts until it
+    /// ends, is closed, or is dropped.
     ///
     /// # Errors
     /// Those of [`execute`](Self::execute).
@@ -61,22 +61,24 @@ pub trait CapabilityExecutor: Send + Sync {
         Err(not_a_stream(ctx))
     }
 
-    /// Whether the executor itself refuses, with
-    /// [`RuntimeError::InvalidInput`](crate::RuntimeError::InvalidInput), every input that the input type of this
-    /// manifest does not admit, and never returns what its output type does not admit. The marketplace then
-    /// neither checks the calls nor compiles schemas for them.
+    /// Returns whether the executor itself refuses, with
+    /// [`RuntimeError::InvalidInput`](crate::RuntimeError::InvalidInput), every input that the input
+    /// type of this manifest does not admit, and never returns a value that its output type does not
+    /// admit. The marketplace then neither checks the calls nor compiles schemas for them.
     fn checks_types(&self, _manifest: &CapabilityManifest) -> bool {
         false
     }
 
-    /// Whether it runs a call on the node that the call names ([`CallScope::node`](crate::CallScope::node)), or fails.
-    /// Otherwise, a call that names another node than this one is refused.
+    /// Returns whether the executor runs a call on the node that the call names
+    /// ([`CallScope::node`](crate::CallScope::node)), or fails. Otherwise, a call that names another
+    /// node than this one is refused.
     fn chooses_nodes(&self) -> bool {
         false
     }
 
-    /// Whether what the provider said of its capabilities is what runs now. If not, because its process starts or is
-    /// restarted, a call waits for it ([`settle`](Self::settle)) and is looked up again.
+    /// Returns whether the provider's description of its capabilities matches what runs now. If not,
+    /// because its process starts or is restarted, a call waits for it ([`settle`](Self::settle)) and is
+    /// looked up again.
     fn is_settled(&self, _provider: &ProviderType) -> bool {
         true
     }
@@ -89,33 +91,33 @@ pub trait CapabilityExecutor: Send + Sync {
         Ok(())
     }
 
-    /// The state of the provider, as far as it is known without asking it.
+    /// Returns the state of the provider, as far as it is known without asking it.
     fn status(&self, _provider: &ProviderType) -> ProviderStatus {
         ProviderStatus::default()
     }
 }
 
-/// What a surface or an executor knows about a provider without asking it.
+/// The known state of a provider.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ProviderStatus {
     /// The source of the provider: a path or an address.
     pub source: Option<String>,
-    /// What runs it, such as `python3`.
+    /// The interpreter, such as `python3`.
     pub interpreter: Option<String>,
-    /// The life cycle's state.
+    /// The state of the life cycle.
     pub state: Option<String>,
     /// The process that serves it.
     pub pid: Option<u32>,
-    /// How long that process has been up, in milliseconds.
+    /// How long that process has been running, in milliseconds.
     pub uptime_ms: Option<u64>,
     /// How often it was restarted.
     pub restarts: Option<u64>,
-    /// Why it last failed.
+    /// The reason of the last failure.
     pub last_failure: Option<String>,
-    /// How far its processes are confined, if it has any.
+    /// How far the processes are confined, if there are any.
     pub sandbox: Option<SandboxStatus>,
-    /// How calls find their provider, if there are several.
+    /// The routing of calls, if there are several providers.
     pub route: Option<String>,
     /// The providers of a capability that has several.
     pub providers: Vec<RoutedStatus>,
@@ -126,15 +128,16 @@ pub struct ProviderStatus {
 pub struct SandboxStatus {
     /// `enforced`, `partial`, `unconfined` or `unavailable`.
     pub level: &'static str,
-    /// What confines them.
+    /// The mechanism of the confinement.
     pub by: ConfinedBy,
-    /// Tells profiles apart; `None` where nothing is confined.
+    /// Identifies the profile; `None` if nothing is confined.
     pub profile: Option<String>,
-    /// The permissions as they were declared.
+    /// The permissions as declared.
     pub permissions: Vec<String>,
-    /// What is declared and not in force, and why.
+    /// What is declared and not in force, with the reasons.
     pub missing: Vec<String>,
-    /// What they may do besides the base; `None` where nothing is declared, or where that has no meaning.
+    /// What the processes may do besides the base; `None` if nothing is declared, or if the declaration
+    /// is invalid.
     pub grants: Option<Arc<SandboxGrants>>,
 }
 
@@ -151,7 +154,7 @@ impl SandboxStatus {
         }
     }
 
-    /// Why the processes do not run, if they cannot be confined as declared; `None` if they run.
+    /// Returns why the processes do not run, if they cannot be confined as declared; `None` if they run.
     pub fn unconfinable(&self) -> Option<String> {
         let is_unavailable = self.level == "unavailable";
         is_unavailable.then(|| format!("it cannot be confined as declared: {}", self.missing.join("; ")))
@@ -160,7 +163,7 @@ impl SandboxStatus {
     /// The status of a capability that does not run for this reason.
     #[must_use]
     pub fn unavailable(mut self, reason: &str) -> Self {
-        // Why its declaration cannot be read is known where it was read.
+        // The reason why a declaration cannot be read is known to the code that read it.
         if self.level == "unavailable" && self.missing.is_empty() {
             self.missing.push(reason.to_owned());
         }
@@ -169,34 +172,34 @@ impl SandboxStatus {
     }
 }
 
-/// What confines a provider.
+/// The mechanism that confines a provider.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ConfinedBy {
-    /// The kernel confines its processes.
+    /// The kernel confines the processes.
     #[default]
     Kernel,
-    /// It is a WebAssembly component, which reaches only what it is linked with.
+    /// The provider is a WebAssembly component, which reaches only what it is linked with.
     WebAssembly,
 }
 
-/// What confined processes may do besides the base that all of them have. Paths are real ones.
+/// What confined processes may do besides the base that all of them share. Paths are real paths.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SandboxGrants {
     /// Whether only limits are in force, and nothing else is refused.
     pub is_open: bool,
-    /// Files, and directories with everything below them, that they may read.
+    /// Readable files, and directories with their content.
     pub read: Vec<String>,
-    /// The same, which they may also change.
+    /// Writable files, and directories with their content.
     pub write: Vec<String>,
-    /// Programs that they may run, and directories of programs.
+    /// Programs and directories of programs that they may run.
     pub run: Vec<String>,
-    /// The parts of the network that they may use, as permissions.
+    /// The permitted parts of the network, as permissions.
     pub network: Vec<String>,
     /// UNIX sockets that they may connect to.
     pub sockets: Vec<String>,
     /// Patterns of the server's variables that they get.
     pub variables: Vec<String>,
-    /// What they may use, by the names of the limits.
+    /// Resource limits by name.
     pub limits: Vec<(&'static str, u64)>,
 }
 
@@ -204,18 +207,18 @@ pub struct SandboxGrants {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RoutedStatus {
-    /// What it is called.
+    /// The provider's name.
     pub name: String,
     /// Its kind.
     pub kind: &'static str,
     /// `available`, or `unavailable` while calls skip it.
     pub state: &'static str,
-    /// Calls that run there.
+    /// The number of running calls.
     pub running: usize,
-    /// Calls so far.
+    /// The number of calls so far.
     pub calls: u64,
     /// Whether it was used last.
     pub is_last: bool,
-    /// Why its last call failed, if it did.
+    /// The reason why its last call failed, if it did.
     pub last_failure: Option<String>,
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::executor::CapabilityExecutor;
 use crate::provider::ProviderType;
 
-/// The executors, found in one look-up by the type of the settings that they understand.
+/// The executors, found in one lookup by the type of their settings.
 #[derive(Clone, Default)]
 pub(crate) struct Executors(HashMap<TypeId, Arc<dyn CapabilityExecutor>>);
 
@@ -17,7 +17,7 @@ impl Executors {
         self.0.get(&provider.settings_type())
     }
 
-    /// Adds an executor, unless its kind has one. Returns whether it did.
+    /// Adds an executor, unless its kind has one already. Returns whether it was added.
     pub(crate) fn add(&mut self, executor: Arc<dyn CapabilityExecutor>) -> bool {
         match self.0.entry(executor.provider_type_id()) {
             Entry::Occupied(_) => false,

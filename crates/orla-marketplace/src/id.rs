@@ -1,13 +1,13 @@
-//! Ids, the MCP names made of them, and patterns over names. Pure functions.
+//! Ids, the MCP names made from them, and patterns of names. Pure functions.
 
 use std::collections::{BTreeMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// The longest name that every MCP client accepts.
+/// The maximum length of a name that every MCP client accepts.
 pub const MAX_NAME: usize = 64;
 
-/// The MCP name for an id: `PROVIDER.NAME` becomes `PROVIDER__NAME`, every character but
-/// `a-z A-Z 0-9 _ -` becomes `_`, and a longer name is cut and ends in a hash of the whole.
+/// Returns the MCP name for an id. `PROVIDER.NAME` becomes `PROVIDER__NAME`, and every character but
+/// `a-z A-Z 0-9 _ -` becomes `_`. A longer name is cut and ends in a hash of the whole name.
 pub fn mcp_name(id: &str) -> String {
     let spaced = id.replacen('.', "__", 1);
     let name: String = spaced.chars().map(|c| if is_name_char(c) { c } else { '_' }).collect();
@@ -18,9 +18,9 @@ pub fn mcp_name(id: &str) -> String {
     }
 }
 
-/// A name for every id, without collisions: in lexical order of the ids, the first keeps its name
-/// and the others get `_2`, `_3`, …; the same for the same ids, always. An id that is a valid name
-/// keeps it, so that it means the same as an id and as a name.
+/// Returns a unique name for every id. In the lexical order of the ids, the first keeps its name and the
+/// others get `_2`, `_3`, …. The same ids always give the same names. An id that is a valid name keeps
+/// it, so that it means the same as an id and as a name.
 pub fn mcp_names<'a>(ids: impl IntoIterator<Item = &'a str>) -> BTreeMap<&'a str, String> {
     let sorted: BTreeMap<&str, String> = ids.into_iter().map(|id| (id, mcp_name(id))).collect();
     let mut taken: HashSet<String> = HashSet::new();
@@ -36,8 +36,8 @@ pub fn mcp_names<'a>(ids: impl IntoIterator<Item = &'a str>) -> BTreeMap<&'a str
     names
 }
 
-/// A name of MCP if it is not taken; else the first of `NAME_2`, `NAME_3`, … that is not, cut to the length that names may
-/// have.
+/// Returns an MCP name if it is free; else the first of `NAME_2`, `NAME_3`, … that is free, cut to the
+/// maximum length.
 pub fn unused(name: &str, is_taken: impl Fn(&str) -> bool) -> String {
     if !is_taken(name) {
         return name.to_owned();
@@ -59,14 +59,14 @@ pub fn is_name_char(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '_' | '-')
 }
 
-/// 32 bits of a hash which is the same in every process and on every machine.
+/// Returns 32 bits of a hash that is the same in every process and on every machine.
 pub fn short_hash(bytes: &[u8]) -> u32 {
-    // FNV-1a: `DefaultHasher` promises nothing across releases, and names must not change.
+    // FNV-1a is used because `DefaultHasher` may change between releases, and names must not change.
     bytes.iter().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
 }
 
-/// A pattern over names: `*` stands for any run of characters, every other character for itself. The whole name
-/// must match.
+/// A pattern of names. `*` matches any run of characters, every other character only itself. The whole
+/// name must match.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Pattern(String);
 
@@ -76,19 +76,19 @@ impl Pattern {
         Self(text.into())
     }
 
-    /// The pattern as it was written.
+    /// Returns the pattern's text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether a capability with this id and MCP name fits: one of the two matches, or the pattern
-    /// names what the capability is part of, such as `notes` for `notes.add`. So a rule that names
-    /// a capsule still applies when the capsule lists a second tool.
+    /// Returns whether a capability with this id and MCP name matches: the pattern matches one of the
+    /// two, or it equals a prefix of the id up to a dot, such as `notes` for `notes.add`. A rule that
+    /// names a capsule therefore still applies when the capsule lists a second tool.
     pub fn fits(&self, id: &str, name: &str) -> bool {
         self.covers(id) || self.matches(name)
     }
 
-    /// Whether the pattern matches the id, or names what the id is part of.
+    /// Returns whether the pattern matches the id, or equals a prefix of it up to a dot.
     pub fn covers(&self, id: &str) -> bool {
         self.matches(id) || self.is_above(id)
     }

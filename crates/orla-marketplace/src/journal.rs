@@ -1,12 +1,13 @@
-//! What is kept of a run, so that another process can go on with it.
+//! The journal of a run, with which another process can continue the run.
 //!
-//! A run is deterministic: the same answers in the same order make the same run. So a [`Journal`] keeps the answers
-//! of a run, and now and then its whole state instead. A call that leaves the process is noted before it begins, and
-//! all that was noted before it is durable by then. After a crash, the host gives the answers to the run
-//! again ([`program`](crate::program)). Then the calls without an answer are made: those that had not begun, and those that are idempotent.
-//! Others fail with the error `:interrupted`, because nothing says whether they were made.
+//! A run is deterministic: the same answers in the same order give the same run. A [`Journal`] therefore
+//! stores the answers of a run, and sometimes its whole state instead. A call that leaves the process is
+//! recorded before it begins, and all earlier records are durable by then. After a crash, the host
+//! passes the answers to the run again ([`program`](crate::program)). Then the calls without an answer
+//! are made if they had not begun or are idempotent. Other calls fail with the error `:interrupted`,
+//! because it is unknown whether they were made.
 //!
-//! A call has a journal in its [`CallScope`](crate::CallScope). Calls within the call do not inherit it.
+//! A call has a journal in its [`CallScope`](crate::CallScope). Nested calls do not inherit it.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -14,62 +15,66 @@ use std::time::SystemTime;
 use async_trait::async_trait;
 use rtfs::{Error, Position, Request, Scope, Ticket, Value, Wait};
 
-/// Keeps the answers that a run gets.
+/// Stores the answers that a run gets.
 #[async_trait]
 pub trait Journal: Send + Sync {
-    /// What is known of the run. It is asked once, before the run begins or goes on.
+    /// Returns the recorded past of the run. Called once, before the run begins or continues.
     ///
     /// # Errors
     /// It cannot be read, or it cannot be used; the run then fails with this error.
     async fn recall(&self) -> Result<Past, Error>;
 
-    /// Notes that the run began a long wait (a timer, an event or another task), or that a call of it waits again and has
-    /// not begun. Nothing waits for it to be durable.
+    /// Records that the run began a long wait (a timer, an event or another task), or that one of its
+    /// calls waits again and has not begun. This function does not wait until the record is durable.
     fn waits(&self, asked: &Asked);
 
-    /// Notes that a call leaves the process. The call begins when this returns `Ok`: then the note is durable, and all
-    /// notes before it.
+    /// Records that a call leaves the process. The call begins when this function returns `Ok`. By then
+    /// this record and all earlier ones are durable.
     ///
     /// # Errors
     /// The note cannot be written. The call must not be made.
     async fn begins(&self, asked: &Asked, is_idempotent: bool) -> Result<(), Error>;
 
-    /// Notes an answer, in the form that [`rtfs::Run::write_answer`] gives. `failed` is the kind of its error.
+    /// Records an answer, in the form that [`rtfs::Run::write_answer`] gives. `failed` is the kind of
+    /// its error.
     ///
     /// # Errors
     /// An earlier note could not be written, or the journal is full. The run must end with this error.
     fn answered(&self, asked: &Asked, answer: Vec<u8>, failed: Option<&str>) -> Result<(), Error>;
 
-    /// The answer to a wait.
+    /// Waits for the answer to a long wait.
     ///
     /// # Errors
     /// The error with which the wait ends.
     async fn wait(&self, ticket: Ticket, wait: &Wait) -> Result<Value, Error>;
 
-    /// The run does not want the answer to a request any more.
+    /// Records that the run no longer wants the answer to a request.
     fn withdrawn(&self, ticket: Ticket);
 
-    /// Whether so much was noted since the last saved state that saving the state again pays.
+    /// Returns whether the journal has grown so much since the last saved state that saving the state
+    /// again pays off.
     fn is_long(&self) -> bool;
 
-    /// Replaces the answers noted until now by the state of the run that they have led to.
+    /// Replaces the recorded answers by the state of the run that they have led to.
     ///
     /// # Errors
     /// The state is too large to be kept.
     fn save(&self, state: Vec<u8>) -> Result<(), Error>;
 
-    /// Saves the state of a run that waits for nothing but `waits`, durably, and arranges that the run is begun again when
-    /// one of them has an answer. `false` if one has an answer already: the run goes on.
+    /// Saves the state of a run that waits only for `waits`, durably, and arranges that the run is
+    /// started again when one of them has an answer. Returns `false` if one has an answer already: the
+    /// run continues.
     ///
     /// # Errors
     /// The state cannot be written.
     async fn suspend(&self, state: Vec<u8>, waits: Vec<(Asked, Wait)>) -> Result<bool, Error>;
 
-    /// Whether the run was suspended. Its program then ends without a value or an error of its own.
+    /// Returns whether the run was suspended. Its program then ends without a value or an error of its
+    /// own.
     fn is_suspended(&self) -> bool;
 }
 
-/// What a journal knows about a run.
+/// The recorded past of a run.
 #[derive(Debug, Default)]
 pub struct Past {
     /// The state that was saved last, in the form of [`rtfs::Run::save`].
@@ -83,30 +88,30 @@ pub struct Past {
 /// A call that began in an earlier process, and whose answer is unknown.
 #[derive(Clone, Debug)]
 pub struct Begun {
-    /// What the answer would belong to.
+    /// The ticket of the request.
     pub ticket: Ticket,
-    /// Whether the call may be made again.
+    /// Whether the call may be repeated.
     pub is_idempotent: bool,
 }
 
 /// A request of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asked {
-    /// What the answer belongs to.
+    /// The ticket of the answer.
     pub ticket: Ticket,
-    /// What it is.
+    /// The kind of the request.
     pub action: Action,
     /// Its subject: the id of a capability, the name of an event, an instant, words.
     pub name: Arc<str>,
-    /// Where in the program.
+    /// The position in the program.
     pub at: Option<Position>,
-    /// When.
+    /// The time of the request.
     pub began: SystemTime,
-    /// The step or branch of the program that it is in.
+    /// The step or branch of the program that contains the request.
     pub scope: Option<Arc<Scope>>,
 }
 
-/// The kinds of requests of a run, by the forms of its program.
+/// The kinds of requests of a run, named by the forms of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// `call`
@@ -164,7 +169,7 @@ impl Action {
 }
 
 impl Asked {
-    /// What a request asks for, now.
+    /// Returns the current request of an event.
     pub(crate) fn of(
         ticket: Ticket,
         request: &Request,

@@ -1,4 +1,4 @@
-//! Helpers for JSON text. JSON text ⇄ RTFS values is in the language ([`rtfs::json`]).
+//! Helpers for JSON text. The language converts between JSON text and RTFS values ([`rtfs::json`]).
 
 pub use rtfs::json::{JsonError, string_length, value_from_json, value_to_json};
 pub(crate) use rtfs::json::{MAX_PATH, push_index, push_key};
@@ -13,13 +13,13 @@ use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::Value as Json;
 use serde_json::value::RawValue;
 
-/// The members of a JSON object in the order in which they are written, each with the text of its value. A name that comes
-/// twice is here twice.
+/// The members of a JSON object in their original order, each with the text of its value. Repeated names
+/// stay repeated.
 #[derive(Debug)]
 pub struct RawObject<'a>(pub Vec<(Cow<'a, str>, &'a RawValue)>);
 
 impl RawObject<'_> {
-    /// The names that an earlier member has.
+    /// Returns the names that occur more than once.
     pub fn repeated(&self) -> impl Iterator<Item = &str> {
         let mut seen = HashSet::with_capacity(self.0.len());
         self.0.iter().map(|(name, _)| &**name).filter(move |name| !seen.insert(*name))
@@ -28,7 +28,7 @@ impl RawObject<'_> {
 
 impl<'de: 'a, 'a> Deserialize<'de> for RawObject<'a> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        /// Borrows where the text has no escapes.
+        /// A name that is borrowed if the text has no escapes.
         #[derive(Deserialize)]
         struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
 
@@ -54,9 +54,10 @@ impl<'de: 'a, 'a> Deserialize<'de> for RawObject<'a> {
     }
 }
 
-/// Removes the white space around the tokens of valid JSON text, and so all line breaks. Replaces needless escapes
-/// (`\u00e9`, `\/`) by the characters themselves: some writers escape everything beyond ASCII, which is hard to
-/// read in a shell. Numbers stay as they are, and so does a string that no text can hold (a lone surrogate).
+/// Removes the white space around the tokens of valid JSON text, and so all line breaks. Replaces
+/// needless escapes (`\u00e9`, `\/`) with the characters themselves: some writers escape all non-ASCII
+/// characters, which is hard to read in a shell. Numbers stay unchanged, and so does a string that no
+/// text can represent (a lone surrogate).
 pub fn compact(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     let mut rest = json;
@@ -75,10 +76,10 @@ pub fn compact(json: &str) -> String {
     out
 }
 
-/// Turns doubles that are whole numbers into integers, if a double holds them exactly. Where all numbers travel as
-/// doubles (a `Struct` of protobuf), a count of 1 would otherwise be 1.0.
+/// Converts doubles that are whole numbers to integers, if a double represents them exactly. Where all
+/// numbers travel as doubles (a `Struct` of protobuf), a count of 1 would otherwise be 1.0.
 pub fn whole_numbers(value: &mut Json) {
-    /// Up to here, a double holds every whole number.
+    /// The largest range in which a double represents every whole number.
     const EXACT: f64 = 9_007_199_254_740_992.0;
     match value {
         Json::Number(number) => {

@@ -1,5 +1,5 @@
-//! The capabilities that programs and agents can call, and the single way to find and call them
-//! (RTFS capability system).
+//! The capabilities that programs and agents can call, and the single path to find and call them (RTFS
+//! capability system).
 //!
 //! A *capability* is a [`CapabilityManifest`] plus the [`CapabilityExecutor`] for its kind of
 //! provider. The [`CapabilityMarketplace`] holds an immutable [`Catalog`] of them and calls them on
@@ -13,8 +13,8 @@
 //!
 //! # What is deliberately absent
 //!
-//! Providers, transports and the types of SDKs. Types of the domain do not serialise themselves: the front end
-//! writes the wire format.
+//! Providers, transports and the types of SDKs are absent. Domain types do not serialise themselves: the
+//! front end writes the wire format.
 
 #![warn(missing_docs)]
 

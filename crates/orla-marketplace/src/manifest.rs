@@ -1,4 +1,4 @@
-//! What a capability is (RTFS capability system §3.1).
+//! The manifest of a capability (RTFS capability system §3.1).
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -16,31 +16,31 @@ use crate::redaction::Redactor;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct CapabilityManifest {
-    /// Unique within a catalogue. A provider of several capabilities uses `PROVIDER.NAME`.
+    /// The id, unique within a catalogue. A provider of several capabilities uses `PROVIDER.NAME`.
     pub id: String,
-    /// The name for people.
+    /// The name for users.
     pub name: String,
-    /// What it does, in words that help a model choose. Never empty in a catalogue.
+    /// The description, in words that help a model choose. Never empty in a catalogue.
     pub description: String,
     /// The provider that implements it.
     pub provider: ProviderType,
-    /// Its version, mostly a semantic one.
+    /// The version, usually a semantic version.
     pub version: String,
-    /// What it takes, enforced where declared.
+    /// The input schema, enforced if declared.
     pub input_schema: Option<TypeExpr>,
-    /// What it gives, enforced where declared.
+    /// The output schema, enforced if declared.
     pub output_schema: Option<TypeExpr>,
-    /// Who vouches for it.
+    /// The signature of an authority over the capability.
     pub attestation: Option<CapabilityAttestation>,
-    /// Where it comes from.
+    /// The origin.
     pub provenance: Option<CapabilityProvenance>,
-    /// What it needs to be allowed, such as `net:api.example.com`.
+    /// The required permissions, such as `net:api.example.com`.
     pub permissions: Vec<String>,
-    /// Everything else. Known keys: [`TITLE`], [`ANNOTATIONS`], [`TASK`], [`LISTED`].
+    /// Further metadata. Known keys: [`TITLE`], [`ANNOTATIONS`], [`TASK`], [`LISTED`].
     pub metadata: HashMap<String, String>,
 }
 
-/// Metadata key: the title that clients show to people.
+/// Metadata key: the title that clients show to users.
 pub const TITLE: &str = "title";
 /// Metadata key: the JSON text of MCP's tool annotations (`readOnlyHint`, …).
 pub const ANNOTATIONS: &str = "annotations";
@@ -51,8 +51,8 @@ pub const TASK: &str = "task";
 pub const LISTED: &str = "listed";
 
 impl CapabilityManifest {
-    /// Replaces secrets in the texts for readers: names, description, metadata and provenance. Its
-    /// id, permissions and schemas have effects, and stay unchanged.
+    /// Hides secrets in the texts for readers: names, description, metadata and provenance. The id,
+    /// permissions and schemas have effects, and stay unchanged.
     pub fn redact(&mut self, redactor: &Redactor) {
         if redactor.is_empty() {
             return;
@@ -66,7 +66,7 @@ impl CapabilityManifest {
         }
     }
 
-    /// A manifest with the required parts; everything else is empty.
+    /// Creates a manifest with the required parts; everything else is empty.
     pub fn new(id: impl Into<String>, description: impl Into<String>, provider: ProviderType) -> Self {
         let id = id.into();
         Self {
@@ -84,13 +84,14 @@ impl CapabilityManifest {
         }
     }
 
-    /// The title that clients show to people: the explicit one, or else the name, unless the name is the id.
+    /// Returns the title that clients show to users: the explicit one, or else the name, unless the name
+    /// is the id.
     pub fn title(&self) -> Option<&str> {
         let name = Some(self.name.as_str()).filter(|name| !name.is_empty() && *name != self.id);
         self.metadata.get(TITLE).map(String::as_str).or(name)
     }
 
-    /// The metadata without a field of its own in lists.
+    /// Returns the metadata that lists show and that has no field of its own.
     pub fn other_metadata(&self) -> BTreeMap<&str, &str> {
         let others = self
             .metadata
@@ -99,8 +100,8 @@ impl CapabilityManifest {
         others.map(|(key, value)| (key.as_str(), value.as_str())).collect()
     }
 
-    /// Whether it is called as a task; `None` if nothing is declared. Then it may be called either way, and clients
-    /// get a task only if they ask for one.
+    /// Returns whether it is called as a task; `None` if nothing is declared. Then it may be called
+    /// either way, and clients get a task only if they ask for one.
     pub fn task_support(&self) -> Option<TaskSupport> {
         self.metadata.get(TASK).and_then(|word| TaskSupport::parse(word))
     }
@@ -110,8 +111,8 @@ impl CapabilityManifest {
         self.metadata.insert(TASK.to_owned(), support.as_str().to_owned());
     }
 
-    /// Whether making a call twice does no more than making it once: its annotations say that it only reads
-    /// (`readOnlyHint`) or that repeating it has no effect (`idempotentHint`).
+    /// Returns whether repeating a call has no further effect: the annotations say that the capability
+    /// only reads (`readOnlyHint`) or that repeating a call has no effect (`idempotentHint`).
     pub fn is_idempotent(&self) -> bool {
         is_idempotent(self.metadata.get(ANNOTATIONS).map_or("{}", String::as_str))
     }
@@ -133,7 +134,7 @@ impl TaskSupport {
     pub const WORDS: [(&str, Self); 3] =
         [("required", Self::Required), ("optional", Self::Optional), ("forbidden", Self::Forbidden)];
 
-    /// The one of this word.
+    /// Parses a word of [`WORDS`](Self::WORDS).
     pub fn parse(word: &str) -> Option<Self> {
         Self::WORDS.iter().find(|(known, _)| *known == word).map(|(_, support)| *support)
     }
@@ -148,7 +149,8 @@ impl TaskSupport {
     }
 }
 
-/// Whether the JSON text of MCP's tool annotations says that making a call twice does no more than making it once.
+/// Returns whether the JSON text of MCP's tool annotations says that repeating a call has no further
+/// effect.
 pub fn is_idempotent(annotations: &str) -> bool {
     let hints: Hints = serde_json::from_str(annotations).unwrap_or_default();
     hints.read_only_hint == Some(true) || hints.idempotent_hint == Some(true)
@@ -167,24 +169,24 @@ struct Hints {
 pub struct CapabilityAttestation {
     /// The signature, base64.
     pub signature: String,
-    /// Whose key made it.
+    /// The authority whose key signed.
     pub authority: String,
-    /// When it was made.
+    /// The time of signing.
     pub created_at: SystemTime,
-    /// When it expires, if it does.
+    /// The expiry, if any.
     pub expires_at: Option<SystemTime>,
-    /// Everything else the signer said.
+    /// Further data of the signer.
     pub metadata: BTreeMap<String, String>,
 }
 
-/// Where a capability comes from (RTFS capability system §3.1).
+/// The origin of a capability (RTFS capability system §3.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CapabilityProvenance {
     /// A path, address or name of the source.
     pub source: String,
     /// The version at the source, if it has one.
     pub version: Option<String>,
-    /// The hash of what runs.
+    /// The hash of the content that runs.
     pub content_hash: String,
     /// The parties that it passed through.
     pub custody_chain: Vec<String>,
@@ -192,27 +194,30 @@ pub struct CapabilityProvenance {
     pub registered_at: SystemTime,
 }
 
-/// How the marketplace treats one capability's calls, apart from what its manifest says.
+/// The marketplace's treatment of one capability's calls, apart from its manifest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CallPolicy {
-    /// How long one call may take; `None` means the marketplace's default.
+    /// The timeout of one call; `None` means the marketplace's default.
     pub timeout: Option<Duration>,
-    /// Calls of this capability that run at once; `None` means that only the marketplace's limit applies.
+    /// The maximum number of running calls of this capability; `None` means that only the marketplace's
+    /// limit applies.
     pub max_concurrency: Option<usize>,
-    /// Where those calls are counted.
+    /// The scope in which those calls are counted.
     pub concurrency_scope: CountScope,
-    /// How often a call with a transient failure is retried. `None` means twice if the capability has an upstream.
-    /// Only idempotent capabilities are retried (see [`CapabilityManifest::is_idempotent`]).
+    /// The maximum number of retries after transient failures. `None` means two if the capability has an
+    /// upstream. Only idempotent capabilities are retried (see [`CapabilityManifest::is_idempotent`]).
     pub retries: Option<u32>,
-    /// Whether clients see it when they list.
+    /// Whether clients see the capability in lists.
     pub listing: Listing,
-    /// The upstream that it depends on, such as the origin of its address. When calls fail because the upstream
-    /// cannot be reached, calls of all its capabilities are refused for a while (circuit breaker).
+    /// The upstream that the capability depends on, such as the origin of its address. When calls fail
+    /// because the upstream cannot be reached, calls of all its capabilities are refused for a while
+    /// (circuit breaker).
     pub upstream: Option<Arc<str>>,
-    /// Replaces the secrets that it was given in everything that its calls return; `None` if it was given none.
+    /// Hides the secrets that the capability was given in everything that its calls return; `None` if it
+    /// was given none.
     pub redaction: Option<Arc<Redactor>>,
-    /// What runs, and its attested content, if it is attested.
+    /// The content that runs, and its attestation, if there is one.
     pub custody: Option<Custody>,
     /// The callers to whom its provider has shown it; `None` if it shows the same to all.
     pub shown_to: Option<ShownTo>,
@@ -224,7 +229,7 @@ pub struct CallPolicy {
     pub output_declared_by: DeclaredBy,
 }
 
-/// Where calls are counted.
+/// The scope in which calls are counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CountScope {
     /// In this process.
@@ -245,8 +250,8 @@ impl CountScope {
 pub struct ShownTo(Arc<RwLock<HashSet<Arc<str>>>>);
 
 impl ShownTo {
-    /// Notes whether the provider shows the capability to the caller with this
-    /// [id](Principal::id). Returns whether this is a change.
+    /// Records whether the provider shows the capability to the caller with this [id](Principal::id).
+    /// Returns whether this is a change.
     pub fn set(&self, id: &Arc<str>, is_shown: bool) -> bool {
         let mut callers = self.0.write();
         if is_shown { callers.insert(Arc::clone(id)) } else { callers.remove(id) }
@@ -266,35 +271,36 @@ impl PartialEq for ShownTo {
 
 impl Eq for ShownTo {}
 
-/// Whether a capability can be called.
+/// The availability of a capability.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Availability {
-    /// It can.
+    /// The capability can be called.
     #[default]
     Available,
-    /// It can, but its input is not known yet: its provider is asked before the first call.
+    /// The capability can be called, but its input is not known yet: its provider is asked before the
+    /// first call.
     Unlearned,
-    /// Its declaration has a fault. It is shown with the reason and is never run.
+    /// The declaration has a fault. The capability is shown with the reason and never runs.
     Unavailable {
-        /// What is wrong, where, and what was expected.
+        /// The fault, its place, and what was expected.
         reason: String,
     },
 }
 
-/// Who declared a schema. This decides what happens if the schema cannot be enforced.
+/// The party that declared a schema. It decides what happens if the schema cannot be enforced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DeclaredBy {
     /// The user: the capability is unavailable.
     #[default]
     User,
-    /// The provider: the schema is passed on as it came, and the provider checks for itself.
+    /// The provider: the schema is passed on unchanged, and the provider checks the data itself.
     Provider,
 }
 
-/// Whether clients see a capability when they list. It can be called either way.
+/// Whether clients see a capability in lists. It can be called either way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Listing {
-    /// It is listed.
+    /// The capability is listed.
     #[default]
     Listed,
     /// Only a search or its name finds it.
@@ -320,9 +326,9 @@ impl CallPolicy {
 /// A manifest together with the policy for its calls.
 #[derive(Clone, Debug)]
 pub struct Registration {
-    /// What the capability is.
+    /// The manifest.
     pub manifest: CapabilityManifest,
-    /// How its calls are treated.
+    /// The policy for its calls.
     pub policy: CallPolicy,
 }
 

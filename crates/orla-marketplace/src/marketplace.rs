@@ -1,7 +1,7 @@
-//! The marketplace: what can be called, and what runs it (RTFS capability system §2.1, §5).
+//! The marketplace: the capabilities and their executors (RTFS capability system §2.1, §5).
 //!
-//! It holds the newest snapshot of the catalogue, the executors, and the observers. How something is called stands
-//! in [`call`](crate::call).
+//! It holds the newest snapshot of the catalogue, the executors, and the observers.
+//! [`call`](crate::call) implements the calls.
 
 use std::any::TypeId;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -31,13 +31,13 @@ use crate::quota::Quotas;
 use crate::redaction::Redactor;
 use crate::source::ProviderProblem;
 
-/// How many characters of a name that does not exist an error repeats.
+/// The maximum number of characters of an unknown name in an error.
 const SHOWN: usize = 200;
 
 /// Discovers, orchestrates and runs capabilities (RTFS capability system §2.1).
 ///
-/// All methods take `&self` and may be called from any thread: what can be called is an immutable
-/// snapshot behind an atomic pointer.
+/// All methods take `&self` and may be called from any thread: the catalogue is an immutable snapshot
+/// behind an atomic pointer.
 pub struct CapabilityMarketplace {
     catalog: ArcSwap<Catalog>,
     executors: ArcSwap<Executors>,
@@ -55,23 +55,23 @@ pub struct CapabilityMarketplace {
     approvals: Approvals,
     instance: u32,
     calls: AtomicU64,
-    /// Which processes are confined, in the word of the configuration.
+    /// The configured mode of confinement.
     confinement: Mutex<&'static str>,
-    /// Knows all secrets of the configuration.
+    /// Hides all secrets of the configuration.
     redaction: ArcSwap<Redactor>,
     /// The name of this node of a cluster.
     node: OnceLock<Arc<str>>,
-    /// Whether calls that are cancelled end because the server does.
+    /// Whether cancelled calls end because the server stops.
     stopping: Arc<AtomicBool>,
 }
 
-/// Learns what is served before a list is made.
+/// Asks providers for their capabilities before a list is made.
 struct Preparation {
     learn: Box<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>,
     refresh: Box<dyn Fn() + Send + Sync>,
 }
 
-/// Says why providers serve nothing.
+/// Reports why providers serve nothing.
 struct SignIn(Box<Ask>);
 type Ask = dyn Fn(String, CallScope) -> BoxFuture<'static, Option<Result<(), String>>> + Send + Sync;
 
@@ -79,7 +79,7 @@ struct Problems(Box<Tell>);
 type Tell = dyn Fn(Option<&str>) -> Vec<ProviderProblem> + Send + Sync;
 
 impl CapabilityMarketplace {
-    /// An empty marketplace.
+    /// Creates an empty marketplace.
     pub fn new(limits: Limits) -> Self {
         let memory = Arc::new(MemoryBudget::new(limits.max_memory_bytes));
         let empty = CatalogBuilder::new(Arc::default(), limits, None).build();
@@ -106,23 +106,23 @@ impl CapabilityMarketplace {
         }
     }
 
-    /// Which processes are confined, for people: `off`, `declared` or `strict`.
+    /// Returns which processes are confined, for users: `off`, `declared` or `strict`.
     pub fn confinement(&self) -> &'static str {
         *self.confinement.lock()
     }
 
-    /// Notes which processes are confined.
+    /// Sets which processes are confined.
     pub fn set_confinement(&self, mode: &'static str) {
         *self.confinement.lock() = mode;
     }
 
-    /// Replaces all secrets of the configuration, for texts that are of no single capability, such as states and
-    /// problems of providers.
+    /// Returns the redactor for all secrets of the configuration. It is used for texts that belong to no
+    /// single capability, such as states and problems of providers.
     pub fn redaction(&self) -> Arc<Redactor> {
         self.redaction.load_full()
     }
 
-    /// Notes all secrets of the configuration.
+    /// Sets the redactor for all secrets of the configuration.
     pub fn set_redaction(&self, redactor: Arc<Redactor>) {
         self.redaction.store(redactor);
     }
@@ -132,22 +132,22 @@ impl CapabilityMarketplace {
         self.node.get().map(|node| &**node)
     }
 
-    /// Names this node of a cluster. The first name stays.
+    /// Sets the name of this node of a cluster. The first name stays.
     pub fn set_node(&self, node: &str) {
         drop(self.node.set(node.into()));
     }
 
-    /// Notes that the server is about to cancel all calls because it ends. Their errors say so.
+    /// Records that the server is about to cancel all calls because it stops. Their errors say so.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
     }
 
-    /// What says whether the server cancels all calls because it ends.
+    /// Returns the flag that says whether the server cancels all calls because it stops.
     pub(crate) fn stopping(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.stopping)
     }
 
-    /// Whether the server cancels all calls because it ends.
+    /// Returns whether the server cancels all calls because it stops.
     pub fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Acquire)
     }
@@ -164,8 +164,8 @@ impl CapabilityMarketplace {
         self.context(call, call.timeout.map_or(limit, |caller| caller.min(limit)))
     }
 
-    /// The context for a program that is not a capability. [`Call::target`] names it. Its time is that of the
-    /// call, or else the default.
+    /// Returns the context for a program that is not a capability. [`Call::target`] names it. Its
+    /// timeout is that of the call, or else the default.
     pub fn program_context(&self, call: &Call) -> CallContext {
         self.context(call, call.timeout.unwrap_or(self.catalog.load().limits.timeout))
     }
@@ -215,8 +215,8 @@ impl CapabilityMarketplace {
         old
     }
 
-    /// Removes the executor for a kind of provider (RTFS capability system §5.3). Calls that run
-    /// finish; new ones are [`RuntimeError::Unavailable`].
+    /// Removes the executor for a kind of provider (RTFS capability system §5.3). Running calls finish;
+    /// new ones are [`RuntimeError::Unavailable`].
     pub fn unregister_executor(&self, settings: TypeId) -> Option<Arc<dyn CapabilityExecutor>> {
         let _writing = self.writing.lock();
         let mut executors = Executors::clone(&self.executors.load());
@@ -259,7 +259,7 @@ impl CapabilityMarketplace {
         self.snapshot().entries().to_vec()
     }
 
-    /// The capabilities of the newest snapshot that fit the words, the best first; see
+    /// Returns the capabilities of the newest snapshot that match the words, the best first; see
     /// [`Catalog::search`].
     pub fn search(&self, words: &str) -> Vec<Arc<Entry>> {
         let hits = self.snapshot().search(words, usize::MAX);
@@ -276,7 +276,7 @@ impl CapabilityMarketplace {
         self.catalog.load_full()
     }
 
-    /// The newest snapshot, for a moment: no reference is counted.
+    /// Returns the newest snapshot for short use, without counting a reference.
     pub(crate) fn peek(&self) -> arc_swap::Guard<Arc<Catalog>> {
         self.catalog.load()
     }
@@ -293,15 +293,15 @@ impl CapabilityMarketplace {
         self.swap(catalog)
     }
 
-    /// Makes `catalog` the newest snapshot as [`replace`](Self::replace) does. Its sources are the same, but more
-    /// is known about what they serve.
+    /// Makes `catalog` the newest snapshot as [`replace`](Self::replace) does. The sources are the same,
+    /// but more is known about what they serve.
     pub fn refine(&self, mut catalog: Catalog) -> Arc<Catalog> {
         let _writing = self.writing.lock();
         catalog.loaded = self.catalog.load().loaded;
         self.put(catalog)
     }
 
-    /// The generation of the newest snapshot, to be watched.
+    /// Returns the generation of the newest snapshot, to be watched.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
@@ -325,47 +325,47 @@ impl CapabilityMarketplace {
         status
     }
 
-    /// What bounds the memory of all requests together.
+    /// Returns the limit on the memory of all requests together.
     pub fn memory(&self) -> &Arc<MemoryBudget> {
         &self.memory
     }
 
-    /// The limits of each caller, and their use. Without rules, there are no limits.
+    /// Returns the limits of each caller, and their use. Without rules, there are no limits.
     pub fn quotas(&self) -> &Arc<Quotas> {
         &self.quotas
     }
 
-    /// Which calls a person has to approve, and those that wait for it. Without rules, there are none.
+    /// Returns the approvals: the rules, and the calls that wait. Without rules, no call needs an
+    /// approval.
     pub fn approvals(&self) -> &Approvals {
         &self.approvals
     }
 
-    /// Calls that run at the moment.
+    /// Returns the number of running calls.
     pub fn running(&self) -> usize {
         self.catalog.load().admissions().map(|admission| admission.running()).sum()
     }
 
-    /// Calls that wait at the moment, for a permit of their capability or of the server.
+    /// Returns the number of calls that wait for a permit of their capability or of the server.
     pub fn waiting(&self) -> usize {
         let catalog = self.catalog.load();
         let own = catalog.entries().iter().filter_map(|entry| entry.admission.as_ref());
         own.chain(catalog.admissions()).map(|admission| admission.waiting()).sum()
     }
 
-    /// Lets `observe` see every finished call, beside the other observers: metrics and audit read
-    /// the same record as the log. It is called before the caller has its answer, and must not block for
-    /// long.
+    /// Adds an observer of every finished call: metrics and audit read the same record as the log.
+    /// `observe` is called before the caller has its answer, and must not block for long.
     pub fn on_finished(&self, observe: impl Fn(&CallRecord) + Send + Sync + 'static) {
         self.add_observer(&self.on_finished, Arc::new(observe));
     }
 
-    /// Lets `observe` see every finished [request](Self::request), as [`on_finished`](Self::on_finished)
-    /// does for calls.
+    /// Adds an observer of every finished [request](Self::request), as
+    /// [`on_finished`](Self::on_finished) does for calls.
     pub fn on_request(&self, observe: impl Fn(&RequestRecord) + Send + Sync + 'static) {
         self.add_observer(&self.on_request, Arc::new(observe));
     }
 
-    /// Lets `observer` follow calls from now on. It replaces the previous observer.
+    /// Sets the observer of calls from now on. It replaces the previous observer.
     pub fn observe_with(&self, observer: impl CallObserver + 'static) {
         self.observer.store(Some(Arc::new(Box::new(observer))));
     }
@@ -394,9 +394,8 @@ impl CapabilityMarketplace {
         self.on_request.load_full()
     }
 
-    /// Lets `prepare` ask providers for their capabilities before a list is made, if they must be
-    /// asked. It publishes the resulting snapshot itself, and so does `refresh`, which asks no
-    /// provider.
+    /// Sets `prepare`, which asks providers for their capabilities before a list is made, if they must
+    /// be asked, and `refresh`, which asks no provider. Each publishes the resulting snapshot itself.
     pub fn on_listing(
         &self,
         prepare: impl Fn() -> BoxFuture<'static, ()> + Send + Sync + 'static,
@@ -406,7 +405,8 @@ impl CapabilityMarketplace {
         self.on_listing.store(Some(Arc::new(preparation)));
     }
 
-    /// Waits until the newest snapshot is ready to be listed. Returns at once if there is nothing to learn.
+    /// Waits until the newest snapshot is ready to be listed. Returns immediately if no provider has to
+    /// be asked.
     pub async fn prepare_listing(&self) {
         let preparation = self.on_listing.load_full();
         if let Some(preparation) = preparation {
@@ -414,7 +414,7 @@ impl CapabilityMarketplace {
         }
     }
 
-    /// The newest snapshot, with everything that providers have said until now.
+    /// Returns the newest snapshot, with everything that providers have reported until now.
     pub fn refreshed(&self) -> Arc<Catalog> {
         if let Some(preparation) = &*self.on_listing.load() {
             (preparation.refresh)();
@@ -422,7 +422,7 @@ impl CapabilityMarketplace {
         self.snapshot()
     }
 
-    /// Lets `sign_in` ask callers of unknown names to [sign in](crate::Source::sign_in) at
+    /// Sets `sign_in`, which asks callers of unknown names to [sign in](crate::Source::sign_in) at
     /// providers that need that.
     pub fn on_unknown(
         &self,
@@ -434,14 +434,13 @@ impl CapabilityMarketplace {
         self.on_unknown.store(Some(Arc::new(SignIn(Box::new(sign_in)))));
     }
 
-    /// Asks the caller of an unknown name to sign in, if a provider that may serve the name needs
-    /// that.
+    /// Asks the caller of an unknown name to sign in, if a provider that may serve the name needs that.
     ///
     /// # Errors
     /// The caller cannot be served.
     pub(crate) async fn sign_in(&self, catalog: &Catalog, call: &Call) -> Option<RuntimeResult<()>> {
         let hook = self.on_unknown.load_full()?;
-        // A caller that may not know the provider learns nothing of it.
+        // A caller that may not know the provider learns nothing about it.
         let problems =
             self.problems_for(catalog, call.scope.principal.as_ref(), Some(call.target.as_str()));
         if problems.is_empty() {
@@ -463,7 +462,8 @@ impl CapabilityMarketplace {
         }
     }
 
-    /// Lets `tell` say why providers serve nothing. With a name, it reports only those that may serve that name.
+    /// Sets `tell`, which reports why providers serve nothing. With a name, it reports only providers
+    /// that may serve that name.
     pub fn on_problems(
         &self,
         tell: impl Fn(Option<&str>) -> Vec<ProviderProblem> + Send + Sync + 'static,
@@ -471,13 +471,13 @@ impl CapabilityMarketplace {
         self.on_problems.store(Some(Arc::new(Problems(Box::new(tell)))));
     }
 
-    /// Why providers serve nothing, as far as they have been asked: one sentence for each, which names the
-    /// provider. With a name, only those that may serve that name.
+    /// Returns why providers serve nothing, as far as they have been asked: one sentence for each, which
+    /// names the provider. With a name, only providers that may serve that name are reported.
     pub fn problems(&self, name: Option<&str>) -> Vec<String> {
         self.provider_problems(name).into_iter().map(|problem| problem.text).collect()
     }
 
-    /// As [`problems`](Self::problems), of the providers that this caller may use without exception.
+    /// Like [`problems`](Self::problems), for the providers that this caller may use without exception.
     pub fn problems_for(
         &self,
         catalog: &Catalog,
@@ -488,7 +488,7 @@ impl CapabilityMarketplace {
         problems.into_iter().map(|problem| problem.text).collect()
     }
 
-    /// As [`problems_for`](Self::problems_for), with the known status of the providers.
+    /// Like [`problems_for`](Self::problems_for), with the known status of the providers.
     pub fn provider_problems_for(
         &self,
         catalog: &Catalog,
@@ -500,7 +500,7 @@ impl CapabilityMarketplace {
         problems
     }
 
-    /// As [`problems`](Self::problems), with the known status of the providers.
+    /// Like [`problems`](Self::problems), with the known status of the providers.
     pub fn provider_problems(&self, name: Option<&str>) -> Vec<ProviderProblem> {
         let problems = self.on_problems.load_full();
         let mut problems = problems.map(|problems| (problems.0)(name)).unwrap_or_default();
@@ -526,7 +526,7 @@ impl CapabilityMarketplace {
         RuntimeError::Unknown { similar: catalog.similar_for(principal, &id), id }
     }
 
-    /// A builder that starts with the present capabilities, except the one with this id.
+    /// Returns a builder that starts with the present capabilities, except the one with this id.
     fn successor(&self, without: Option<&str>) -> CatalogBuilder {
         let mut builder = self.builder(self.snapshot().limits.clone());
         builder.take_over(without);

@@ -1,7 +1,7 @@
-//! How much memory the requests of an instance hold together.
+//! Limits the memory of all requests of an instance together.
 //!
 //! Request bodies and the values of programs are reserved as they grow, outputs when they are complete.
-//! Reservations end when they are dropped. At the bound, a request fails as `busy` before it costs more.
+//! Reservations end when they are dropped. At the limit, a request fails as `busy` before it costs more.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -9,52 +9,53 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-/// A burst begins when so many bytes are held …
+/// A burst begins when this many bytes are held.
 const BURST: usize = 32 << 20;
 
-/// … or with each reservation of so many: small ones leave free memory between what stays, such as sleeping tasks.
+/// A burst also begins after this many reservations. Small reservations leave free memory between
+/// long-lived data, such as sleeping tasks.
 const MANY: usize = 10_000;
 
-/// It is over when fewer bytes than these are held …
+/// A burst can end when fewer bytes than these are held.
 const CALM: usize = 4 << 20;
 
-/// … and fewer reservations than these were made …
+/// A burst can end when fewer reservations than these were made.
 const FEW: usize = 100;
 
-/// … for this long.
+/// The time for which both conditions must hold to end a burst.
 const SETTLED: Duration = Duration::from_secs(1);
 
-/// A bound on the bytes that are held at once.
+/// A limit on the bytes that are held at once.
 #[derive(Debug)]
 pub struct MemoryBudget {
     max: AtomicUsize,
     held: AtomicUsize,
-    /// How many reservations were made or made larger. It wraps.
+    /// The number of reservations that were made or enlarged. The counter wraps.
     taken: AtomicUsize,
     /// Whether a burst has begun and is not over.
     is_in_burst: AtomicBool,
     burst_ended: Notify,
 }
 
-/// Bytes of a [`MemoryBudget`]; given back when dropped.
+/// Bytes of a [`MemoryBudget`], returned when dropped.
 #[derive(Debug)]
 pub struct Reservation {
     budget: Arc<MemoryBudget>,
     bytes: usize,
 }
 
-/// The requests hold as much memory as they may.
+/// The requests hold the maximum memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the requests in progress hold as much memory as they may ({max} bytes, max_memory_bytes); try again later"
 )]
 pub struct OverBudget {
-    /// The bound, in bytes.
+    /// The limit, in bytes.
     pub max: usize,
 }
 
 impl MemoryBudget {
-    /// A budget of `max` bytes.
+    /// Creates a budget of `max` bytes.
     pub fn new(max: usize) -> Self {
         Self {
             max: AtomicUsize::new(max),
@@ -65,9 +66,9 @@ impl MemoryBudget {
         }
     }
 
-    /// Waits for the end of a burst: much memory was held (32 MiB, or 10,000 reservations in
-    /// sequence), and for a quiet second hardly any is (4 MiB). The allocator can then return much
-    /// memory to the system. One task may wait at a time.
+    /// Waits for the end of a burst: much memory was held (32 MiB, or 10,000 reservations in sequence),
+    /// and for a quiet second hardly any is (4 MiB). The allocator can then return much memory to the
+    /// system. One task may wait at a time.
     pub async fn burst_over(&self) {
         self.burst_ended.notified().await;
         loop {
@@ -80,17 +81,17 @@ impl MemoryBudget {
         }
     }
 
-    /// The bound, in bytes.
+    /// Returns the limit, in bytes.
     pub fn max(&self) -> usize {
         self.max.load(Ordering::Relaxed)
     }
 
-    /// The bytes that are reserved at the moment.
+    /// Returns the number of reserved bytes.
     pub fn held(&self) -> usize {
         self.held.load(Ordering::Relaxed)
     }
 
-    /// Changes the bound. What is held stays.
+    /// Changes the limit. Existing reservations stay.
     pub(crate) fn set_max(&self, max: usize) {
         self.max.store(max, Ordering::Relaxed);
     }
@@ -134,7 +135,7 @@ impl Reservation {
         self.bytes
     }
 
-    /// Changes how many bytes are reserved. Fewer are always granted.
+    /// Changes the number of reserved bytes. A decrease always succeeds.
     ///
     /// # Errors
     /// There are not as many left; the reservation is as it was.

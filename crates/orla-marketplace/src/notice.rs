@@ -1,4 +1,4 @@
-//! What a call says while it runs.
+//! Notices of a running call.
 
 use std::fmt;
 use std::ops::Deref;
@@ -9,7 +9,7 @@ use crate::payload::JsonText;
 use crate::redaction::Redactor;
 use crate::trace::TraceSink;
 
-/// Makes the sink for a call that a program makes, by the id of the called capability.
+/// Creates the sink for a nested call of a program, by the id of the called capability.
 type MakeSink = dyn Fn(&str) -> NoticeSink + Send + Sync;
 
 /// Receives progress and log messages of a call while it runs. Sending never blocks and works from any thread.
@@ -21,13 +21,13 @@ pub struct NoticeSink {
     observed: Option<Observed>,
 }
 
-/// Sees the notices of one call, beside the listener and without asking for any.
+/// Observes the notices of one call, in addition to the listener.
 pub trait NoticeObserver: Send + Sync {
-    /// The call says something. Secrets that the capability was given are replaced.
+    /// Handles a notice. Secrets that the capability was given are hidden.
     fn said(&self, notice: &Notice);
 }
 
-/// Who follows the call itself. Calls within the call have their own.
+/// The observer of the call itself. Nested calls have their own.
 #[derive(Clone)]
 struct Observed {
     call: Arc<dyn NoticeObserver>,
@@ -40,23 +40,23 @@ impl NoticeSink {
         Self { take: Some(Arc::new(take)), ..Self::default() }
     }
 
-    /// Gives each call that a program makes within this one a sink of its own: `make` receives the id of the
-    /// called capability. Without this, their notices are part of the program's progress.
+    /// Gives each nested call of a program its own sink: `make` receives the id of the called
+    /// capability. Without this, the notices of nested calls are part of the program's progress.
     pub fn with_calls(self, make: impl Fn(&str) -> Self + Send + Sync + 'static) -> Self {
         Self { calls: Some(Arc::new(make)), ..self }
     }
 
-    /// The sink for a call that a program makes within this one, if each has its own.
+    /// Returns the sink for a nested call of a program, if each call has its own.
     pub fn of_call(&self, id: &str) -> Option<Self> {
         self.calls.as_ref().map(|make| make(id))
     }
 
-    /// Sends what a program does in the call to `trace`.
+    /// Sends the trace of a program in the call to `trace`.
     pub fn traced(self, trace: TraceSink) -> Self {
         Self { trace, ..self }
     }
 
-    /// Passes notices on without the secrets that `redactor` knows.
+    /// Hides the secrets that `redactor` knows in all notices.
     #[must_use]
     pub fn redacted(self, redactor: &Arc<Redactor>) -> Self {
         let redactor = Arc::clone(redactor);
@@ -66,7 +66,7 @@ impl NoticeSink {
         Self { take, ..self }
     }
 
-    /// Shows the notices to `call` too, without the secrets that the redactors know.
+    /// Also passes the notices to `call`, without the secrets that the redactors know.
     #[must_use]
     pub(crate) fn observed_by(
         self,
@@ -77,7 +77,7 @@ impl NoticeSink {
         Self { observed: Some(observed), ..self }
     }
 
-    /// Whether the caller or an observer listens. If not, notices need not be made.
+    /// Returns whether the caller or an observer listens. If not, notices need not be created.
     pub fn is_wanted(&self) -> bool {
         self.take.is_some() || self.observed.is_some()
     }
@@ -93,7 +93,7 @@ impl NoticeSink {
         }
     }
 
-    /// Receives what a program does, if the call runs a program.
+    /// Returns the sink for the trace of a program, if the call runs a program.
     pub fn trace(&self) -> &TraceSink {
         &self.trace
     }
@@ -108,27 +108,27 @@ impl fmt::Debug for NoticeSink {
 /// A message of a running call.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Notice {
-    /// How far it is.
+    /// Progress.
     Progress(Progress),
     /// A message for the caller's log.
     Log {
         /// Its severity.
         level: LogLevel,
-        /// What it says.
+        /// The message.
         message: LogText,
     },
     /// A part of the final text, for clients that show text as it arrives.
     Text(String),
 }
 
-/// The message of a log: a text for people, and what a server of MCP sent.
+/// The message of a log entry: a text for users, and the original message of an MCP server.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LogText {
     text: String,
     sent: Option<Box<SentLog>>,
 }
 
-/// What a server of MCP sent as a message of its log.
+/// The original log message of an MCP server.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SentLog {
     /// The server's name for the part that sent the message.
@@ -138,14 +138,14 @@ pub struct SentLog {
 }
 
 impl LogText {
-    /// A message that came from a server.
+    /// Creates a message that came from a server.
     pub fn sent(logger: Option<String>, data: JsonText) -> Self {
-        // A text is the message; any other value is shown as JSON.
+        // A string is used as text; any other value is shown as JSON.
         let text = serde_json::from_str(data.as_str()).unwrap_or_else(|_| data.as_str().to_owned());
         Self { text, sent: Some(Box::new(SentLog { logger, data })) }
     }
 
-    /// What a server sent, unless the message was made here.
+    /// Returns the original message of a server; `None` if the message was created here.
     pub fn as_sent(&self) -> Option<&SentLog> {
         self.sent.as_deref()
     }
@@ -182,18 +182,18 @@ impl Deref for LogText {
     }
 }
 
-/// How far a call is.
+/// The progress of a call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Progress {
-    /// Grows from notice to notice.
+    /// The progress so far, which grows from notice to notice.
     pub progress: f64,
     /// The final value of `progress`, if known.
     pub total: Option<f64>,
-    /// What is being done.
+    /// A description of the current work.
     pub message: Option<String>,
 }
 
-/// The levels of syslog, which MCP uses too. The least severe is the smallest.
+/// The log levels of syslog, which MCP uses too. The least severe is the smallest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LogLevel {
     /// For debugging.

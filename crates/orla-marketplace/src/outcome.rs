@@ -1,4 +1,4 @@
-//! What a call gave.
+//! The result of a call.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -11,24 +11,23 @@ use crate::payload::{JsonText, Payload};
 
 /// The result of a successful call.
 ///
-/// A result that came as MCP content goes out as the same content; a plain value is rendered by
-/// the front end.
+/// A result that arrived as MCP content is passed on unchanged. The front end renders a plain value.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
     /// The value: MCP's `structuredContent`.
     pub structured: Option<Payload>,
-    /// A JSON array of MCP content blocks, exactly as they go out.
+    /// A JSON array of MCP content blocks, exactly as passed on.
     pub content: Option<JsonText>,
-    /// A JSON object that goes out as `_meta`.
+    /// The JSON object that is passed on as `_meta`.
     pub meta: Option<JsonText>,
-    /// MCP's `isError` as the provider wrote it; `None` if it wrote none. A result goes out with it.
+    /// The provider's value of MCP's `isError`, which is passed on; `None` if absent.
     pub is_error: Option<bool>,
-    /// The memory that it holds, if that counts towards a [`MemoryBudget`](crate::MemoryBudget).
+    /// The reservation of its memory, if that counts towards a [`MemoryBudget`](crate::MemoryBudget).
     pub reservation: Option<Arc<Reservation>>,
 }
 
 impl Outcome {
-    /// An outcome that is only a value.
+    /// Creates an outcome that is only a value.
     pub fn from_value(value: Value) -> Self {
         Self { structured: Some(Payload::from_value(value)), ..Self::default() }
     }
@@ -56,8 +55,8 @@ impl Outcome {
         }
     }
 
-    /// The value as a payload: the structured one; or else the text of the text blocks, read as JSON if it is JSON
-    /// and as a string otherwise; or else the content blocks.
+    /// Returns the value as a payload: the structured one; or else the text of the text blocks, parsed
+    /// as JSON if possible and as a string otherwise; or else the content blocks.
     ///
     /// # Errors
     /// Content that is not a list of blocks.

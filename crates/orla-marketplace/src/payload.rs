@@ -1,8 +1,8 @@
 //! The input and output of capabilities: text or value, converted once and on demand.
 //!
-//! A call that is only passed on is never parsed into a tree. Its JSON travels as the bytes it arrived in, so
-//! numbers keep their text (`1.10`, `1e400`, 2^64) and a relay costs no parsing. Code that needs an RTFS [`Value`]
-//! asks for it; the conversion is kept for later use.
+//! A call that is only passed on is never parsed into a tree. Its JSON travels as the original bytes, so
+//! that numbers keep their text (`1.10`, `1e400`, 2^64) and a relay costs no parsing. Code that needs an
+//! RTFS [`Value`] requests it; the conversion is cached.
 
 use std::fmt;
 use std::ops::Range;
@@ -16,9 +16,9 @@ use serde_json::value::RawValue;
 use crate::error::{RuntimeError, RuntimeResult, Violation};
 use crate::json::{self, JsonError};
 
-/// An input or output of a capability: JSON text or an RTFS value, whichever came first.
+/// An input or output of a capability: JSON text or an RTFS value, whichever existed first.
 ///
-/// Cloning shares it. Each form is made at most once, when it is first asked for.
+/// Cloning shares the data. Each form is created at most once, on demand.
 #[derive(Clone)]
 pub struct Payload(Arc<Forms>);
 
@@ -29,12 +29,12 @@ struct Forms {
 }
 
 impl Payload {
-    /// A payload that came as JSON text.
+    /// Creates a payload from JSON text.
     pub fn from_json(json: JsonText) -> Self {
         Self(Arc::new(Forms { came_as_json: true, json: json.into(), value: OnceLock::new() }))
     }
 
-    /// A payload that came as an RTFS value.
+    /// Creates a payload from an RTFS value.
     pub fn from_value(value: Value) -> Self {
         Self(Arc::new(Forms { came_as_json: false, json: OnceLock::new(), value: value.into() }))
     }
@@ -45,7 +45,7 @@ impl Payload {
         EMPTY.get_or_init(|| Self::from_json(JsonText(Bytes::from_static(b"{}")))).clone()
     }
 
-    /// Whether it came as JSON text, which knows fewer kinds of values.
+    /// Returns whether the payload was created from JSON text, which has fewer kinds of values.
     pub fn came_as_json(&self) -> bool {
         self.0.came_as_json
     }
@@ -64,7 +64,7 @@ impl Payload {
         Ok(self.0.json.get_or_init(|| JsonText(text.into())))
     }
 
-    /// The bytes of its JSON text, if the text has been made.
+    /// Returns the length of the JSON text in bytes, if the text has been created.
     pub fn text_bytes(&self) -> usize {
         self.0.json.get().map_or(0, |text| text.as_str().len())
     }
@@ -80,7 +80,7 @@ impl Payload {
         self.read().map_err(|err| RuntimeError::Generic(err.to_string()))
     }
 
-    /// The input of a call as an RTFS value.
+    /// Returns the input of a call as an RTFS value.
     ///
     /// # Errors
     /// Where it is what no value can hold, as for [`value`](Self::value).
@@ -114,7 +114,7 @@ impl fmt::Debug for Payload {
 pub struct JsonText(Bytes);
 
 impl JsonText {
-    /// Checks that `text` is one JSON value (to any depth, without recursion) and keeps it as it is.
+    /// Checks that `text` is one JSON value (to any depth, without recursion) and stores it unchanged.
     ///
     /// # Errors
     /// What is wrong with the text, with line and column.
@@ -132,7 +132,7 @@ impl JsonText {
         serde_json::to_vec(value).map(|bytes| Self(bytes.into()))
     }
 
-    /// The part `raw` of `body`: shared when `raw` borrows from it, else copied.
+    /// Returns the part `raw` of `body`: shared if `raw` borrows from it, else copied.
     pub fn slice_of(body: &Bytes, raw: &RawValue) -> Self {
         let part = raw.get().as_bytes();
         let (start, end) = (body.as_ptr() as usize, body.as_ptr() as usize + body.len());
@@ -152,7 +152,8 @@ impl JsonText {
 
     /// The text.
     pub fn as_str(&self) -> &str {
-        // It was checked when it was made, so the fallback is never taken; only `unsafe` could avoid the scan.
+        // The bytes were checked on creation, so the fallback is never used; only `unsafe` could avoid
+        // the scan.
         std::str::from_utf8(&self.0).unwrap_or_default()
     }
 

@@ -1,16 +1,18 @@
 //! The permissions that capabilities need (RTFS capability system §6).
 //!
-//! A capability declares what it needs as [`Permission`]s, such as `net:api.example.com`. The needs of its
-//! provider are added to that. A [policy](crate::AccessPolicy) grants permissions to callers.
+//! A capability declares its needs as [`Permission`]s, such as `net:api.example.com`. The needs of its
+//! provider are added. A [policy](crate::AccessPolicy) grants permissions to callers.
 //!
-//! Pure functions on text: nothing here opens a file or resolves a name, so a path means what is written.
+//! All functions are pure and work on text: no file is opened and no name is resolved. A path therefore
+//! means its text.
 //!
 //! # How patterns match
 //!
-//! A grant covers a need of the same kind if the rest of it does. A kind alone (`exec`) covers all of its kind.
-//! `*` stands for any run of characters, every other character for itself, and the whole must match.
+//! A grant covers a need of the same kind if the rest of the grant does. A kind alone (`exec`) covers
+//! all of its kind. `*` matches any run of characters, every other character only itself, and the whole
+//! text must match.
 //! - `net:HOST` or `net:HOST:PORT`: `net:*.example.com` covers `net:api.example.com` and not
-//!   `net:example.com`; without a port, any port. Case does not matter.
+//!   `net:example.com`. Without a port, any port is covered. Case is ignored.
 //! - `fs:read:PATH`, `fs:write:PATH`: a path covers everything below it. `.` and `..` are resolved first, so
 //!   `./data` does not cover `./data/../secret`.
 //! - `mcp:SERVER/TOOL`: `mcp:SERVER` covers all of its tools.
@@ -51,7 +53,7 @@ enum Scope {
     },
 }
 
-/// Why a text is no permission.
+/// The reason why a text is not a permission.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "expected a permission such as net:api.example.com, fs:read:./data, exec or mcp:server/*, got {0:?}"
@@ -59,9 +61,9 @@ enum Scope {
 pub struct NoPermission(pub String);
 
 impl Permission {
-    /// A need that a capability declares. A text that is not a permission still is a need: a grant or a denial of
-    /// its whole kind covers it. An unreadable need of `net` or `fs` may mean any host or path, so only `*` covers
-    /// it and every denial concerns it.
+    /// Creates a need that a capability declares. A text that is not a permission still is a need: a
+    /// grant or a denial of its whole kind covers it. An unreadable need of `net` or `fs` may mean any
+    /// host or path, so only `*` covers it and every denial concerns it.
     pub fn needed(text: &str) -> Self {
         text.parse().unwrap_or_else(|_| {
             let scope = match text.split_once(':') {
@@ -73,12 +75,13 @@ impl Permission {
         })
     }
 
-    /// The permission as it was written.
+    /// Returns the permission's text.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// Whether granting this grants `need` too. If `need` is itself a pattern, all of it must be covered.
+    /// Returns whether granting this permission also grants `need`. If `need` is itself a pattern, all
+    /// of it must be covered.
     pub fn covers(&self, need: &Self) -> bool {
         match (&self.scope, &need.scope) {
             (Scope::Everything, _) => true,
@@ -100,7 +103,7 @@ impl Permission {
                     (Some(_), None) => false,
                     (Some(path), Some(wanted)) => {
                         is_absolute == wanted_absolute
-                            // No `*`, and no shorter path, stands for a step upwards.
+                            // No `*`, and no shorter path, matches a step upwards.
                             && steps_up(path) == steps_up(wanted)
                             && path.len() <= wanted.len()
                             && path
@@ -122,8 +125,8 @@ impl Permission {
         self.scope == Scope::Everything
     }
 
-    /// Whether something matches both. A need that may include a denied permission is denied: a
-    /// denial of `exec:rm` also denies `exec`.
+    /// Returns whether some permission matches both. A need that may include a denied permission is
+    /// denied: a denial of `exec:rm` also denies `exec`.
     pub(crate) fn overlaps(&self, need: &Self) -> bool {
         self.covers(need) || (self.scope != Scope::Everything && need.covers(self))
     }
@@ -192,7 +195,7 @@ impl fmt::Debug for Permission {
 /// A host and its port, if there is one; an IPv6 address is in brackets.
 fn host_and_port(text: &str) -> (&str, Option<&str>) {
     match text.rsplit_once(':') {
-        // A colon within brackets, or one of several without, is a part of the address.
+        // A colon within brackets, or one of several without brackets, is a part of the address.
         Some((host, port)) if !port.contains(']') && (host.ends_with(']') || !host.contains(':')) => {
             (host, Some(port))
         }
@@ -200,7 +203,8 @@ fn host_and_port(text: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// A host in its normal form: in lower case, without a final dot, and an IPv6 address in its shortest form.
+/// Returns a host in its normal form: in lower case, without a final dot, and an IPv6 address in its
+/// shortest form.
 fn one_name(host: &str) -> String {
     let address = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
     if let Ok(address) = address.parse::<Ipv6Addr>() {
@@ -213,12 +217,12 @@ fn one_name(host: &str) -> String {
     }
 }
 
-/// How many steps upwards a path begins with that nothing took back.
+/// Returns the number of leading steps upwards in a path.
 fn steps_up(path: &[Pattern]) -> usize {
     path.iter().take_while(|part| part.as_str() == "..").count()
 }
 
-/// The parts of a path without `.`. Each `..` removes the part before it, if there is one.
+/// Returns the parts of a path without `.`. Each `..` removes the part before it, if there is one.
 fn resolved(path: &str) -> Vec<&str> {
     let is_absolute = path.starts_with('/');
     let mut parts: Vec<&str> = Vec::new();
@@ -228,7 +232,7 @@ fn resolved(path: &str) -> Vec<&str> {
             ".." if parts.last().is_some_and(|last| *last != "..") => {
                 parts.pop();
             }
-            // Above the root is the root.
+            // The parent of the root is the root.
             ".." if is_absolute => {}
             part => parts.push(part),
         }

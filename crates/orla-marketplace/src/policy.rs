@@ -1,7 +1,7 @@
-//! Who may use what (RTFS capability system §6).
+//! The access policy: which callers may use which capabilities (RTFS capability system §6).
 //!
-//! An [`AccessPolicy`] grants [permissions](Permission) to callers. Without a policy, everything that the configuration
-//! declares is granted, because its author decides what is served.
+//! An [`AccessPolicy`] grants [permissions](Permission) to callers. Without a policy, every declared
+//! capability is granted, because the author of the configuration decides what is served.
 
 use std::fmt;
 
@@ -9,42 +9,42 @@ use crate::id::Pattern;
 use crate::permission::Permission;
 use crate::principal::{CallerPattern, Callers, Principal};
 
-/// Who may use what.
+/// Decides which callers may use which capabilities.
 ///
-/// A call is permitted if each of the capability's needs is covered by an allowance of some applicable rule, or by a
-/// permission that the caller's scopes grant, and by no denial. A rule applies if both the caller and the capability
-/// match it.
+/// A call is permitted if each of the capability's needs is covered by an allowance of some applicable
+/// rule, or by a permission that the caller's scopes grant, and by no denial. A rule applies if both the
+/// caller and the capability match it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AccessPolicy {
     /// The rules; their order does not matter, because a denial overrides every permission.
     pub rules: Vec<Rule>,
-    /// What a caller learns about a capability that the rules deny it.
+    /// What a caller learns about a denied capability.
     pub disclosure: Disclosure,
-    /// The permissions that scopes of access tokens grant (`auth.oauth.scopes`). Principals have them already; here they
-    /// say which scope a caller lacks.
+    /// The permissions that scopes of access tokens grant (`auth.oauth.scopes`). Principals have these
+    /// permissions already; this table says which scope a caller lacks.
     pub scopes: Vec<(String, Vec<Permission>)>,
 }
 
-/// What a caller learns about a capability that the policy denies it.
+/// What a caller learns about a denied capability.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Disclosure {
-    /// Nothing: every answer is the one for a name that does not exist.
+    /// The answer is the same as for a name that does not exist.
     #[default]
     Conceal,
-    /// A call fails with the permission that is missing.
+    /// The call fails with the missing permission.
     Reveal,
 }
 
-/// What is granted to some callers for some capabilities.
+/// A rule that grants or denies permissions to some callers for some capabilities.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
     /// The callers.
     pub to: Callers,
     /// The capabilities, by id or MCP name.
     pub capabilities: Vec<Pattern>,
-    /// What is granted.
+    /// The granted permissions.
     pub allow: Vec<Permission>,
-    /// What is refused in spite of other rules that allow it. `*` refuses the capabilities altogether.
+    /// The denied permissions, even if other rules allow them. `*` denies the capabilities altogether.
     pub deny: Vec<Permission>,
 }
 
@@ -56,7 +56,8 @@ impl Rule {
 }
 
 impl AccessPolicy {
-    /// The first need that this caller lacks for this capability; `None` if the call is permitted.
+    /// Returns the first need that this caller lacks for this capability; `None` if the call is
+    /// permitted.
     pub fn missing<'a>(
         &'a self,
         principal: Option<&Principal>,
@@ -71,8 +72,8 @@ impl AccessPolicy {
         needs.iter().find(|need| !applied.decide(need).is_allowed())
     }
 
-    /// The decision on each need of a capability, and on the capability itself if a rule denies it
-    /// altogether.
+    /// Returns the decision on each need of a capability, and on the capability itself if a rule denies
+    /// it altogether.
     pub fn explain<'a>(
         &'a self,
         principal: Option<&Principal>,
@@ -85,7 +86,7 @@ impl AccessPolicy {
         applied.denied_altogether().into_iter().chain(needs).collect()
     }
 
-    /// What decides about a caller's call of a capability.
+    /// Returns the rules that apply to a caller's call of a capability.
     fn applied<'p, 'c>(
         &'p self,
         principal: Option<&'c Principal>,
@@ -99,9 +100,9 @@ impl AccessPolicy {
         }
     }
 
-    /// A minimal set of scopes that would permit this caller what the policy denies it. The
-    /// caller's own scopes that are known here come first, so that a client that requests exactly
-    /// these loses nothing. Empty if no scope helps.
+    /// Returns a minimal set of scopes that would permit this caller what the policy denies. The
+    /// caller's own scopes that are known here come first, so that a client that requests exactly these
+    /// loses nothing. Empty if no scope helps.
     pub fn helpful_scopes(
         &self,
         principal: &Principal,
@@ -136,7 +137,7 @@ impl AccessPolicy {
         if !is_enough(&lacked) {
             return Vec::new();
         }
-        // The later ones go first, so that a scope that stands earlier is preferred to a wider one.
+        // Later scopes are removed first, so that an earlier scope is preferred to a wider one.
         let mut needed = lacked.clone();
         for scope in lacked.iter().rev() {
             let without: Vec<&str> = needed.iter().copied().filter(|other| other != scope).collect();
@@ -148,7 +149,8 @@ impl AccessPolicy {
     }
 }
 
-/// The rules that apply to a caller and a capability, by their places, and the permissions that the caller's scopes grant.
+/// The rules that apply to a caller and a capability, by their index, and the permissions that the
+/// caller's scopes grant.
 struct Applied<'p, 'c> {
     rules: Vec<(usize, &'p Rule)>,
     scoped: &'c [Permission],
@@ -163,7 +165,7 @@ impl<'p> Applied<'p, '_> {
         })
     }
 
-    /// What decides about one need.
+    /// Returns the decision on one need.
     fn decide(&self, need: &Permission) -> Decision {
         let first = |decides: &dyn Fn(&Rule) -> bool| {
             self.rules.iter().find(|(_, rule)| decides(rule)).map(|(at, _)| *at)
@@ -180,16 +182,16 @@ impl<'p> Applied<'p, '_> {
     }
 }
 
-/// What decides about a need. Rules are counted from 0, as in the configuration.
+/// The decision on a need. Rules are counted from 0, as in the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// A rule allows it, and none denies it.
+    /// A rule allows the need, and none denies it.
     AllowedBy(usize),
-    /// A scope of the caller grants it, and no rule denies it.
+    /// A scope of the caller grants the need, and no rule denies it.
     AllowedByScope,
-    /// A rule denies it.
+    /// A rule denies the need.
     DeniedBy(usize),
-    /// No rule and no scope allows it.
+    /// No rule and no scope allows the need.
     NotGranted,
 }
 

@@ -1,8 +1,9 @@
-//! Callers: who one is ([`Principal`]), and the lists of callers that rules name ([`Callers`]).
+//! Callers: their identity ([`Principal`]), and the lists of callers that rules name ([`Callers`]).
 //!
-//! A principal is its *id*: how it was identified, and its name. The id decides equality. So an OAuth subject that has
-//! the name of a configured token is another caller, with sessions, tasks and budgets of its own. Groups and scopes are
-//! what its credential says at the moment; they decide which rules apply.
+//! A principal is identified by its *id*: how it was identified, and its name. The id decides equality.
+//! An OAuth subject with the name of a configured token is therefore another caller, with its own
+//! sessions, tasks and budgets. Groups and scopes come from its current credential; they decide which
+//! rules apply.
 //!
 //! Pure data: tokens and certificates are checked where requests arrive.
 
@@ -15,10 +16,10 @@ use std::time::SystemTime;
 use crate::id::Pattern;
 use crate::permission::Permission;
 
-/// What a caller without a principal is called in rules.
+/// The name of a caller without a principal in rules.
 pub const ANONYMOUS: &str = "anonymous";
 
-/// Who calls. Cloning is cheap.
+/// The identity of a caller. Cloning is cheap.
 #[derive(Clone)]
 pub struct Principal(Arc<Inner>);
 
@@ -26,7 +27,7 @@ pub struct Principal(Arc<Inner>);
 struct Inner {
     /// `token:NAME`, `cert:NAME`, `schedule:NAME` or `oauth:ISSUER NAME`. An issuer has no space in it.
     id: Arc<str>,
-    /// Where the name begins in the id.
+    /// The index of the name in the id.
     name_at: usize,
     groups: Vec<Box<str>>,
     scopes: Vec<Box<str>>,
@@ -50,7 +51,8 @@ pub enum IdentifiedBy<'a> {
 }
 
 impl fmt::Display for IdentifiedBy<'_> {
-    /// `token`, `cert`, `schedule`, or the issuer identifier, as logs and the audit have it beside the name.
+    /// Writes `token`, `cert`, `schedule`, or the issuer identifier, as logs and the audit show it
+    /// beside the name.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Token => "token",
@@ -62,7 +64,7 @@ impl fmt::Display for IdentifiedBy<'_> {
 }
 
 impl Principal {
-    /// The bearer of the token with this name.
+    /// Creates the principal of the token with this name.
     pub fn token(name: &str) -> Self {
         Self::of(TOKEN, name)
     }
@@ -95,7 +97,8 @@ impl Principal {
         }))
     }
 
-    /// The principal with this [id](Self::id), without groups and scopes. Any other text is the name of a token.
+    /// Creates the principal with this [id](Self::id), without groups and scopes. Any other text is the
+    /// name of a token.
     pub fn from_id(id: &str) -> Self {
         if let Some(name) = id.strip_prefix(CERTIFICATE) {
             return Self::certificate(name);
@@ -109,60 +112,61 @@ impl Principal {
         }
     }
 
-    /// The principal as a member of these groups.
+    /// Adds groups.
     #[must_use]
     pub fn with_groups<S: Into<Box<str>>>(mut self, groups: impl IntoIterator<Item = S>) -> Self {
         Arc::make_mut(&mut self.0).groups = groups.into_iter().map(Into::into).collect();
         self
     }
 
-    /// The principal with these scopes.
+    /// Adds scopes.
     #[must_use]
     pub fn with_scopes<S: Into<Box<str>>>(mut self, scopes: impl IntoIterator<Item = S>) -> Self {
         Arc::make_mut(&mut self.0).scopes = scopes.into_iter().map(Into::into).collect();
         self
     }
 
-    /// The principal with these permissions, which it has in addition to those that the policy grants.
+    /// Adds permissions, which the principal has in addition to those that the policy grants.
     #[must_use]
     pub fn with_permissions(mut self, permissions: Vec<Permission>) -> Self {
         Arc::make_mut(&mut self.0).permissions = permissions;
         self
     }
 
-    /// The principal with the token that it presented.
+    /// Sets the access token that the caller presented.
     #[must_use]
     pub fn with_credential(mut self, token: impl Into<Box<str>>) -> Self {
         Arc::make_mut(&mut self.0).credential = Some(token.into());
         self
     }
 
-    /// The principal with the SHA-256 digest of the bearer token that it presented.
+    /// Sets the SHA-256 digest of the bearer token that the caller presented.
     #[must_use]
     pub fn with_fingerprint(mut self, digest: [u8; 32]) -> Self {
         Arc::make_mut(&mut self.0).fingerprint = Some(digest);
         self
     }
 
-    /// The principal until its credential expires.
+    /// Sets the expiry of the credential.
     #[must_use]
     pub fn with_expiry(mut self, expires_at: SystemTime) -> Self {
         Arc::make_mut(&mut self.0).expires_at = Some(expires_at);
         self
     }
 
-    /// A unique text that stays the same across restarts. It is for keys of tables and files,
-    /// not for people.
+    /// Returns a unique text that stays the same across restarts. It is for keys of tables and files,
+    /// not for users.
     pub fn id(&self) -> &Arc<str> {
         &self.0.id
     }
 
-    /// The name in rules, logs and the audit. Callers that were identified in different ways may share a name.
+    /// Returns the name in rules, logs and the audit. Callers that were identified in different ways may
+    /// share a name.
     pub fn name(&self) -> &str {
         &self.0.id[self.0.name_at..]
     }
 
-    /// How the caller was identified.
+    /// Returns how the caller was identified.
     pub fn identified_by(&self) -> IdentifiedBy<'_> {
         let kind = &self.0.id[..self.0.name_at];
         match kind.strip_prefix(OAUTH) {
@@ -173,7 +177,8 @@ impl Principal {
         }
     }
 
-    /// Whether an access token of the authorization server with this issuer identifier identified the caller.
+    /// Returns whether the caller presented an access token of the authorization server with this issuer
+    /// identifier.
     pub fn is_of(&self, issuer: &str) -> bool {
         self.identified_by() == IdentifiedBy::OAuth(&issuer.replace(' ', "%20"))
     }
@@ -193,7 +198,7 @@ impl Principal {
         &self.0.permissions
     }
 
-    /// The access token as it came, only for token exchange (RFC 8693). Only callers with an OAuth
+    /// Returns the original access token, only for token exchange (RFC 8693). Only callers with an OAuth
     /// access token have one. It must not reach a log, an error or another server.
     pub fn credential(&self) -> Option<&str> {
         self.0.credential.as_deref()
@@ -240,16 +245,16 @@ impl fmt::Debug for Principal {
     }
 }
 
-/// A list of callers, as the keys `to` and `by` of the configuration have it. It matches a caller if one of its entries
-/// does; without entries, no caller.
+/// A list of callers, as in the keys `to` and `by` of the configuration. It matches a caller if one of
+/// its entries does. An empty list matches no caller.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Callers(Vec<CallerPattern>);
 
 /// One entry of [`Callers`]: a pattern of names, `group:NAME`, `scope:NAME`, `token:NAME`, `cert:NAME` or `anonymous`.
 /// Each NAME is a pattern.
 ///
-/// A name matches callers however they were identified. An entry with a kind matches nothing else, so a subject that is
-/// called `group:admins` is not a member of that group.
+/// A name matches callers of any identification. An entry with a kind matches only that kind, so a
+/// subject that is called `group:admins` is not a member of that group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CallerPattern {
     /// `anonymous`: callers without a principal.
@@ -266,7 +271,7 @@ pub enum CallerPattern {
     Certificate(Pattern),
 }
 
-/// Why a text names no callers.
+/// The reason why a text is not a list of callers.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected a name, group:NAME, scope:NAME, token:NAME, cert:NAME or anonymous, got {0:?}")]
 pub struct NoCallers(pub String);
@@ -330,7 +335,7 @@ impl FromStr for CallerPattern {
             "token" => Self::Token,
             "cert" => Self::Certificate,
             _ if text == ANONYMOUS => return Ok(Self::Anonymous),
-            // Subjects may have colons of their own.
+            // Subjects may contain colons.
             _ if !text.is_empty() => return Ok(Self::Named(Pattern::new(text))),
             _ => return Err(NoCallers(text.to_owned())),
         };

@@ -1,12 +1,13 @@
-//! Blots out secrets in texts: what a capability was given must not come back in its results. No I/O.
+//! Redacts secrets in texts: secrets that a capability was given must not appear in its results. No I/O.
 //!
-//! A [`Redactor`] knows the values of some secrets, and replaces each occurrence by [`REDACTED`]: the value itself, in
-//! the text of a JSON string, in Base64 (of both alphabets, at any of the three alignments) and percent-encoded (with
-//! any usual choice of the characters that stay as they are).
+//! A [`Redactor`] knows the values of some secrets, and replaces each occurrence with [`REDACTED`]. It
+//! recognises the value itself, its form in a JSON string, in Base64 (of both alphabets, at any of the
+//! three alignments) and percent-encoded (with any usual set of unencoded characters).
 //!
 //! # What is deliberately absent
 //!
-//! Other transformations. A program that is given a secret can always write it in a form that is not recognised.
+//! Other transformations. A program that knows a secret can always write it in a form that is not
+//! recognised.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -28,30 +29,31 @@ use crate::payload::{JsonText, Payload};
 /// The replacement for a secret.
 pub const REDACTED: &str = "[redacted]";
 
-/// The fewest bytes of a value that is looked for. A shorter one would hide words that are not secrets.
+/// The minimum length of a value in bytes. A shorter one would hide words that are not secrets.
 const MIN_VALUE: usize = 4;
 
-/// The most that building a deterministic automaton may cost: the bytes of all forms times those of the longest one.
+/// The maximum cost of building a deterministic automaton: the bytes of all forms times those of the
+/// longest one.
 const MAX_DETERMINISTIC: usize = 1 << 20;
 
 /// Replaces secrets in texts. Two redactors are equal if they know the same values.
 #[derive(Default)]
 pub struct Redactor {
     values: BTreeSet<String>,
-    /// All forms of all values. `None` with values means that the search could not be built, and everything is
-    /// replaced.
+    /// The search for all forms of all values. `None` with values means that the search could not be
+    /// built, and everything is replaced.
     search: Option<AhoCorasick>,
 }
 
 impl Redactor {
-    /// Replaces these values. Those of fewer than four bytes are left out.
+    /// Creates a redactor for these values. Values of fewer than four bytes are left out.
     pub fn new<T: Into<String>>(values: impl IntoIterator<Item = T>) -> Self {
         let values: BTreeSet<String> =
             values.into_iter().map(Into::into).filter(|value| value.len() >= MIN_VALUE).collect();
         let forms: BTreeSet<String> = values.iter().flat_map(|value| forms(value)).collect();
         let bytes: usize = forms.iter().map(String::len).sum();
         let longest = forms.iter().map(String::len).max().unwrap_or_default();
-        // What searches fastest takes time for the product of both to build, if a value repeats itself.
+        // The fastest automaton takes time for the product of both to build, if a value repeats itself.
         let kind = (bytes.saturating_mul(longest) > MAX_DETERMINISTIC)
             .then_some(AhoCorasickKind::ContiguousNFA);
         let mut builder = AhoCorasick::builder();
@@ -102,13 +104,13 @@ impl Redactor {
         Cow::Owned(clean)
     }
 
-    /// A JSON text without secrets, however it escapes them.
+    /// Returns a JSON text without secrets, whatever escapes it uses.
     #[must_use]
     pub fn json(&self, json: JsonText) -> JsonText {
         self.cleaned(json.as_str()).unwrap_or(json)
     }
 
-    /// A JSON text without its secrets, if it has any.
+    /// Returns a JSON text without its secrets; `None` if it contains none.
     pub fn cleaned(&self, json: &str) -> Option<JsonText> {
         if self.is_empty() {
             return None;
@@ -117,7 +119,7 @@ impl Redactor {
         if !self.finds(&json) {
             return None;
         }
-        // A secret that looks like a number may stand outside of a string.
+        // A secret that looks like a number may occur outside of a string.
         let replaced = JsonText::parse(self.text(&json).into_owned());
         let tree = || serde_json::from_str(&json).map_or(Json::Null, |value| self.tree(value));
         Some(replaced.or_else(|_| JsonText::of(&tree())).unwrap_or_default())
@@ -152,7 +154,7 @@ impl Redactor {
         }
         match payload.json() {
             Ok(json) => self.cleaned(json.as_str()).map_or(payload, Payload::from_json),
-            // It cannot be said in JSON.
+            // The payload has no JSON form.
             Err(_) => match payload.value().map(|value| self.finds(&value.to_string())) {
                 Ok(false) => payload,
                 Ok(true) | Err(_) => Payload::from_value(Value::from(REDACTED)),
@@ -251,7 +253,7 @@ impl Redactor {
         }
     }
 
-    /// Values of an error are small: one with a secret is replaced as a whole.
+    /// Values of an error are small. A value with a secret is replaced as a whole.
     fn value(&self, value: &mut Value) {
         if !matches!(value, Value::Nil) && self.finds(&value.to_string()) {
             *value = Value::from(REDACTED);
@@ -287,7 +289,8 @@ impl fmt::Debug for Redactor {
     }
 }
 
-/// The same JSON with the escapes that [`escape`] writes: others may write `\/`, or `\uXXXX` for any character.
+/// Returns the same JSON with the escapes that [`escape`] writes. Other writers may use `\/`, or
+/// `\uXXXX` for any character.
 fn usual_escapes(json: &str) -> Cow<'_, str> {
     if !json.contains("\\u") && !json.contains("\\/") {
         return Cow::Borrowed(json);
@@ -298,7 +301,7 @@ fn usual_escapes(json: &str) -> Cow<'_, str> {
         usual.push_str(&rest[..at]);
         let (escape, after) = rest[at..].split_at(escape_length(&rest[at..]));
         let is_usual = escape.len() == 2 && escape != "\\/";
-        // Each is a string of its own; half a pair is none, and stays.
+        // Each escape is parsed as a string. A lone surrogate is not a string, and stays.
         let text = || serde_json::from_str::<String>(&format!("\"{escape}\"")).ok();
         match (!is_usual).then(text).flatten() {
             Some(text) => usual.push_str(&self::escape(&text)),
@@ -310,7 +313,8 @@ fn usual_escapes(json: &str) -> Cow<'_, str> {
     Cow::Owned(usual)
 }
 
-/// Bytes of the escape with which a text begins: of both halves of a pair.
+/// Returns the length in bytes of the escape at the beginning of a text, including both halves of a
+/// surrogate pair.
 fn escape_length(text: &str) -> usize {
     let is_unit = |text: &str| {
         let digits = text.as_bytes().get(2..6);
@@ -326,7 +330,7 @@ fn escape_length(text: &str) -> usize {
     if is_pair && is_unit(&text[6..]) { 12 } else { 6 }
 }
 
-/// The forms in which a value may show.
+/// Returns the forms in which a value may occur.
 fn forms(value: &str) -> Vec<String> {
     let mut forms = vec![value.to_owned()];
     forms.extend(in_json(value));
@@ -335,7 +339,8 @@ fn forms(value: &str) -> Vec<String> {
     forms
 }
 
-/// The value in JSON strings: plain, with escapes for all that is not ASCII, and within JSON that is itself a string.
+/// Returns the value in JSON strings: plain, with escapes for all non-ASCII characters, and within JSON
+/// that is itself a string.
 fn in_json(value: &str) -> [String; 3] {
     let escaped = escape(value);
     let mut ascii = String::with_capacity(escaped.len());
@@ -352,18 +357,20 @@ fn in_json(value: &str) -> [String; 3] {
     [escaped, ascii, nested]
 }
 
-/// A text as it stands between the quotes of a JSON string.
+/// Escapes a text as between the quotes of a JSON string.
 fn escape(text: &str) -> String {
     let quoted = Json::from(text).to_string();
     quoted[1..quoted.len() - 1].to_owned()
 }
 
-/// The value in Base64: the characters that depend on it alone, for each of the three places where it may begin.
+/// Returns the value in Base64: the characters that depend on it alone, for each of the three
+/// alignments.
 fn in_base64(value: &str) -> Vec<String> {
     let mut forms = Vec::new();
     for before in 0..3 {
         let bytes = [&[0; 2][..before], value.as_bytes()].concat();
-        // The bits of the first characters belong to what stands before, those of the last to what follows.
+        // The first characters also contain bits of the preceding bytes, and the last ones bits of the
+        // following bytes.
         let from = [0, 2, 3][before];
         let to = bytes.len() * 8 / 6;
         for text in [STANDARD_NO_PAD.encode(&bytes), URL_SAFE_NO_PAD.encode(&bytes)] {
@@ -373,10 +380,10 @@ fn in_base64(value: &str) -> Vec<String> {
     forms
 }
 
-/// The value in URLs and forms.
+/// Returns the value in URLs and forms.
 fn in_urls(value: &str) -> Vec<String> {
-    /// Characters besides letters and digits that some encoder leaves as they are: RFC 3986, `encodeURIComponent`,
-    /// paths, `encodeURI`, forms.
+    /// Characters besides letters and digits that some encoder leaves unencoded: RFC 3986,
+    /// `encodeURIComponent`, paths, `encodeURI`, forms.
     const LEFT: [&[u8]; 5] = [b"-._~", b"-_.!~*'()", b"-._~/", b"-_.!~*'();/?:@&=+$,#", b"*-._"];
     let mut forms = Vec::new();
     for left in LEFT {
@@ -428,12 +435,12 @@ mod tests {
             let clean = redactor.text(&text).into_owned();
             assert!(clean.contains(REDACTED) && !clean.contains("3cr3t"), "{text}: {clean}");
         }
-        // Too short to be told from words.
+        // The value is too short to be distinguished from words.
         assert_eq!(redactor.text("abc"), "abc");
         assert!(!format!("{redactor:?}").contains("12345678"));
     }
 
-    /// Deterministic automatons for these would not be built within minutes.
+    /// Building a deterministic automaton for these values would take minutes.
     #[test]
     fn a_long_value_that_repeats_itself_is_replaced_too() {
         for unit in ["a", "[", "ab%"] {
@@ -513,7 +520,7 @@ mod tests {
     fn a_notice_is_clean() {
         let message = format!("half of {SECRET}");
         let progress = Progress { progress: 1.0, total: None, message: Some(message.clone()) };
-        // Others escape more than has to be.
+        // Other writers escape more than necessary.
         let escaped: String = message.chars().map(|ch| format!("\\u{:04X}", u32::from(ch))).collect();
         let sent = JsonText::parse(format!("\"{escaped}\"")).unwrap();
         for notice in [
@@ -538,7 +545,8 @@ mod tests {
             let redactor = Redactor::new([secret.clone()]);
             for text in [STANDARD.encode(&bytes), URL_SAFE.encode(&bytes)] {
                 let clean = redactor.text(&text).into_owned();
-                // At most the bits of its first and last byte that share a character with other bytes remain.
+                // Only bits of the first and last byte that share a character with other bytes may
+                // remain.
                 prop_assert!(clean.contains(REDACTED), "{} in {}", secret, text);
                 prop_assert!(clean.len() <= text.len() - (secret.len() * 8 / 6 - 2) + REDACTED.len());
             }

@@ -1,13 +1,14 @@
 //! One capability over several providers (RFC 1 §9.2).
 //!
-//! [`Routed`] is a provider made of others, and [`RoutedExecutor`] passes each call to the executor of one of
-//! them. The call path treats it like any other provider.
+//! [`Routed`] is a provider that consists of other providers. [`RoutedExecutor`] passes each call to the
+//! executor of one of them. The call path treats it like any other provider.
 //!
 //! # Which provider is called
 //!
-//! The [`Route`] gives the order in which providers are tried. A call moves on to the next provider if it has
-//! certainly not run at this one (its breaker is open, nothing could be sent, its queue is full), or if it is
-//! idempotent and the provider cannot be reached or does not answer in its own time.
+//! The [`Route`] gives the order in which providers are tried. A call moves on to the next provider if
+//! it has certainly not run at the current one (its breaker is open, nothing could be sent, its queue is
+//! full). An idempotent call also moves on if the provider cannot be reached or does not answer within
+//! its own timeout.
 
 use std::any::{Any, TypeId};
 use std::fmt;
@@ -32,7 +33,7 @@ use crate::provider::{CustomProvider, ProviderType};
 /// The name of the input in a route's expression.
 const INPUT: &str = "input";
 
-/// What the expression of a route may use: a few milliseconds.
+/// Returns the limits of a route's expression: a few milliseconds.
 fn limits() -> Limits {
     Limits { steps: 100_000, memory: 16 << 20, calls: 0, ..Limits::default() }
 }
@@ -40,11 +41,11 @@ fn limits() -> Limits {
 /// The order in which the providers of a capability are tried.
 #[derive(Clone)]
 pub enum Route {
-    /// In the order of the list: the first reachable provider.
+    /// The first reachable provider, in the order of the list.
     Failover,
-    /// Each call begins with the next one.
+    /// Each call begins with the next provider.
     RoundRobin,
-    /// The one with the fewest running calls first.
+    /// The provider with the fewest running calls is tried first.
     LeastBusy,
     /// Inputs with the same value of the expression begin with the same provider.
     By(Expression),
@@ -69,7 +70,7 @@ impl Expression {
         Ok(Self { text: text.into(), program })
     }
 
-    /// By the hash of an expression's value for an input; the hash is the same in every process.
+    /// Returns the hash of an expression's value for an input. The hash is the same in every process.
     fn hash(&self, inputs: &Payload) -> Result<u64, String> {
         let input = inputs.value().map_err(|error| error.to_string())?.clone();
         let mut run = Run::new(Arc::clone(&self.program), limits(), &[(INPUT, input)]);
@@ -86,7 +87,8 @@ impl Expression {
     }
 }
 
-/// The text of a value, the same for equal values: members of maps and sets in the order of their texts.
+/// Returns the text of a value, which is the same for equal values. Members of maps and sets are in the
+/// order of their texts.
 fn canonical(value: &Value) -> String {
     let sorted = |mut members: Vec<String>| {
         members.sort_unstable();
@@ -120,7 +122,7 @@ impl fmt::Display for Route {
 pub struct Routed {
     route: Route,
     targets: Vec<Target>,
-    /// Whether a call that may have run may be made again elsewhere.
+    /// Whether a call that may have run may be repeated at another provider.
     is_idempotent: bool,
     /// Counts the calls of [`Route::RoundRobin`].
     turn: AtomicUsize,
@@ -131,7 +133,7 @@ pub struct Routed {
 /// One of the providers.
 struct Target {
     provider: ProviderType,
-    /// Its name in lists and errors.
+    /// The name in lists and errors.
     name: String,
     breaker: Breaker,
     running: AtomicUsize,
@@ -146,8 +148,8 @@ impl fmt::Debug for Routed {
 }
 
 impl Routed {
-    /// A provider that routes calls to these providers, each with the name that lists and errors call it by. With
-    /// `is_idempotent`, a call that may have run may be made again elsewhere.
+    /// Creates a provider that routes calls to these providers, each with its name for lists and errors.
+    /// With `is_idempotent`, a call that may have run may be repeated at another provider.
     pub fn new(
         route: Route,
         providers: impl IntoIterator<Item = (String, ProviderType)>,
@@ -180,7 +182,7 @@ impl Routed {
         self.targets.iter().map(|target| (&*target.name, &target.provider))
     }
 
-    /// Whether a call that may have run may be made again elsewhere.
+    /// Returns whether a call that may have run may be repeated at another provider.
     pub fn is_idempotent(&self) -> bool {
         self.is_idempotent
     }
@@ -217,7 +219,7 @@ impl Routed {
     }
 }
 
-/// A call that runs at a provider.
+/// A call that is running at a provider.
 struct RunningAt<'a>(&'a Target);
 
 impl<'a> RunningAt<'a> {
@@ -358,7 +360,8 @@ impl CapabilityExecutor for RoutedExecutor {
             let result = executor.execute(&target.provider, inputs, &target.context(ctx)).await;
             attempt.record(&result);
             drop(running);
-            // A problem with one caller's input does not belong in the status, which others see.
+            // The status is visible to other callers, so it does not contain a problem with one caller's
+            // input.
             let is_of_provider = |error: &&RuntimeError| error.is_transient();
             target.set_failure(result.as_ref().err().filter(is_of_provider).map(ToString::to_string));
             match result {

@@ -1,16 +1,17 @@
-//! JSON Schema ⇄ RTFS types, the declarations of a tool's author, and the check of data.
+//! Conversion between JSON Schema and RTFS types, the declarations of tools, and the check of data.
 //!
-//! A schema is JSON Schema (2020-12 unless it says otherwise), the shorthand `field: type` or a type in RTFS
-//! notation ([`schema_from_declaration`]), and travels as a [`TypeExpr`](rtfs::TypeExpr). JSON Schema keeps the
-//! original text, and a [`Validator`] enforces it, so nothing is lost although a type of RTFS expresses less. A
-//! type in RTFS notation is enforced as such, and clients see the nearest JSON Schema ([`json_schema_of`]).
+//! A schema is JSON Schema (2020-12 unless it names another draft), the shorthand `field: type` or a
+//! type in RTFS notation ([`schema_from_declaration`]), and is represented as a
+//! [`TypeExpr`](rtfs::TypeExpr). JSON Schema keeps the original text, and a [`Validator`] enforces it,
+//! so nothing is lost although an RTFS type expresses less. A type in RTFS notation is enforced as such,
+//! and clients see the nearest JSON Schema ([`json_schema_of`]).
 //!
 //! # What is deliberately absent
 //!
-//! No reference leads out of a schema: nothing is fetched from the network or the file system. Regular expressions
-//! run in linear time, so look-around and back-references are errors, and they are bounded in size. A check
-//! against a JSON Schema is bounded in steps; one against a type in RTFS notation is not. In JSON Schema, `format`
-//! is an annotation, as in the standard; in RTFS notation it is checked.
+//! No reference leads out of a schema: nothing is fetched from the network or the file system. Regular
+//! expressions run in linear time and are limited in size, so look-around and back-references are
+//! errors. A check against a JSON Schema is limited in steps; one against a type in RTFS notation is
+//! not. In JSON Schema, `format` is an annotation, as in the standard; in RTFS notation it is checked.
 
 mod conditions;
 #[cfg(test)]
@@ -34,22 +35,22 @@ pub use to_json::json_schema_of;
 pub use validator::Validator;
 pub(crate) use walk::MAX_PATTERNS;
 
-/// The part of a schema that a reference names by a JSON Pointer, percent-encoded or not; `None` for an anchor, and for what is
-/// elsewhere.
+/// Returns the part of a schema that a reference names by a JSON Pointer, percent-encoded or not; `None`
+/// for an anchor, and for other documents.
 pub fn target<'s>(schema: &'s Json, reference: &str) -> Option<&'s Json> {
     let pointer = percent_decode_str(reference.strip_prefix('#')?).decode_utf8().ok()?;
     schema.pointer(&pointer)
 }
 
-/// Why a schema or a declaration is invalid. Reads
-/// `properties.limit.type: expected a type, got "integr"`.
+/// The reason why a schema or a declaration is invalid. Displayed as `properties.limit.type: expected a
+/// type, got "integr"`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}{problem}", prefix(.path))]
 pub struct SchemaError {
     /// The place in the declaration, such as `properties.limit.type`; empty for the whole
     /// declaration.
     pub path: String,
-    /// What was expected there, and what was found.
+    /// The expectation, and the actual value.
     pub problem: String,
 }
 

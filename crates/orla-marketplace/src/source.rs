@@ -1,5 +1,5 @@
-//! Sources of capabilities that say themselves what they serve: a set of capsules, of MCP servers, of remote
-//! instances.
+//! Sources of capabilities that report their capabilities at run time: a set of capsules, of MCP
+//! servers, of remote instances.
 
 use std::sync::Arc;
 
@@ -12,62 +12,64 @@ use crate::manifest::Registration;
 use crate::principal::Principal;
 use crate::surface::Surface;
 
-/// Why a provider serves nothing.
+/// The reason why a provider serves nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProviderProblem {
     /// The name of the provider.
     pub name: String,
-    /// The beginning of the ids that it would serve, such as `github.`.
+    /// The prefix of the ids that it would serve, such as `github.`.
     pub prefix: String,
     /// A sentence that names the provider.
     pub text: String,
-    /// How far its processes are confined, where it has any.
+    /// How far its processes are confined, if it has any.
     pub sandbox: Option<SandboxStatus>,
 }
 
 impl ProviderProblem {
-    /// The problem of the provider with this name. Its ids begin with the name and a dot, or with the prefix that
-    /// is configured for it.
+    /// Creates the problem of the provider with this name. Its ids begin with the name and a dot, or
+    /// with its configured prefix.
     pub fn new(name: &str, prefix: Option<&str>, text: String) -> Self {
         let prefix = prefix.map_or_else(|| format!("{name}."), str::to_owned);
         Self { name: name.to_owned(), prefix, text, sandbox: None }
     }
 
-    /// The problem of a provider with processes.
+    /// Sets the confinement of the provider's processes.
     #[must_use]
     pub fn confined(self, sandbox: Option<SandboxStatus>) -> Self {
         Self { sandbox, ..self }
     }
 }
 
-/// Providers that say only at run time what they serve, and may change it at any time.
+/// Providers that report their capabilities only at run time, and may change them at any time.
 ///
 /// The code that builds catalogues reads [`registrations`](Self::registrations) and
-/// [`surfaces`](Self::surfaces), and builds the next one when [`changes`](Self::changes) counts on.
+/// [`surfaces`](Self::surfaces), and builds the next catalogue when [`changes`](Self::changes)
+/// increases.
 #[async_trait]
 pub trait Source: Send + Sync {
-    /// The capabilities, as far as they are known.
+    /// Returns the capabilities, as far as they are known.
     fn registrations(&self) -> Vec<Registration>;
 
-    /// What is served besides capabilities.
+    /// Returns the surfaces: prompts, resources and completions.
     fn surfaces(&self) -> Vec<Arc<dyn Surface>>;
 
     /// A number that grows whenever the registrations change.
     fn changes(&self) -> watch::Receiver<u64>;
 
-    /// Whether a capability of this name may turn out to be served, although none is known.
+    /// Returns whether a capability of this name may be served, although none is known.
     fn may_serve(&self, name: &str) -> bool;
 
-    /// Why it serves nothing, as far as it was asked: one sentence for each provider, which names it. With a name,
-    /// only of those that [may serve](Self::may_serve) it.
+    /// Returns why providers serve nothing, as far as they were asked: one sentence for each provider,
+    /// which names it. With a name, only providers that [may serve](Self::may_serve) it are reported.
     fn problems(&self, name: Option<&str>) -> Vec<ProviderProblem> {
         let _ = name;
         Vec::new()
     }
 
-    /// Has the caller of a name that nothing serves yet sign in, where a provider that [may serve](Self::may_serve) it
-    /// says what it serves only to callers that it knows. `None` if there is no such provider. `Ok` if the name is to
-    /// be looked up again; otherwise why the caller cannot be served, for the caller.
+    /// Asks the caller of an unserved name to sign in, if a provider that [may serve](Self::may_serve)
+    /// the name reports its capabilities only to known callers. Returns `None` if there is no such
+    /// provider, and `Ok` if the name should be looked up again; otherwise why the caller cannot be
+    /// served.
     async fn sign_in(
         &self,
         name: &str,
@@ -78,18 +80,19 @@ pub trait Source: Send + Sync {
         None
     }
 
-    /// Declared capabilities that their provider turns out not to have, each as a sentence that begins with the
-    /// id.
+    /// Returns declared capabilities that their provider does not have, each as a sentence that begins
+    /// with the id.
     fn missing(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// The names of the providers that were asked and have no capability at all.
+    /// Returns the names of the providers that were asked and have no capability.
     fn without_any(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// The names of the providers that start, or are to be started, and have not said yet what they serve.
+    /// Returns the names of the providers that are starting, or will be started, and have not reported
+    /// their capabilities yet.
     fn awaited(&self) -> Vec<String> {
         Vec::new()
     }
@@ -97,9 +100,9 @@ pub trait Source: Send + Sync {
     /// Starts the services that are configured to start early; all of them if `all` is set.
     fn start_eager(&self, all: bool);
 
-    /// Waits until it is known what is served, within bounds of its own.
+    /// Waits, within its own time limit, until the capabilities are known.
     async fn learn(&self);
 
-    /// Ends everything that runs, and waits for that.
+    /// Ends everything that runs, and waits for the end.
     async fn shutdown(&self);
 }

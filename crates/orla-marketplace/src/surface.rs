@@ -1,8 +1,8 @@
-//! The parts of MCP beside tools: prompts, completion, and everything else that a provider serves.
+//! The parts of MCP besides tools: prompts, completion, and other methods that a provider serves.
 //!
-//! A surface speaks plain data, a method with JSON in and JSON out. So nothing here knows an SDK's types, and a
-//! body that is not inspected is passed on unchanged. The front end asks every surface that serves a method,
-//! merges lists and routes the rest to the owner.
+//! A surface uses plain data: a method with JSON input and JSON output. No SDK types are needed, and a
+//! body that is not inspected is passed on unchanged. The front end asks every surface that serves a
+//! method, merges lists and routes other requests to the owner.
 
 use std::sync::Arc;
 
@@ -17,10 +17,10 @@ use crate::redaction::Redactor;
 /// Serves MCP methods other than those of tools.
 #[async_trait]
 pub trait Surface: Send + Sync {
-    /// Whose surface this is, for logs and for routing.
+    /// Returns the owner of this surface, for logs and for routing.
     fn owner(&self) -> &str;
 
-    /// Whether it answers this method at all.
+    /// Returns whether the surface answers this method.
     fn serves(&self, method: &str) -> bool;
 
     /// Answers one request with the text of its result.
@@ -34,13 +34,14 @@ pub trait Surface: Send + Sync {
         ctx: &CallContext,
     ) -> Result<JsonText, SurfaceError>;
 
-    /// What a policy decides on before this surface is asked; `None` if the subject cannot belong to this surface.
+    /// Returns the item on which a policy decides before this surface is asked; `None` if the subject
+    /// cannot belong to this surface.
     fn item(&self, subject: Subject<'_>) -> Option<Item> {
         let name = subject.name().to_owned();
         Some(Item { id: name.clone(), name, needs: Vec::new() })
     }
 
-    /// Names similar to one that this surface does not have, the nearest first.
+    /// Returns names similar to one that this surface does not have, the nearest first.
     fn similar(&self, _subject: Subject<'_>) -> Vec<String> {
         Vec::new()
     }
@@ -51,7 +52,7 @@ pub trait Surface: Send + Sync {
     }
 }
 
-/// What a request to a surface is about.
+/// The subject of a request to a surface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subject<'a> {
     /// A prompt, by its name.
@@ -80,7 +81,7 @@ impl<'a> Subject<'a> {
     }
 }
 
-/// A prompt, a resource or a template as a policy knows it.
+/// A prompt, a resource or a template, in the form that a policy examines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
     /// Its id, `SERVER.NAME` if it belongs to a server.
@@ -95,45 +96,46 @@ pub struct Item {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SurfaceNotice {
-    /// Its list of prompts is another.
+    /// The list of prompts has changed.
     PromptsChanged,
-    /// Its list of resources, or of resource templates, is another.
+    /// The list of resources, or of resource templates, has changed.
     ResourcesChanged,
-    /// A resource that someone has subscribed to is another.
+    /// A resource with a subscription has changed.
     ResourceUpdated {
-        /// Which one.
+        /// The address of the resource.
         uri: String,
     },
 }
 
-/// Why a surface gave no answer. The text is for the caller.
+/// The reason why a surface gave no answer. The text is for the caller.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SurfaceError {
-    /// The thing that the request names is not of this surface: another may have it.
+    /// The subject does not belong to this surface. Another surface may have it.
     #[error("{0}")]
     NotFound(String),
-    /// The policy denies it to this caller, and may say so.
+    /// The policy denies the item to this caller, and may say so.
     #[error("{id}: permission denied: requires {permission}")]
     Denied {
         /// The item's id.
         id: String,
-        /// The permission that is missing.
+        /// The missing permission.
         permission: String,
-        /// The scopes with which the policy would permit it to this caller. Empty if no scope helps.
+        /// The scopes with which the policy would permit the item. Empty if no scope helps.
         scopes: Vec<String>,
     },
     /// The request is invalid.
     #[error("{0}")]
     Invalid(String),
-    /// The provider answered with another error of the Model Context Protocol. It goes out unchanged.
+    /// The provider answered with another error of the Model Context Protocol, which is passed on
+    /// unchanged.
     #[error("{message} (code {code})")]
     Refused {
         /// The JSON-RPC code.
         code: i64,
-        /// What the provider said.
+        /// The provider's message.
         message: String,
-        /// What it added.
+        /// Additional data.
         data: Option<JsonText>,
     },
     /// The surface failed.
@@ -141,14 +143,14 @@ pub enum SurfaceError {
     Failed(String),
 }
 
-/// A surface whose answers have no secrets.
+/// A surface whose answers contain no secrets.
 struct Redacted {
     surface: Arc<dyn Surface>,
     redactor: Arc<Redactor>,
 }
 
-/// The surface of a provider that was given the secrets of `redactor`, with answers that do not have them. A provider
-/// that was given none keeps its surface.
+/// Wraps the surface of a provider that was given the secrets of `redactor`, and hides them in its
+/// answers. Without a redactor, the surface is returned unchanged.
 pub fn redacted(surface: Arc<dyn Surface>, redactor: Option<&Arc<Redactor>>) -> Arc<dyn Surface> {
     match redactor {
         Some(redactor) => Arc::new(Redacted { surface, redactor: Arc::clone(redactor) }),

@@ -1,5 +1,4 @@
-//! Executors that need nothing of the world, for tests of one's own code
-//! (RTFS capability system §9).
+//! Executors without external dependencies, for tests (RTFS capability system §9).
 
 use std::any::{Any, TypeId};
 use std::sync::Arc;
@@ -22,10 +21,11 @@ use crate::payload::Payload;
 use crate::provider::{CustomProvider, ProviderType};
 use crate::{CapabilityMarketplace, Limits};
 
-/// How long a test waits for something. Only a failure takes so long, so it allows for a machine that is busy with other work.
+/// How long a test waits for a condition. Only a failure takes so long, so it allows for a machine that
+/// is busy with other work.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Waits until something holds; panics with `what` if it does not.
+/// Waits until a condition is true; panics with `what` if it does not become true.
 ///
 /// # Panics
 /// It does not hold within [`PATIENCE`].
@@ -41,12 +41,12 @@ pub async fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
 #[derive(Debug, Default)]
 pub struct MockExecutor;
 
-/// What a canned capability does.
+/// The behaviour of a canned capability.
 #[derive(Clone, Debug)]
 pub enum Canned {
     /// Answers with its input.
     Echoes,
-    /// Answers with this.
+    /// Answers with this value.
     Answers(Value),
     /// Fails with this message.
     Fails(String),
@@ -54,7 +54,7 @@ pub enum Canned {
     Unreachable(Arc<AtomicU32>),
     /// Never answers; ends when it is cancelled or late, as every executor should.
     Hangs,
-    /// Never answers and heeds neither its deadline nor cancellation.
+    /// Never answers, and ignores its deadline and cancellation.
     Sticks,
     /// Panics.
     Panics,
@@ -64,14 +64,14 @@ pub enum Canned {
     Streams(CannedStream),
 }
 
-/// A stream with known items; it notes how it is used.
+/// A stream with known items that records how it is used.
 #[derive(Clone, Debug, Default)]
 pub struct CannedStream {
-    /// The items that it gives, one after the other.
+    /// The items in order.
     pub items: Vec<Value>,
-    /// Whether it waits for ever after the last one, instead of ending.
+    /// Whether the stream waits forever after the last item, instead of ending.
     pub hangs: bool,
-    /// What was done: `open INPUT`, `next`, `send VALUE`, `close`, `drop`.
+    /// The recorded operations: `open INPUT`, `next`, `send VALUE`, `close`, `drop`.
     pub log: Arc<Mutex<Vec<String>>>,
 }
 

@@ -1,28 +1,28 @@
-//! What a run did, for its observer.
+//! The trace of a run, for its observer.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use rtfs::{Error, Position, Value};
 
-/// One thing that a run did.
+/// One event of a run.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Trace {
     /// A call has ended.
     Called {
-        /// The capability's id, as the program gave it.
+        /// The capability's id, as given by the program.
         id: String,
-        /// What it was given.
+        /// The input.
         input: Value,
-        /// What it gave.
+        /// The result.
         result: Result<Value, Error>,
-        /// How long it took.
+        /// The duration.
         duration: Duration,
-        /// Where in the program it is.
+        /// The position in the program.
         at: Option<Position>,
     },
-    /// A named stretch of work began.
+    /// A named step began.
     Step {
         /// Its name.
         name: String,
@@ -31,14 +31,14 @@ pub enum Trace {
     Logged {
         /// `debug`, `info`, `warn` or `error`.
         level: String,
-        /// What it said.
+        /// The message.
         message: String,
-        /// What it gave with it; nil if nothing.
+        /// Additional data; nil if none.
         data: Value,
     },
 }
 
-/// Receives what a run does. Sending never blocks.
+/// Receives the trace of a run. Sending never blocks.
 #[derive(Clone, Default)]
 pub struct TraceSink(Option<Arc<dyn Fn(Trace) + Send + Sync>>);
 
@@ -48,7 +48,7 @@ impl TraceSink {
         Self(Some(Arc::new(take)))
     }
 
-    /// Whether anyone watches. If not, traces need not be made.
+    /// Returns whether there is an observer. If not, traces need not be created.
     pub fn is_wanted(&self) -> bool {
         self.0.is_some()
     }

@@ -42,7 +42,7 @@ pub(crate) struct Breaker {
 /// The state of an upstream.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum State {
-    /// Calls pass; so many failed in a row.
+    /// Calls pass. The number counts consecutive failures.
     Closed { failures: u32 },
     /// No call passes until this time. The number counts how often in a row the circuit has opened.
     Open { until: Instant, times: u32 },
@@ -87,9 +87,9 @@ impl State {
             (Self::Probing { times, .. }, Health::Bad) => {
                 Self::Open { until: now + limits.open_for(times), times: times.saturating_add(1) }
             }
-            // The probe came to nothing: the next call is one.
+            // The probe had no result, so the next call is a probe.
             (Self::Probing { times, .. }, Health::Unknown) => Self::Open { until: now, times },
-            // A call from before it opened.
+            // A result of a call from before the circuit opened.
             (Self::Open { .. }, Health::Bad) | (_, Health::Unknown) => self,
         }
     }
@@ -134,7 +134,7 @@ impl Breaker {
     }
 }
 
-/// A call on its way. Dropping it without a result says nothing about the upstream.
+/// A call in progress. Dropping it without a result proves nothing about the upstream.
 #[derive(Debug)]
 pub(crate) struct Attempt<'a> {
     breaker: &'a Breaker,
@@ -142,7 +142,7 @@ pub(crate) struct Attempt<'a> {
 }
 
 impl Attempt<'_> {
-    /// The call came back.
+    /// Records the result of the call.
     pub(crate) fn record<T>(mut self, result: &RuntimeResult<T>) {
         self.health = match result {
             Err(RuntimeError::Unavailable { .. }) => Health::Bad,

@@ -16,7 +16,7 @@ pub(crate) struct FairQueue<T> {
     len: usize,
 }
 
-/// What one principal waits for.
+/// The waiting items of one principal.
 #[derive(Debug)]
 struct Principal<T> {
     capabilities: Turns<Arc<str>, VecDeque<T>>,
@@ -53,7 +53,8 @@ impl<K: Clone + PartialEq, L: Default> Turns<K, L> {
         self.lanes.iter().find(|(known, _)| known == key).map(|(_, lane)| lane)
     }
 
-    /// The lane of `key`. A new lane comes before the one that was served last, and after all others.
+    /// Returns the lane of `key`. A new lane is placed before the one that was served last, and after
+    /// all others.
     fn lane(&mut self, key: &K) -> Option<&mut L> {
         let at = match self.lanes.iter().position(|(known, _)| known == key) {
             Some(at) => at,
@@ -68,7 +69,7 @@ impl<K: Clone + PartialEq, L: Default> Turns<K, L> {
         self.lanes.get_mut(at).map(|(_, lane)| lane)
     }
 
-    /// Takes an item from the first lane that gives one; it is the last one in the next round.
+    /// Takes an item from the first lane that provides one. This lane is the last one in the next round.
     fn serve<T>(
         &mut self,
         give: impl FnMut(&mut L) -> Option<T>,
@@ -115,8 +116,8 @@ impl<T> FairQueue<T> {
         self.len += 1;
     }
 
-    /// Takes the next item whose lane has its turn and that `admits` lets through. The order
-    /// within a lane is kept.
+    /// Takes the next item that `admits` accepts, from the lane whose turn it is. The order within a
+    /// lane is kept.
     pub(crate) fn pop(&mut self, admits: impl Fn(&T) -> bool) -> Option<T> {
         let first = |lane: &mut VecDeque<T>| {
             lane.front().is_some_and(&admits).then(|| lane.pop_front()).flatten()
@@ -133,7 +134,7 @@ impl<T> FairQueue<T> {
         Some(item)
     }
 
-    /// Takes the item that `is` describes out of its lane, if it still waits there.
+    /// Takes the item for which `is` returns true out of its lane, if it still waits there.
     pub(crate) fn remove(
         &mut self,
         caller: &Caller,
@@ -264,7 +265,8 @@ mod tests {
         fn nothing_is_lost_and_no_lane_is_passed_over_twice_in_a_round(steps in steps()) {
             let mut queue = FairQueue::default();
             let mut waiting: Vec<(u8, u8, u32)> = Vec::new();
-            // How often each other principal was served since this one was, while this one waited.
+            // Counts how often each other principal was served since this one was, while this one
+            // waited.
             let mut passed = [[0u32; 4]; 4];
             for (number, step) in (0u32..).zip(steps) {
                 match step {

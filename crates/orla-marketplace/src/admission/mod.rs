@@ -1,8 +1,8 @@
-//! How many calls run at once, how many may wait for their turn, and whose turn it is.
+//! Limits how many calls run at once and how many wait, and decides whose turn it is.
 //!
-//! A call that finds a free permit takes it, unless its provider holds its share of them already. Other calls wait
-//! in a [`FairQueue`]. So a slow provider leaves permits to the others, and a principal with many calls delays
-//! another principal by one call at most.
+//! A call that finds a free permit takes it, unless its provider already holds its full share. Other
+//! calls wait in a [`FairQueue`]. A slow provider therefore leaves permits to the others, and a
+//! principal with many calls delays another principal by one call at most.
 
 pub(crate) mod breaker;
 mod fair_queue;
@@ -20,14 +20,14 @@ use crate::payload::JsonText;
 use crate::principal::Principal;
 use fair_queue::{Caller, FairQueue};
 
-/// How many calls an [`Admission`] lets in.
+/// The limits of an [`Admission`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bounds {
-    /// Calls that run at once, at least one.
+    /// The maximum number of running calls, at least one.
     pub(crate) running: usize,
-    /// Calls of one provider that run at once, at least one.
+    /// The maximum number of running calls of one provider, at least one.
     pub(crate) of_one_provider: usize,
-    /// Calls that wait.
+    /// The maximum number of waiting calls.
     pub(crate) waiting: usize,
 }
 
@@ -35,11 +35,12 @@ pub(crate) struct Bounds {
 #[derive(Debug)]
 pub(crate) struct Admission {
     state: Mutex<State>,
-    /// Calls that returned their permits to ask their clients, and have no new permits yet.
+    /// The number of calls that returned their permits to ask their clients, and have no new permits
+    /// yet.
     away: AtomicUsize,
 }
 
-/// Invariant: no call waits that could run.
+/// Invariant: no waiting call could run.
 #[derive(Debug)]
 struct State {
     bounds: Bounds,
@@ -48,7 +49,7 @@ struct State {
     tickets: u64,
 }
 
-/// The calls that run.
+/// The running calls.
 #[derive(Debug, Default)]
 struct Running {
     all: usize,
@@ -64,7 +65,7 @@ struct Waiter {
     answer: oneshot::Sender<Result<Permit, Full>>,
 }
 
-/// Where a call waits in the queue, and the provider whose share it uses.
+/// The position of a call in the queue, and the provider whose share it uses.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lane<'a> {
     pub(crate) principal: Option<&'a Principal>,
@@ -72,7 +73,7 @@ pub(crate) struct Lane<'a> {
     pub(crate) provider: &'a Arc<str>,
 }
 
-/// The permission to run. Dropping it passes it to the next call.
+/// The permission to run. Dropping it passes the permission to the next call.
 #[derive(Debug)]
 pub(crate) struct Permit {
     admission: Arc<Admission>,
@@ -85,7 +86,7 @@ impl Drop for Permit {
     }
 }
 
-/// The permits held by a call and its ancestors, to find calls that would wait for themselves.
+/// The permits held by a call and its ancestors, to detect calls that would wait for themselves.
 #[derive(Debug)]
 pub(crate) struct HeldPermits {
     admission: Arc<Admission>,
@@ -105,8 +106,8 @@ impl HeldPermits {
         }
     }
 
-    /// The number of permits, if the ancestors of a call hold all of them. The call would wait for its ancestors,
-    /// and they wait for the call.
+    /// Returns the number of permits, if the ancestors of a call hold all of them. The call would wait
+    /// for its ancestors, which wait for the call.
     pub(crate) fn waits_for_itself(&self) -> Option<usize> {
         let mut held = 0;
         let mut outer = self.outer.as_ref();
@@ -172,8 +173,7 @@ impl Admission {
         Self { state: Mutex::new(state), away: AtomicUsize::new(0) }
     }
 
-    /// Puts other bounds in force. Running calls continue, and waiting calls that can run now are
-    /// let in.
+    /// Sets other limits. Running calls continue, and waiting calls that can run now are admitted.
     pub(crate) fn resize(self: &Arc<Self>, bounds: Bounds) {
         let bounds = bounds.normal();
         let before = std::mem::replace(&mut self.state.lock().bounds, bounds);
@@ -205,7 +205,7 @@ impl Admission {
         let full = state.full();
         if full.waiting >= bounds.waiting {
             let refused = if bounds.waiting == 0 { None } else { state.queue.evict_for(&caller) };
-            // The receiver may have gone.
+            // The receiver may be gone.
             drop(refused.ok_or(full)?.answer.send(Err(full)));
         }
         state.tickets += 1;
@@ -216,7 +216,7 @@ impl Admission {
         Ok(Some(Waiting { admission: self, caller, capability: lane.capability, ticket, answer }))
     }
 
-    /// A permit if one is free, ahead of all calls that wait.
+    /// Returns a permit if one is free, ahead of all waiting calls.
     fn try_enter(self: &Arc<Self>, provider: &Arc<str>) -> Option<Permit> {
         let mut state = self.state.lock();
         let admits = state.running.admits(provider, &state.bounds);
@@ -231,7 +231,7 @@ impl Admission {
         Permit { admission: Arc::clone(self), provider: Arc::clone(provider) }
     }
 
-    /// A call has ended; the calls that can run now are let in.
+    /// Records the end of a call, and admits the calls that can run now.
     fn release(self: &Arc<Self>, provider: &str) {
         self.state.lock().running.end(provider);
         self.let_in();
@@ -243,7 +243,7 @@ impl Admission {
             std::iter::from_fn(|| state.begin_next()).collect()
         };
         for Waiter { provider, answer, .. } in next {
-            // If the caller has gone, its permit is dropped here, and lets the next one in.
+            // If the caller is gone, its permit is dropped here, which admits the next call.
             drop(answer.send(Ok(self.permit(&provider))));
         }
     }
@@ -281,12 +281,12 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// The permit of a call that may ask its client or make calls of its own. The call returns the permit meanwhile. A
-/// person may take minutes to answer, and calls within the call need permits themselves.
+/// The permit of a call that may ask its client or make nested calls. The call returns the permit
+/// meanwhile: a user may take minutes to answer, and nested calls need permits themselves.
 ///
-/// When the answer arrives, the call takes a permit if one is free, and otherwise continues without one: the calls
-/// that hold the permits may be waiting for it. So more calls than there are permits may run, by at most the
-/// number of calls that may wait for an answer.
+/// When the answer arrives, the call takes a permit if one is free, and otherwise continues without one,
+/// because the calls that hold the permits may be waiting for it. The number of running calls may
+/// therefore exceed the number of permits, by at most the number of calls that may wait for an answer.
 #[derive(Debug)]
 pub(crate) struct CallPermit {
     admission: Arc<Admission>,
@@ -299,24 +299,24 @@ struct Held {
     permit: Option<Permit>,
     /// The call returned its permit, and has no new one yet.
     away: bool,
-    /// Questions that wait for their answers.
+    /// The number of questions that wait for their answers.
     asking: usize,
 }
 
 impl CallPermit {
-    /// The permit of a call that has not been let in yet.
+    /// Creates the permit of a call that has not been admitted yet.
     pub(crate) fn new(admission: &Arc<Admission>, provider: &Arc<str>) -> Arc<Self> {
         let (admission, provider) = (Arc::clone(admission), Arc::clone(provider));
         Arc::new(Self { admission, provider, held: Mutex::default() })
     }
 
-    /// The call runs, until the guard is dropped.
+    /// Marks the call as running, until the guard is dropped.
     pub(crate) fn hold(self: &Arc<Self>, permit: Permit) -> RunningCall {
         self.held.lock().permit = Some(permit);
         RunningCall(Arc::clone(self))
     }
 
-    /// The call waits for something that may take long, until the guard is dropped.
+    /// Returns the permit while the call waits for a long operation, until the guard is dropped.
     pub(crate) fn lend(&self) -> Lent<'_> {
         let mut held = self.held.lock();
         held.asking += 1;
@@ -328,13 +328,13 @@ impl CallPermit {
         Lent(self)
     }
 
-    /// The client of the call. The call lends its permit while the client is asked.
+    /// Wraps the client of the call, so that the call lends its permit while the client is asked.
     pub(crate) fn lent_while_asking(self: &Arc<Self>, client: Arc<dyn Client>) -> Arc<dyn Client> {
         Arc::new(LendingClient { client, permit: Arc::clone(self) })
     }
 }
 
-/// Adds one to a count, unless the count is at its bound. Returns whether it did.
+/// Increments a count, unless the count is at its limit. Returns whether it did.
 fn one_more(count: &AtomicUsize, max: usize) -> bool {
     let next = |now: usize| (now < max).then_some(now + 1);
     count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).is_ok()
@@ -353,14 +353,14 @@ impl Drop for RunningCall {
     }
 }
 
-/// A question, or a call within the call, that waits for its answer.
+/// A question, or a nested call, that waits for its answer.
 pub(crate) struct Lent<'a>(&'a CallPermit);
 
 impl Drop for Lent<'_> {
     fn drop(&mut self) {
         let mut held = self.0.held.lock();
         held.asking -= 1;
-        // A question may outlive its call. The call is then no longer waiting for it.
+        // A question may outlive its call. In that case the call no longer waits for it.
         if held.asking == 0 && held.away {
             held.permit = self.0.admission.try_enter(&self.0.provider);
             if held.permit.is_some() {
@@ -517,7 +517,7 @@ mod tests {
                     }
                     Step::Drop(at) => if at < calls.len() { drop(calls.swap_remove(at)) },
                 }
-                // A call that enters may have one refused that was polled before it.
+                // A call that enters may cause an earlier one to be refused.
                 for _ in 0..2 {
                     calls.retain_mut(|(_, call, permit)| {
                         let is_waiting = permit.is_none();

@@ -1,22 +1,25 @@
-//! Approvals: calls that a person must approve (`approve` of the configuration).
+//! Approvals: calls that a user must approve (`approve` of the configuration).
 //!
 //! # How it works
 //!
-//! An approval is one step of a call, after its quotas: if an [`ApprovalRule`] concerns the call,
-//! the call becomes a [`table`] row and waits. The question goes to the caller's own client, if it
-//! can be asked (`question`), and to the front ends: [`Approvals::pending`] lists the table, and
-//! [`Approvals::answer`] answers a row. The first answer counts. The clocks of the call and of the
-//! calls around it stand still meanwhile.
+//! An approval is one step of a call, after its quotas. If an [`ApprovalRule`] concerns the call, the
+//! call becomes a [`table`] row and waits. The question goes to the caller's own client, if it can be
+//! asked (`question`), and to the front ends: [`Approvals::pending`] lists the table, and
+//! [`Approvals::answer`] answers a row. The first answer counts. The clocks of the call and of its outer
+//! calls stop meanwhile.
 //!
 //! # Invariants
 //!
 //! - An approval is valid for one call by the same caller of the same capability, with the same
-//!   manifest, the same program and the same input (`Binding`), under the same rule, and is used
-//!   once. Any other call asks again.
-//! - What was approved is what runs: a call whose capability changed after the question is refused before each attempt.
-//! - A call does not run after its caller's credential has expired or was withdrawn, whenever it was approved.
-//! - Without an explicit yes the call does not run: silence, a lost client and a full table refuse it.
-//! - Every decision is observed once, with who made it.
+//!   manifest, the same program and the same input (`Binding`), under the same rule. It is used once.
+//!   Any other call asks again.
+//! - Only what was approved runs. A call whose capability changed after the question is refused before
+//!   each attempt.
+//! - A call does not run after its caller's credential has expired or was withdrawn, even if it was
+//!   approved before.
+//! - Without an explicit approval the call does not run. A missing answer, a lost client and a full
+//!   table refuse it.
+//! - Every decision is observed once, with the name of its author.
 
 mod question;
 mod rule;
@@ -45,7 +48,7 @@ pub(crate) use subject::ApprovalSubject;
 
 pub use rule::ApprovalRule;
 
-/// Why a call is refused that nobody can be asked about.
+/// The reason for refusing a call if no client and no user can be asked.
 const NO_ONE: &str =
     "nobody can be asked: call it at a terminal, or on a server, where `orla approvals` answers";
 
@@ -63,23 +66,23 @@ type CallerCheck = dyn Fn(&Principal) -> bool + Send + Sync;
 
 type Observer = dyn Fn(&ApprovalRecord) + Send + Sync;
 
-/// Who answers besides the caller's own client.
+/// The parties that answer besides the caller's own client.
 #[derive(Clone, Default)]
 #[non_exhaustive]
 pub enum Approvers {
-    /// A call whose client cannot be asked is refused at once.
+    /// No other party. A call whose client cannot be asked is refused immediately.
     #[default]
     Nobody,
     /// The callers to whom a front end shows [`Approvals::pending`].
     Callers,
-    /// A person who can be asked directly.
+    /// A user who can be asked directly.
     Person(Arc<dyn Approver>),
 }
 
-/// A person who can be asked directly, such as the one at the terminal.
+/// A user who can be asked directly, such as the one at the terminal.
 #[async_trait]
 pub trait Approver: Send + Sync {
-    /// Whether the person agrees to the call that the sentence describes.
+    /// Asks the user to agree to the call that the sentence describes.
     async fn agrees(&self, sentence: &str) -> bool;
 }
 
@@ -87,7 +90,7 @@ pub trait Approver: Send + Sync {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Answer {
     is_approval: bool,
-    /// Who answered; `None` without a principal.
+    /// The principal who answered; `None` without a principal.
     by: Option<Principal>,
     via: &'static str,
 }
@@ -102,12 +105,12 @@ impl Answer {
     }
 }
 
-/// The questions that a caller may answer if their rules do not say who answers.
+/// The questions that a caller may answer if their rules do not name the answering callers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MayAnswer {
     /// None.
     None,
-    /// Questions about calls of others.
+    /// Questions about the calls of other callers.
     OfOthers,
     /// All.
     All,
@@ -117,7 +120,7 @@ pub enum MayAnswer {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct PendingApproval {
-    /// The id under which it is answered.
+    /// The id for the answer.
     pub id: String,
     /// The id of the capability.
     pub capability: String,
@@ -144,11 +147,11 @@ pub(crate) struct WaitingCall<'a> {
     pub(crate) cancellation: &'a CancellationToken,
     /// Whether the call belongs to a task of this server alone. Only cancelling the task withdraws its question.
     pub(crate) is_task: bool,
-    /// Hears that the call waits.
+    /// Receives a notice that the call waits.
     pub(crate) notices: &'a NoticeSink,
 }
 
-/// The message of a call that waits: what it waits for, and how that is given.
+/// Returns the message of a waiting call: what it waits for, and how to approve it.
 fn waiting_message(name: &str, id: &str) -> String {
     format!("{name}{WAITS}{id}`")
 }
@@ -160,7 +163,7 @@ pub fn is_waiting_message(message: &str) -> bool {
 
 const WAITS: &str = " waits for an approval: `orla approvals approve ";
 
-/// How the question about a call ended.
+/// The record of a decided question.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ApprovalRecord {
@@ -176,17 +179,17 @@ pub struct ApprovalRecord {
     pub rule: String,
     /// The digest of the input.
     pub input: String,
-    /// What was decided.
+    /// The decision.
     pub decision: ApprovalDecision,
     /// The name of the caller who answered, if there was an answer.
     pub by: Option<String>,
     /// How that caller was identified.
     pub by_identified_by: Option<String>,
-    /// How: `elicitation`, `orla approvals` or `terminal`.
+    /// The channel of the answer: `elicitation`, `orla approvals` or `terminal`.
     pub via: Option<&'static str>,
 }
 
-/// How a question ended.
+/// The decision about a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum ApprovalDecision {
@@ -198,9 +201,9 @@ pub enum ApprovalDecision {
     Expired,
     /// The caller left before there was an answer.
     Withdrawn,
-    /// There was nobody to ask, or no room for the question.
+    /// No client and no user could be asked, or there was no room for the question.
     Unasked,
-    /// An approval that came after the caller had left was used by the same call.
+    /// A later call used an approval that was given after its first caller had left.
     Used,
 }
 
@@ -208,16 +211,16 @@ pub enum ApprovalDecision {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AnswerError {
-    /// No such question waits; it may have been answered or have expired.
+    /// No such question waits. It may have been answered or have expired.
     #[error("no call waits for an approval with this id; it may have been answered, or have expired")]
     Unknown,
-    /// Others answer it.
+    /// Other callers answer the question.
     #[error("you may not answer this approval")]
     NotAllowed,
 }
 
 impl ApprovalDecision {
-    /// Its word, for logs, metrics and the audit.
+    /// Returns the decision's word for logs, metrics and the audit.
     pub fn word(self) -> &'static str {
         match self {
             Self::Approved => "approved",
@@ -244,17 +247,17 @@ impl Default for Approvals {
 }
 
 impl Approvals {
-    /// Puts these rules in force. Calls that wait keep theirs.
+    /// Sets the rules. Waiting calls keep theirs.
     pub fn configure(&self, rules: Vec<ApprovalRule>) {
         self.rules.store(Arc::new(rules.into_iter().map(Arc::new).collect()));
     }
 
-    /// Says who answers besides callers' own clients.
+    /// Sets the parties that answer besides callers' own clients.
     pub fn set_approvers(&self, approvers: Approvers) {
         *self.approvers.lock() = approvers;
     }
 
-    /// Lets `observe` see how every question ends.
+    /// Sets an observer of every decision.
     pub fn on_decided(&self, observe: impl Fn(&ApprovalRecord) + Send + Sync + 'static) {
         let _writing = self.writing.lock();
         let before = self.observers.load();
@@ -263,8 +266,8 @@ impl Approvals {
         self.observers.store(Some(Arc::new(before.chain([observer]).collect())));
     }
 
-    /// Lets `accepts` say whether the credential of a caller is still accepted once its call has
-    /// been approved. If there are several servers, one must accept it.
+    /// Adds a check whether the credential of a caller is still accepted once its call has been
+    /// approved. If there are several servers, one must accept it.
     pub fn check_callers(&self, accepts: impl Fn(&Principal) -> bool + Send + Sync + 'static) {
         let _writing = self.writing.lock();
         let check: Arc<CallerCheck> = Arc::new(accepts);
@@ -272,19 +275,20 @@ impl Approvals {
         self.checks.store(Arc::new(before.iter().map(Arc::clone).chain([check]).collect()));
     }
 
-    /// Whether the caller's credential still holds: it has not expired, and was not withdrawn.
+    /// Returns whether the caller's credential is still valid: it has not expired, and was not
+    /// withdrawn.
     fn still_accepts(&self, caller: Option<&Principal>) -> bool {
         let Some(caller) = caller else { return true };
         caller.expires_at().is_none_or(|at| SystemTime::now() < at) && self.knows(caller)
     }
 
-    /// Whether the caller's credential was not withdrawn. It may have expired.
+    /// Returns whether the caller's credential was not withdrawn. It may have expired.
     pub fn knows(&self, caller: &Principal) -> bool {
         let checks = self.checks.load();
         checks.is_empty() || checks.iter().any(|accepts| accepts(caller))
     }
 
-    /// The longest that a call may wait for its approval; zero if no call has to.
+    /// Returns the maximum time that a call may wait for its approval; zero if no call has to.
     pub fn longest(&self) -> Duration {
         self.rules.load().iter().map(|rule| rule.expires).max().unwrap_or_default()
     }
@@ -303,8 +307,8 @@ impl Approvals {
         self.rules.load().iter().find(|rule| rule.concerns(caller, entry)).map(Arc::clone)
     }
 
-    /// The calls that wait for an approval, the oldest first: those that this caller may answer, and its own.
-    /// `may_answer` says which questions the policy lets it answer.
+    /// Returns the calls that wait for an approval, the oldest first: those that this caller may answer,
+    /// and its own. `may_answer` says which questions the policy lets the caller answer.
     pub fn pending(&self, caller: Option<&Principal>, may_answer: MayAnswer) -> Vec<PendingApproval> {
         let (now, wall) = (Instant::now(), SystemTime::now());
         let mut table = self.table.lock();
@@ -388,7 +392,7 @@ impl Approvals {
         Err(RuntimeError::Unapproved { id: call.name.to_owned(), rule: rule.name.clone(), reason })
     }
 
-    /// Waits for the answer. Returns what was asked about.
+    /// Waits for the answer. Returns the approved content.
     ///
     /// # Errors
     /// Why the call may not run.
@@ -431,7 +435,7 @@ impl Approvals {
         log_waiting(&question, matches!(approvers, Approvers::Callers));
         let text = input.json().map_or("", JsonText::as_str);
         let sentence = question::sentence(call.name, caller, text);
-        // An answer that this call brings about itself, at the client or at the terminal.
+        // An answer from the client or the terminal, which this call asks itself.
         let direct = async {
             if let Some(client) = client
                 && let Some(is_approval) = question::ask(&**client, &question.id, &sentence).await
@@ -456,12 +460,12 @@ impl Approvals {
         let is_unanswered = leaving.settle();
         let ended = match ended {
             Ended::ByOthers(answer) => Ended::ByOthers(answer),
-            // Another answer came at the same moment, and counts.
+            // Another answer arrived at the same moment, and counts.
             ended if !is_unanswered => answer.await.map_or(ended, Ended::ByOthers),
             ended => ended,
         };
         match ended {
-            // It was recorded when it was given.
+            // The answer was recorded when it was given.
             Ended::ByOthers(answer) => answer.outcome().map(|()| subject),
             Ended::Directly(answer) => {
                 self.decided(&question, answer.decision(), Some(&answer));
@@ -513,25 +517,26 @@ impl Approvals {
     }
 }
 
-/// A call that waits. Dropping it leaves the question without a caller; that of a task that was cancelled ends with it.
+/// A call that waits. Dropping it leaves the question without a caller. The question of a cancelled task
+/// is removed.
 struct Leaving<'a> {
     approvals: &'a Approvals,
     call: &'a WaitingCall<'a>,
     question: Option<&'a Question>,
 }
 
-/// How the wait for an answer ended.
+/// The end of the wait for an answer.
 enum Ended {
     ByOthers(Answer),
-    /// The answer of the caller's client or of the person at the terminal.
+    /// The answer of the caller's client or of the user at the terminal.
     Directly(Answer),
-    /// The client gave no answer, and there is nobody else to ask.
+    /// The client gave no answer, and no other party can be asked.
     Unasked,
     Expired,
 }
 
 impl Leaving<'_> {
-    /// Removes the question. Gives whether it had no answer yet.
+    /// Removes the question. Returns whether it had no answer yet.
     fn settle(&mut self) -> bool {
         self.question.take().is_some_and(|question| self.approvals.table.lock().end(&question.id))
     }
@@ -555,7 +560,7 @@ impl Drop for Leaving<'_> {
     }
 }
 
-/// One line in the log: who waits for what, by which rule, and how it is answered.
+/// Logs one line: which caller waits for what, by which rule, and how to answer.
 fn log_waiting(question: &Question, is_answered_by_command: bool) {
     let caller = question.binding.caller.as_ref();
     let answer = match is_answered_by_command {
@@ -576,7 +581,7 @@ fn log_waiting(question: &Question, is_answered_by_command: bool) {
     );
 }
 
-/// The question about a call.
+/// Creates the question about a call.
 ///
 /// # Errors
 /// Why the call cannot be identified.
@@ -588,7 +593,7 @@ async fn question_of(
 ) -> Result<Question, String> {
     let subject = ApprovalSubject::of(entry).await?;
     let text = input.json().map_err(|err| format!("its input cannot be read: {err}"))?.as_str();
-    // An input without a canonical form is its own.
+    // An input without a canonical form is used unchanged.
     let input_form = canonical_json(text).unwrap_or_else(|_| text.to_owned());
     let number = getrandom::u64().map_err(|_| "the system has no random bytes for its id".to_owned())?;
     Ok(Question {

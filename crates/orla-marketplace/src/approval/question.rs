@@ -7,10 +7,11 @@ use serde_json::{Value as Json, json};
 use crate::client::{Client, INPUT_KEY};
 use crate::payload::JsonText;
 
-/// Characters of an input that a question shows.
+/// The maximum number of characters of an input that a question shows.
 const SHOWN: usize = 4000;
 
-/// Whether the client can be asked with a form. An elicitation that names no mode means forms.
+/// Returns whether the client can be asked with a form. An elicitation capability that names no mode
+/// means forms.
 pub(super) fn can_be_asked(client: &dyn Client) -> bool {
     let capabilities: Json = serde_json::from_str(client.capabilities().as_str()).unwrap_or_default();
     let elicitation = capabilities.get("elicitation").and_then(Json::as_object);
@@ -22,8 +23,8 @@ pub(super) fn sentence(capability: &str, caller: &str, input: &str) -> String {
     format!("{caller} wants to call {capability} with {}. Allow it?", excerpt(input, SHOWN))
 }
 
-/// Asks the client. `key` is the question's name; it cannot be guessed, so no client answers before it is asked.
-/// Returns `None` if the client gives no answer.
+/// Asks the client. `key` is the name of the question. It cannot be guessed, so no client can answer
+/// before it is asked. Returns `None` if the client gives no answer.
 pub(super) async fn ask(client: &dyn Client, key: &str, message: &str) -> Option<bool> {
     let form = json!({
         "mode": "form",
@@ -44,7 +45,7 @@ pub(super) async fn ask(client: &dyn Client, key: &str, message: &str) -> Option
     Some(is_yes(answer.as_str()))
 }
 
-/// Only an explicit yes is one.
+/// Returns whether an answer is an explicit approval.
 fn is_yes(answer: &str) -> bool {
     #[derive(Default, Deserialize)]
     #[serde(default)]

@@ -1,4 +1,4 @@
-//! What needs an approval: data of the configuration.
+//! The rules for approvals: data of the configuration.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::id::Pattern;
 use crate::manifest::ANNOTATIONS;
 use crate::principal::{Callers, Principal};
 
-/// A rule that selects calls that a person must approve.
+/// A rule that selects calls that a user must approve.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ApprovalRule {
@@ -25,7 +25,8 @@ pub struct ApprovalRule {
     pub to: Callers,
     /// How long a call waits for its approval: 5 min.
     pub expires: Duration,
-    /// Who may answer. `None`: the caller's own client, and callers with the permission `approvals:answer`.
+    /// The callers who may answer. `None`: the caller's own client, and callers with the permission
+    /// `approvals:answer`.
     pub by: Option<Callers>,
 }
 

@@ -1,4 +1,5 @@
-//! The content that a person approves besides the input of a call: the capability as it was when the question was asked.
+//! What a user approves besides the input of a call: the capability as it was when the question was
+//! asked.
 
 use crate::attestation::{hash_text, manifest_form};
 use crate::catalog::Entry;
@@ -7,12 +8,13 @@ use crate::catalog::Entry;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ApprovalSubject {
     pub(super) manifest: String,
-    /// Or why the content has no digest; `None` if the capability has no content of its own.
+    /// The digest of the content, or why it has none; `None` if the capability has no content of its
+    /// own.
     content: Option<Result<String, String>>,
 }
 
 impl ApprovalSubject {
-    /// The digests of a capability as it is now. Reads its content only if it has changed since it
+    /// Returns the current digests of a capability. Reads its content only if it has changed since it
     /// was last read.
     ///
     /// # Errors

@@ -1,8 +1,9 @@
 //! The calls that wait for an approval: a pure state machine.
 //!
-//! A call *waits*. If its caller leaves, the question stays, so that a client that gives up early can come back: the same
-//! call attaches to it again. An answer to a waiting call ends the question. An approval of a call whose caller has left is
-//! *kept* for the next call with the same [`Binding`] under the same rule, which uses it up. Everything ends when it expires.
+//! A call *waits*. If its caller leaves, the question stays. A client that gives up early can come back,
+//! and the same call attaches to the question again. An answer to a waiting call ends the question. An
+//! approval of a call whose caller has left is *kept* for the next call with the same [`Binding`] under
+//! the same rule, which uses it up. Every entry is removed when it expires.
 
 use std::sync::Arc;
 
@@ -52,16 +53,16 @@ impl Question {
     }
 }
 
-/// Where a question is.
+/// The state of a question.
 enum State {
     Waiting(oneshot::Sender<Answer>),
     /// The caller has left.
     Left,
-    /// It was approved after the caller had left.
+    /// The question was approved after the caller had left.
     Kept(Answer),
 }
 
-/// How a question begins.
+/// The result of opening a question.
 #[derive(Debug)]
 pub(super) enum Opened {
     /// The call waits for the answer to the question with this id.
@@ -81,7 +82,7 @@ impl Table {
     /// Begins to wait for an approval, or uses one.
     pub(super) fn open(&mut self, question: Question, now: Instant) -> Result<Opened, TooMany> {
         self.expire(now);
-        // Under a rule that has changed, others may have to answer.
+        // If the rule has changed, other callers may have to answer.
         let is_same = |(other, _): &&mut (Question, State)| {
             other.binding == question.binding && other.rule == question.rule
         };
@@ -111,8 +112,8 @@ impl Table {
         Ok(Opened::Waiting { id, expires, answer })
     }
 
-    /// The caller no longer waits for this question. Returns whether the question had no answer
-    /// yet.
+    /// Records that the caller no longer waits for this question. Returns whether the question had no
+    /// answer yet.
     pub(super) fn leave(&mut self, id: &str, now: Instant) -> bool {
         self.expire(now);
         let Some((_, state)) = self.0.iter_mut().find(|(question, _)| question.id == id) else {
@@ -141,7 +142,7 @@ impl Table {
         }
         let (question, state) = self.0.remove(at);
         match state {
-            // The caller may leave at this moment; it then leaves without the answer.
+            // If the caller leaves at this moment, it leaves without the answer.
             State::Waiting(sender) => drop(sender.send(answer)),
             State::Left if answer.is_approval => self.0.push((question.clone(), State::Kept(answer))),
             State::Left | State::Kept(_) => {}
@@ -157,7 +158,7 @@ impl Table {
     }
 
     fn expire(&mut self, now: Instant) {
-        // A waiting call ends by itself, and with a better reason.
+        // A waiting call removes its question itself, with a better reason.
         self.0.retain(|(question, state)| now < question.expires || matches!(state, State::Waiting(_)));
     }
 }

@@ -1,9 +1,9 @@
 //! The canonical form of JSON: the same data is always the same bytes (RFC 8785).
 //!
-//! RFC 8785 knows only numbers that a double holds. Any other number is written as a string of its digits, as appendix D
-//! recommends, so that two schemas that differ in their 20th digit differ here too. A string of such digits in the data
-//! itself gets a `=` in front, and so does one that already has such signs: no two texts that mean different things have
-//! the same form.
+//! RFC 8785 covers only numbers that a double represents. Any other number is written as a string of its
+//! digits, as appendix D recommends, so that two schemas that differ in their 20th digit differ here
+//! too. A string of such digits in the data itself gets the prefix `=`, and so does one that already has
+//! such prefixes. No two texts with different meanings have the same form.
 
 use std::collections::HashMap;
 
@@ -17,16 +17,16 @@ use crate::json::RawObject;
 use crate::manifest::CapabilityManifest;
 use crate::schema::json_schema_of;
 
-/// The most levels of nesting.
+/// The maximum nesting depth.
 const MAX_DEPTH: usize = 128;
 
-/// Why a text has no canonical form.
+/// The reason why a text has no canonical form.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no canonical form: {0}")]
 pub struct CanonicalError(String);
 
-/// The canonical form of a JSON text: no white space, keys in the order of their UTF-16 code units,
-/// one way to write each string and number.
+/// Returns the canonical form of a JSON text: no white space, keys in the order of their UTF-16 code
+/// units, one way to write each string and number.
 ///
 /// # Errors
 /// The text is not JSON, has a key twice, or is nested deeper than 128 levels.
@@ -36,10 +36,11 @@ pub fn canonical_json(text: &str) -> Result<String, CanonicalError> {
     serde_json_canonicalizer::to_string(&Element { raw, depth: 0 }).map_err(error)
 }
 
-/// The canonical form of a manifest: one object with everything that clients are shown and that decides on its calls.
+/// Returns the canonical form of a manifest: one object with all data that clients see and that affects
+/// its calls.
 ///
-/// The form leaves out the content, which is signed beside it, and everything that is not signed:
-/// the attestation, the provenance, and the settings of the provider, which the content hash
+/// The form leaves out the content, which is signed separately. It also leaves out everything that is
+/// not signed: the attestation, the provenance, and the settings of the provider, which the content hash
 /// covers.
 ///
 /// # Errors
@@ -64,7 +65,7 @@ pub fn manifest_form(manifest: &CapabilityManifest) -> Result<String, CanonicalE
     }
 
     let error = |err: serde_json::Error| CanonicalError(err.to_string());
-    // A schema goes in as a text: a tree would round its numbers.
+    // A schema is inserted as text, because a tree would round its numbers.
     let schema = |schema: &Option<TypeExpr>| {
         let text = schema.as_ref().map(|schema| match schema.json_schema() {
             Some(text) => text.to_owned(),
@@ -86,7 +87,8 @@ pub fn manifest_form(manifest: &CapabilityManifest) -> Result<String, CanonicalE
     canonical_json(&serde_json::to_string(&form).map_err(error)?)
 }
 
-/// A value of a JSON text that keeps what a tree would lose: repeated keys, and the digits of numbers.
+/// A value of a JSON text that keeps information that a tree would lose: repeated keys, and the digits
+/// of numbers.
 struct Element<'a> {
     raw: &'a RawValue,
     depth: usize,
@@ -122,7 +124,8 @@ impl Serialize for Element<'_> {
     }
 }
 
-/// Whether a string is the digits of a number that no double holds, behind any number of `=`.
+/// Returns whether a string consists of the digits of a number that no double represents, after any
+/// number of `=`.
 fn stands_for_a_number(string: &str) -> bool {
     let digits = string.trim_start_matches('=');
     let is_number = digits.starts_with(|first: char| first == '-' || first.is_ascii_digit())
@@ -136,8 +139,8 @@ fn double(text: &str) -> Option<f64> {
     (decimal(&format!("{double:e}")) == decimal(text)).then_some(double)
 }
 
-/// The digits of a number without zeros around them, and the power of ten that the number formed by them is multiplied
-/// with.
+/// Returns the digits of a number without surrounding zeros, and the power of ten by which these digits
+/// are multiplied.
 fn decimal(number: &str) -> (String, i64) {
     let (mantissa, exponent) = number.split_once(['e', 'E']).unwrap_or((number, "0"));
     let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));

@@ -13,7 +13,7 @@ pub fn format_instant(at: SystemTime) -> String {
     Instant::from_unix(seconds, 0).map(|instant| instant.to_string()).unwrap_or_default()
 }
 
-/// Reads only what [`format_instant`] writes.
+/// Parses the format of [`format_instant`], and no other.
 pub fn parse_instant(text: &str) -> Option<SystemTime> {
     let seconds = u64::try_from(Instant::parse(text)?.unix_seconds()).ok()?;
     let at = UNIX_EPOCH.checked_add(Duration::from_secs(seconds))?;

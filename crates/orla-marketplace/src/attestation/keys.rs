@@ -6,22 +6,22 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ring::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
 
-/// What stands before the base64 text of a public key.
+/// The prefix of the base64 text of a public key.
 const PREFIX: &str = "ed25519:";
 const BEGIN: &str = "-----BEGIN PRIVATE KEY-----";
 const END: &str = "-----END PRIVATE KEY-----";
-/// What stands before the seed in the shortest PKCS #8 form of a key (RFC 8410 §7).
+/// The prefix of the seed in the shortest PKCS #8 form of a key (RFC 8410 §7).
 const PKCS8: [u8; 16] =
     [0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20];
 
-/// Why a text is not a key. It never repeats the text.
+/// The reason why a text is not a key. It never repeats the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyError {
-    /// No public key.
+    /// The text is not a public key.
     #[error("expected a public key, `ed25519:` and 32 bytes in base64")]
     Public,
-    /// No secret key.
+    /// The text is not a secret key.
     #[error("expected an Ed25519 private key in PEM (PKCS #8), as `orla attest --new-key` writes it")]
     Secret,
     /// The system has no random bytes.
@@ -29,12 +29,12 @@ pub enum KeyError {
     NoRandomness,
 }
 
-/// A key that signatures are checked with. It is written `ed25519:BASE64`.
+/// A key that verifies signatures. It is written `ed25519:BASE64`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PublicKey([u8; 32]);
 
 impl PublicKey {
-    /// Reads a key as it is written.
+    /// Parses a key.
     ///
     /// # Errors
     /// The text is not a public key.
@@ -68,7 +68,7 @@ impl fmt::Debug for PublicKey {
 pub struct SigningKey(Ed25519KeyPair);
 
 impl SigningKey {
-    /// A new key, with the text that [`parse`](Self::parse) reads.
+    /// Generates a new key. Also returns the text that [`parse`](Self::parse) reads.
     ///
     /// # Errors
     /// The system has no random bytes.
@@ -80,7 +80,7 @@ impl SigningKey {
         Ok((Self(pair), format!("{BEGIN}\n{encoded}\n{END}\n")))
     }
 
-    /// Reads a key in PEM.
+    /// Parses a key in PEM.
     ///
     /// # Errors
     /// The text is not a secret key in PEM.
@@ -91,7 +91,7 @@ impl SigningKey {
         Ed25519KeyPair::from_pkcs8_maybe_unchecked(&der).map(Self).map_err(|_| KeyError::Secret)
     }
 
-    /// The key that its signatures are checked with.
+    /// Returns the key that verifies its signatures.
     pub fn public(&self) -> PublicKey {
         let mut bytes = [0; 32];
         bytes.copy_from_slice(self.0.public_key().as_ref());

@@ -1,9 +1,9 @@
 //! Attestations: signatures over capabilities (RTFS capability system §3.1).
 //!
-//! An attestation is a signature over a *statement*: the authority, the time, the expiry, and two hashes in its
-//! metadata. One is the hash of the manifest's canonical form ([`manifest_form`]), the other that of the content
-//! ([`ContentSource`]). So the attestation itself says what it was made for. If it no longer fits,
-//! [`check`] says which of the two hashes changed.
+//! An attestation is a signature over a *statement*: the authority, the time, the expiry, and two hashes
+//! in its metadata. One is the hash of the manifest's canonical form ([`manifest_form`]), the other that
+//! of the content ([`ContentSource`]). The attestation itself therefore identifies its subject. If it no
+//! longer matches, [`check`] says which of the two hashes changed.
 //!
 //! # How it works
 //!
@@ -32,7 +32,7 @@ pub use statement::{
 
 use ring::digest;
 
-/// A hash as it is written: `sha256:` and 64 hexadecimal digits.
+/// Returns a hash in text form: `sha256:` and 64 hexadecimal digits.
 pub fn hash_text(bytes: &[u8]) -> String {
     let mut hasher = Hasher::default();
     hasher.update(bytes);
@@ -50,7 +50,7 @@ impl Default for Hasher {
 }
 
 impl Hasher {
-    /// Takes the next piece.
+    /// Adds the next piece.
     pub fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }

@@ -1,4 +1,4 @@
-//! What is signed, and whether it still holds.
+//! Signs statements, and checks whether they are still valid.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -12,32 +12,33 @@ use crate::manifest::{CapabilityAttestation, CapabilityManifest};
 
 /// Metadata key of an attestation: the hash of the manifest's canonical form.
 pub const MANIFEST_HASH: &str = "manifest_hash";
-/// Metadata key of an attestation: the hash of what runs.
+/// Metadata key of an attestation: the hash of the content that runs.
 pub const CONTENT_HASH: &str = "content_hash";
 /// Metadata key of an attestation: the version of the forms that its hashes are computed from.
 const VERSION: &str = "version";
-/// The version of the forms today: RFC 8785 for both. The first had a form of its own, and no version in its metadata.
+/// The current version of the forms: RFC 8785 for both. The first version had its own form, and no
+/// version in its metadata.
 const CURRENT: &str = "2";
 
-/// The prefix of every statement. A signature made for another purpose never fits.
+/// The prefix of every statement. A signature made for another purpose never matches.
 const PURPOSE: &str = "orla attestation 1\n";
-/// How far clocks may be apart.
+/// The maximum difference between clocks.
 const SKEW: Duration = Duration::from_secs(300);
 
 /// The public keys by the names of their authorities.
 pub type TrustedKeys = BTreeMap<String, PublicKey>;
 
-/// What an attestation is about: a capability in its present state.
+/// The subject of an attestation: a capability in its present state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subject {
     /// The hash of its manifest's canonical form.
     pub manifest_hash: String,
-    /// The hash of what runs.
+    /// The hash of the content that runs.
     pub content_hash: String,
 }
 
 impl Subject {
-    /// A capability with this manifest and this content hash.
+    /// Creates a subject from a manifest and a content hash.
     ///
     /// # Errors
     /// The manifest has no canonical form.
@@ -54,9 +55,9 @@ impl Subject {
 pub struct Validity {
     /// The authority whose key signs.
     pub authority: String,
-    /// When it is made; whole seconds count.
+    /// The time of signing, in whole seconds.
     pub created_at: SystemTime,
-    /// When it expires, if it does.
+    /// The expiry, if any.
     pub expires_at: Option<SystemTime>,
 }
 
@@ -79,7 +80,7 @@ pub fn sign(subject: &Subject, validity: Validity, key: &SigningKey) -> Capabili
     attestation
 }
 
-/// Why an attestation is not valid for a capability.
+/// The reason why an attestation is not valid for a capability.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Flaw {
@@ -92,10 +93,10 @@ pub enum Flaw {
     /// It was made in the future.
     #[error("it is not valid before {}", format_instant(*.0))]
     TooEarly(SystemTime),
-    /// Its time is over.
+    /// The attestation has expired.
     #[error("it expired at {}", format_instant(*.0))]
     Expired(SystemTime),
-    /// Its hashes are computed from forms that this version of orla does not use.
+    /// The hashes are computed from forms that this version of orla does not use.
     #[error("another version of orla made it: attest the capability again")]
     OtherVersion,
     /// The manifest is different.
@@ -121,7 +122,7 @@ pub fn check(
     fits(attestation, subject)
 }
 
-/// Whether an attestation was made with the key of its authority. Its content is not checked.
+/// Checks whether the key of the authority signed an attestation. The content is not checked.
 ///
 /// # Errors
 /// The authority is not trusted, or its key did not sign this.
@@ -153,7 +154,7 @@ pub fn is_current(attestation: &CapabilityAttestation) -> bool {
     attestation.metadata.get(VERSION).is_some_and(|version| version == CURRENT)
 }
 
-/// Whether an attestation was made for a capability in its present state.
+/// Checks whether an attestation was made for a capability in its present state.
 ///
 /// # Errors
 /// What has changed.
@@ -179,7 +180,7 @@ fn statement(attestation: &CapabilityAttestation) -> String {
         "expires_at": attestation.expires_at.map(format_instant),
         "metadata": attestation.metadata,
     });
-    // It holds only texts, which always have a form.
+    // The statement consists of texts, which always have a canonical form.
     format!("{PURPOSE}{}", canonical_json(&said.to_string()).unwrap_or_default())
 }
 

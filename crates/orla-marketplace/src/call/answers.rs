@@ -12,7 +12,8 @@ pub type Answering = BoxFuture<'static, RuntimeResult<Outcome>>;
 
 /// Answers calls in place of their executors, for example from a recording. All other steps of a call stay as they are.
 pub trait Answers: Send + Sync {
-    /// The answer to a call that is nested in so many calls; `None` has its executor run. A stream is not opened if there is
-    /// an answer: it fails with the answer's error, or because an answer has no items.
+    /// Returns the answer to a call at this nesting depth; `None` runs its executor. A stream is not
+    /// opened if there is an answer: it fails with the answer's error, or because an answer has no
+    /// items.
     fn answer(&self, entry: &Entry, input: &Payload, depth: u32) -> Option<Answering>;
 }

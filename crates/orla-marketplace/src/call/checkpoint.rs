@@ -1,18 +1,18 @@
-//! The moment at which a call may run and has not begun.
+//! The moment at which a call is allowed to run and has not begun.
 
 use async_trait::async_trait;
 
 use crate::catalog::Entry;
 use crate::error::RuntimeResult;
 
-/// Learns that a call is about to run, and can delay or refuse it.
+/// Observes that a call is about to run, and can delay or refuse it.
 ///
-/// A task records the start of its call before the call runs, so that after a crash it is known
-/// what may have happened. Calls within the call do not inherit its checkpoint.
+/// A task records the start of its call before the call runs. After a crash, the record shows whether
+/// the call may have run. Nested calls do not inherit the checkpoint.
 #[async_trait]
 pub trait Checkpoint: Send + Sync {
-    /// Whether the call goes on with one that has begun before. That one was approved, if it had to be, so that no one is
-    /// asked again.
+    /// Returns whether the call continues one that has already begun. That call was approved, if
+    /// required, so no approval is requested again.
     fn goes_on(&self, capability: &Entry) -> bool {
         let _ = capability;
         false
@@ -27,17 +27,19 @@ pub trait Checkpoint: Send + Sync {
         Ok(())
     }
 
-    /// Called once the call has its permits, before each attempt. The executor begins when this returns `Ok`.
+    /// Called before each attempt, once the call has its permits. The executor begins when this function
+    /// returns `Ok`.
     ///
     /// # Errors
     /// Why the call must not run; it is the result of the call.
     async fn begins(&self, capability: &Entry) -> RuntimeResult<()>;
 
-    /// Called after [`begins`](Self::begins), if the call waits for an approval at another instance. Nothing of it has
-    /// happened.
+    /// Called after [`begins`](Self::begins), if the call waits for an approval at another instance. The
+    /// call has not run.
     async fn waits_elsewhere(&self) {}
 
-    /// Called after [`waits_elsewhere`](Self::waits_elsewhere), before the call runs there.
+    /// Called after [`waits_elsewhere`](Self::waits_elsewhere), before the call runs at the other
+    /// instance.
     ///
     /// # Errors
     /// Why the call must not run. The other instance refuses it.

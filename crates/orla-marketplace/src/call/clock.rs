@@ -1,4 +1,4 @@
-//! The time of a call, which stands still while the call, or a call within it, waits for an approval.
+//! The time of a call, which stops while the call, or a nested call, waits for an approval.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,20 +13,20 @@ pub(crate) struct Clock {
     state: Mutex<State>,
     /// Notified when the clock continues.
     resumed: Notify,
-    /// The clock of the call around it.
+    /// The clock of the outer call.
     outer: Option<Arc<Self>>,
 }
 
 #[derive(Debug)]
 struct State {
     deadline: Instant,
-    /// How many guards stop the clock.
+    /// The number of guards that stop the clock.
     waits: usize,
-    /// When the first of them began.
+    /// When the first of them was created.
     since: Instant,
 }
 
-/// The clock of a call stands still until this is dropped.
+/// Stops the clock of a call until it is dropped.
 #[must_use]
 #[derive(Debug)]
 pub struct Paused(Arc<Clock>);
@@ -38,7 +38,7 @@ impl Clock {
         Arc::new(Self { state: Mutex::new(state), resumed: Notify::new(), outer })
     }
 
-    /// Stops the clock and those of the calls around it.
+    /// Stops the clock and the clocks of the outer calls.
     pub(crate) fn pause(self: &Arc<Self>) -> Paused {
         let now = Instant::now();
         for clock in self.chain() {
@@ -51,7 +51,7 @@ impl Clock {
         Paused(Arc::clone(self))
     }
 
-    /// This clock and those around it.
+    /// Returns this clock and the outer ones.
     fn chain(&self) -> impl Iterator<Item = &Self> {
         std::iter::successors(Some(self), |clock| clock.outer.as_deref())
     }
@@ -77,7 +77,7 @@ impl Clock {
             };
             match goes {
                 Some(end) if Instant::now() >= end => return,
-                // It may be stopped meanwhile.
+                // The clock may stop meanwhile.
                 Some(end) => sleep_until(end).await,
                 None => resumed.await,
             }

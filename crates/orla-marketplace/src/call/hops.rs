@@ -1,21 +1,21 @@
-//! The instances that a call has passed through, so that a loop of instances ends. Pure.
+//! The instances that a call has passed through, to end loops of instances. Pure.
 
 use std::sync::Arc;
 
 /// The instances that a call has passed through, in order, by the names that their callers use.
 ///
-/// An instance that calls another adds itself, so the length reveals a call that goes in a circle.
+/// An instance that calls another adds itself, so the length reveals a call that runs in a circle.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hops(Option<Arc<str>>);
 
 impl Hops {
-    /// How many instances a call may pass through.
+    /// The maximum number of instances that a call may pass through.
     pub const MAX: usize = 8;
-    /// The longest name of one.
+    /// The maximum length of an instance's name.
     const MAX_NAME: usize = 64;
     const SEPARATOR: &str = ", ";
 
-    /// Reads the output of [`as_str`](Self::as_str).
+    /// Parses the output of [`as_str`](Self::as_str).
     ///
     /// # Errors
     /// A sentence with the chain, if it is longer than the limit.
@@ -58,7 +58,7 @@ fn exceeded<'a>(names: impl Iterator<Item = &'a str>) -> String {
     format!("the hop limit of {} instances, by {}", Hops::MAX, shown.join(" → "))
 }
 
-/// A name as a header can hold it.
+/// Returns a name in a form that is valid in a header.
 fn plain(name: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':' | '[' | ']');
     name.chars().take(Hops::MAX_NAME).map(|c| if is_plain(c) { c } else { '_' }).collect()

@@ -1,11 +1,11 @@
 //! The one path on which every capability is called (RTFS capability system §4, RFC 1 §5).
 //!
-//! Read [`CapabilityMarketplace::call`]: it contains all steps of a call from any front end, in
-//! order. Executors do not repeat these steps. [`CapabilityMarketplace::open`] is the same for
+//! Start with [`CapabilityMarketplace::call`]: it contains all steps of a call from any front end, in
+//! order. Executors do not repeat these steps. [`CapabilityMarketplace::open`] does the same for
 //! streams.
 //!
 //! - [`scope`]: a call, and its context for an executor
-//! - [`prepared`]: what each step does
+//! - [`prepared`]: the implementation of each step
 //! - [`admission`](crate::admission): how many calls run at once, fair queueing, and the circuit breakers of failing
 //!   providers
 //! - [`retry`]: when a failed call is retried
@@ -47,7 +47,7 @@ use stream::OpenStream;
 impl CapabilityMarketplace {
     /// Calls a capability and returns its outcome (RTFS capability system §4).
     ///
-    /// Dropping the future withdraws the call, and ends everything that it started.
+    /// Dropping the future withdraws the call, and ends everything that the call started.
     ///
     /// # Errors
     /// See [`RuntimeError`](crate::RuntimeError); each step has its own variants.
@@ -90,8 +90,8 @@ impl CapabilityMarketplace {
         prepared.finish(recording, result)
     }
 
-    /// Checks a call without making it: lookup, policy, availability, input. It counts for no quota, and is recorded only
-    /// if it is refused.
+    /// Checks a call without making it: lookup, policy, availability, input. The check counts for no
+    /// quota, and is recorded only if it is refused.
     ///
     /// # Errors
     /// Those of [`call`](Self::call) up to the validation of the input.
@@ -108,7 +108,7 @@ impl CapabilityMarketplace {
         self.checked(call, PreparedCall::foresee).await
     }
 
-    /// Takes the steps of a call up to the validation of its input, and then `extra_check`.
+    /// Performs the steps of a call up to the validation of its input, and then `extra_check`.
     async fn checked<'m>(
         &'m self,
         call: Call,

@@ -1,7 +1,7 @@
-//! The seam for what follows calls while they run, such as a history or a trace.
+//! The interface for observers of running calls, such as a history or a trace.
 //!
-//! A [`CallObserver`] sees each call when it begins and may follow it with an [`ObservedCall`]. Both are called on the path
-//! of the call, so they must not block, and should take over what they need as shared data.
+//! A [`CallObserver`] is notified when a call begins, and may follow it with an [`ObservedCall`]. Both
+//! run on the path of the call. They must not block, and should take the data they need as shared data.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,10 +14,11 @@ use crate::notice::NoticeObserver;
 use crate::outcome::Outcome;
 use crate::payload::Payload;
 
-/// Sees calls begin.
+/// Observes the beginning of calls.
 pub trait CallObserver: Send + Sync {
-    /// A call begins: its capability was found, and nothing else has happened. The observer may give the call a trace
-    /// context of its own (`ctx.scope.traceparent`), which the executor and calls within the call see.
+    /// Called when a call begins: its capability was found, and no other step has happened. The observer
+    /// may set a trace context for the call (`ctx.scope.traceparent`), which the executor and nested
+    /// calls see.
     fn begins(
         &self,
         entry: &Arc<Entry>,
@@ -28,28 +29,29 @@ pub trait CallObserver: Send + Sync {
 
 /// Follows one call.
 pub trait ObservedCall: NoticeObserver {
-    /// The call has its permits, after waiting for so long. A call that is made again waits again.
+    /// Called when the call has its permits, with the time it waited. A repeated call waits again.
     fn admitted(&self, queued: Duration);
 
-    /// The call begins to wait for an approval, or no longer waits for it.
+    /// Called when the call starts or stops waiting for an approval.
     fn waits_for_approval(&self, _is_waiting: bool) {}
 
-    /// The call stops here, and goes on later as another call.
+    /// Called when the call stops here and continues later as another call.
     fn suspended(&self);
 
-    /// The call has ended. This is called exactly once, also if the caller goes away, unless it was suspended.
+    /// Called when the call has ended. This happens exactly once, also if the caller goes away, unless
+    /// the call was suspended.
     fn ended(self: Arc<Self>, record: &CallRecord, ending: Ending<'_>);
 }
 
-/// How a call ended.
+/// The end of a call.
 #[derive(Clone, Copy, Debug)]
 pub enum Ending<'a> {
-    /// It returned this.
+    /// The call returned this outcome.
     Returned(&'a Outcome),
-    /// It was a stream, which has been closed.
+    /// The call was a stream, which has been closed.
     Closed,
-    /// It failed.
+    /// The call failed.
     Failed(&'a RuntimeError),
-    /// Its caller disconnected.
+    /// The caller disconnected.
     Abandoned,
 }

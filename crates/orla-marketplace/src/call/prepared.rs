@@ -36,27 +36,29 @@ use crate::schema::{self, Validator};
 /// marketplace abandons the call.
 pub(super) const BACKSTOP: Duration = Duration::from_secs(5);
 
-/// The least time that the check of an output may take.
+/// The minimum time for the check of an output.
 const MIN_OUTPUT_CHECK: Duration = Duration::from_secs(1);
 
-/// Why a call ends whose cluster-wide permit or quota was lost: another node may count it as ended.
+/// The reason for ending a call whose cluster-wide permit or quota was lost. Another node may count the
+/// call as ended.
 pub(super) const CLUSTER_PERMIT_LOST: &str =
     "this node lost contact with the cluster, and with it the call's permit; call it again";
 
 /// How many characters of an unknown name an error repeats.
 const MAX_SHOWN_CHARS: usize = 200;
 
-/// Outcomes of fewer bytes do not count towards `max_memory_bytes`, because all permits together hold little of
+/// Smaller outcomes do not count towards `max_memory_bytes`, because all permits together hold little of
 /// them.
 const MIN_COUNTED_BYTES: usize = 64 << 10;
 
-/// The turns of checks that may take long: as many as there are processors. The threads on which they run are few, and
-/// others need them too.
+/// Permits for checks that may take long: as many as there are processors. These checks run on the few
+/// blocking threads, which other work needs too.
 static LONG_CHECKS: LazyLock<Arc<Semaphore>> = LazyLock::new(|| {
     Arc::new(Semaphore::new(std::thread::available_parallelism().map_or(2, usize::from)))
 });
 
-/// How long such a check may take at most, though the call may have hours: others wait for its turn.
+/// The maximum time of such a check, even if the call may take hours, because other checks wait for
+/// their turn.
 const LONGEST_CHECK: Duration = Duration::from_secs(10);
 
 /// A call whose capability has been found.
@@ -71,7 +73,7 @@ pub(super) struct PreparedCall<'m> {
     /// Cluster-wide counts that already include the call.
     counted: Vec<Arc<str>>,
     losses: Losses,
-    /// What was approved and under which rule, if the call needed an approval.
+    /// The approved content and the rule, if the call needed an approval.
     approved: Option<(ApprovalSubject, String)>,
 }
 
@@ -82,7 +84,7 @@ pub(super) struct Permits {
     in_cluster: Option<Charge>,
 }
 
-/// What is cancelled when the cluster no longer counts the call, by what counted it.
+/// Tokens that are cancelled when the cluster no longer counts the call, by the counter.
 #[derive(Default)]
 struct Losses {
     quota: Option<CancellationToken>,
@@ -92,7 +94,7 @@ struct Losses {
 /// The circuit of the capability's upstream, if it has one.
 pub(super) struct Circuit<'a>(Option<Attempt<'a>>);
 
-/// The attempts that a call has left.
+/// The remaining attempts of a call.
 pub(super) struct Retries {
     max: u32,
     made: u32,
@@ -105,7 +107,7 @@ impl CapabilityMarketplace {
     /// There is no such capability, its provider wants a sign-in, or the call ends before it is found.
     pub(super) async fn prepare(&self, call: Call) -> RuntimeResult<PreparedCall<'_>> {
         let limit = call.timeout.unwrap_or(Duration::MAX);
-        // Made only if it has to wait.
+        // The future is created only if the call has to wait.
         let late = async { tokio::time::sleep(limit).await };
         let id = || excerpt(&call.target, MAX_SHOWN_CHARS);
         let mut catalog = tokio::select! {
@@ -157,13 +159,15 @@ impl CapabilityMarketplace {
         })
     }
 
-    /// The snapshot in which a call is looked up. Waits for the providers that may serve it and have not answered yet.
+    /// Returns the snapshot in which a call is looked up. Waits for the providers that may serve it and
+    /// have not answered yet.
     pub async fn catalog_for(&self, call: &Call) -> Arc<Catalog> {
         let named = &call.scope.catalog;
         let catalog = named.clone().unwrap_or_else(|| self.snapshot());
         let is_settled = match catalog.get(&call.target) {
             Some(entry) => entry.policy.availability != Availability::Unlearned,
-            // A provider that has not answered yet may serve it. A session knows what it has listed.
+            // A provider that has not answered yet may serve the capability. A session knows the
+            // capabilities it has listed.
             None => named.is_some() && call.scope.depth == 0,
         };
         if is_settled {
@@ -179,7 +183,7 @@ impl PreparedCall<'_> {
     pub(super) fn begin_recording(&mut self) -> Recording {
         let observed = self.market.observe(&self.entry, &self.input, &mut self.ctx);
         if let Some(observed) = &observed {
-            // The input may have secrets of which the capability knows nothing.
+            // The input may contain secrets that the capability does not know.
             let redactors = [self.entry.policy.redaction.clone(), Some(self.market.redaction())];
             let notices = std::mem::take(&mut self.ctx.scope.notices);
             self.ctx.scope.notices = notices.observed_by(Arc::clone(observed) as _, redactors);
@@ -188,7 +192,7 @@ impl PreparedCall<'_> {
         Recording::begin(&self.entry, &self.ctx, observers, observed, self.market.stopping())
     }
 
-    /// Whether the call may be made at all.
+    /// Checks whether the call may be made at all.
     ///
     /// # Errors
     /// The policy denies it, it is nested too deep, it is to run on another node, a required attestation does not hold, the
@@ -226,7 +230,7 @@ impl PreparedCall<'_> {
         }
         self.guarded(executor.settle(provider, &self.ctx)).await?;
         let newest = self.market.refreshed();
-        // A call in another snapshot than that of the present configuration stays in it.
+        // A call in a snapshot of an earlier configuration stays in it.
         if !newest.is_of_the_same_sources(&self.catalog) {
             return Ok(false);
         }
@@ -240,7 +244,7 @@ impl PreparedCall<'_> {
         Ok(is_another)
     }
 
-    /// Checks that the call runs on the node that it asks for.
+    /// Checks that the call runs on the node that it names.
     ///
     /// # Errors
     /// It asks for another one.
@@ -305,7 +309,7 @@ impl PreparedCall<'_> {
         let Some(schema) = self.entry.output.validator() else { return Ok(outcome) };
         let is_empty = outcome.structured.is_none() && outcome.content.is_none();
         let value = outcome.payload()?;
-        // The provider may have used up the call's time: its output is checked all the same.
+        // The provider may have used up the call's time. Its output is still checked.
         let deadline = self.ctx.deadline.max(Instant::now() + MIN_OUTPUT_CHECK);
         match checked(schema, &value, "output", deadline).await {
             Ok(()) => Ok(Outcome { structured: Some(value), ..outcome }),
@@ -320,7 +324,7 @@ impl PreparedCall<'_> {
         }
     }
 
-    /// Checks the quotas of the caller, as far as this process counts them.
+    /// Checks the quotas of the caller that this process counts.
     ///
     /// # Errors
     /// A quota is exceeded.
@@ -330,7 +334,7 @@ impl PreparedCall<'_> {
         foreseen.map_err(|refused| refused.of_call(self.id()))
     }
 
-    /// Counts the call for the quotas of its caller, until the charge is dropped.
+    /// Counts the call towards the quotas of its caller, until the charge is dropped.
     ///
     /// # Errors
     /// A quota is exceeded.
@@ -344,8 +348,8 @@ impl PreparedCall<'_> {
         Ok(charge)
     }
 
-    /// Waits until a person has approved the call, if a rule requires that. The call's clock
-    /// stands still meanwhile.
+    /// Waits until a user has approved the call, if a rule requires that. The call's clock stops
+    /// meanwhile.
     ///
     /// # Errors
     /// The call was not approved.
@@ -357,7 +361,7 @@ impl PreparedCall<'_> {
             if checkpoint.goes_on(&self.entry) {
                 return Ok(());
             }
-            // Its answer may be another node's.
+            // The checkpoint may depend on another node.
             self.in_time(checkpoint.waits(&self.entry)).await??;
         }
         let Self { entry, input, ctx, .. } = self;
@@ -368,7 +372,8 @@ impl PreparedCall<'_> {
             principal: ctx.scope.principal.as_ref(),
             client: ctx.scope.client.as_ref(),
             cancellation: &ctx.scope.cancellation,
-            // In a cluster, a node that is lost cancels what it ran, and the task goes on elsewhere.
+            // In a cluster, a node that is lost cancels its running calls, and the task continues on
+            // another node.
             is_task: ctx.scope.is_task && self.market.node().is_none(),
             notices: &ctx.scope.notices,
         };
@@ -381,9 +386,9 @@ impl PreparedCall<'_> {
         Ok(())
     }
 
-    /// Whether the call may still be made after it has waited: the newest policy permits it, and
-    /// the capability is as it was approved. An entry under its id, in the call's own snapshot or
-    /// in the newest one, must have the approved manifest and program.
+    /// Checks whether the call may still be made after it has waited: the newest policy permits it, and
+    /// the capability is unchanged since the approval. The entry with its id, in the call's own snapshot
+    /// or in the newest one, must have the approved manifest and program.
     ///
     /// # Errors
     /// The policy now denies the call, or the capability has changed since the question.
@@ -408,15 +413,15 @@ impl PreparedCall<'_> {
         Retries { max, made: 0 }
     }
 
-    /// Waits for the permits to run: the capability's own, then one of the server's. The clock of a call that has a
-    /// checkpoint stands still meanwhile: nothing of it has happened, and no caller waits for it.
+    /// Waits for the permits to run: the capability's own, then one of the server's. The clock of a call
+    /// with a checkpoint stops meanwhile, because the call has not run and no caller waits for it.
     ///
     /// # Errors
     /// Too many calls wait, the call would wait for itself, or its time is over.
     pub(super) async fn admit(&mut self, recording: &mut Recording) -> RuntimeResult<Permits> {
         let permits = {
             let mut entering = pin!(self.permits());
-            // Mostly there is room, and the clock need not be stopped.
+            // Usually there is room, and the clock need not be stopped.
             match poll_fn(|cx| Poll::Ready(entering.as_mut().poll(cx))).await {
                 Poll::Ready(permits) => permits?,
                 Poll::Pending => {
@@ -431,7 +436,7 @@ impl PreparedCall<'_> {
         if let Some(place) = &permits.in_cluster {
             self.losses.permit = place.lost();
             let counted = &mut self.ctx.scope.counted;
-            // A call that is made again has been in this count before.
+            // A repeated call is already included in this count.
             for name in &place.counted {
                 if !counted.contains(name) {
                     counted.push(Arc::clone(name));
@@ -469,7 +474,8 @@ impl PreparedCall<'_> {
         Ok(Permits { _running: self.permit.hold(permit), _own: own, in_cluster })
     }
 
-    /// The cluster-wide permit that the call needs, if the concurrency of its capability is bounded there.
+    /// Returns the cluster-wide permit that the call needs, if its capability limits concurrency over
+    /// the cluster.
     fn place_in_cluster(&self) -> Option<Place> {
         let policy = &self.entry.policy;
         let size = policy.max_concurrency.filter(|_| policy.concurrency_scope == CountScope::Cluster)?;
@@ -499,7 +505,7 @@ impl PreparedCall<'_> {
             running: full.running,
             waiting: full.waiting,
         })?;
-        // A call that was admitted at its very end is not started.
+        // A call that was admitted at its deadline is not started.
         if Instant::now() >= ctx.clock().deadline() { Err(self.timed_out()) } else { Ok(permit) }
     }
 
@@ -519,7 +525,7 @@ impl PreparedCall<'_> {
         })
     }
 
-    /// Lets the checkpoint of the call, if it has one, note that the call runs from now on.
+    /// Lets the checkpoint of the call, if it has one, record that the call runs from now on.
     ///
     /// # Errors
     /// The checkpoint refuses the call.
@@ -568,7 +574,7 @@ impl PreparedCall<'_> {
         })
     }
 
-    /// The answer that takes the place of the executor's, if the call is made from a recording.
+    /// Returns the answer that replaces the executor's, if the call is made from a recording.
     fn recorded_answer(&self) -> Option<Answering> {
         let scope = &self.ctx.scope;
         scope.answers.as_ref()?.answer(&self.entry, &self.input, scope.depth)
@@ -581,7 +587,8 @@ impl PreparedCall<'_> {
         })
     }
 
-    /// The result of an executor's future. The future is abandoned if it ignores its deadline or cancellation.
+    /// Returns the result of an executor's future. The future is abandoned if it ignores its deadline or
+    /// cancellation.
     async fn guarded<T>(&self, execution: impl Future<Output = RuntimeResult<T>>) -> RuntimeResult<T> {
         let Self { ctx, .. } = self;
         let overdue = async {
@@ -605,8 +612,8 @@ impl PreparedCall<'_> {
         }
     }
 
-    /// What `future` returns, within the call's time and until the call is cancelled. A clock that stands still gives
-    /// it as much time as it needs.
+    /// Waits for `future`, within the call's time and until the call is cancelled. While the clock is
+    /// stopped, the time is unlimited.
     async fn in_time<T>(&self, future: impl Future<Output = T>) -> RuntimeResult<T> {
         tokio::select! {
             biased;
@@ -616,8 +623,8 @@ impl PreparedCall<'_> {
         }
     }
 
-    /// Records the result, and returns the part that the caller may see: the policy may hide that a denied
-    /// capability exists.
+    /// Records the result, and returns the part that the caller may see. The policy may hide that a
+    /// denied capability exists.
     ///
     /// # Errors
     /// That of the result, or that there is no such capability.
@@ -651,7 +658,7 @@ impl PreparedCall<'_> {
         RuntimeError::Unavailable { id: self.id(), reason, source: None }
     }
 
-    /// The error of a call that the declaration of its capability does not admit.
+    /// Returns the error of a call that the declaration of its capability does not allow.
     fn undeclared(&self, mut reason: String) -> RuntimeError {
         self.market.redaction().replace(&mut reason);
         RuntimeError::Unavailable { id: self.id(), reason, source: Some(Box::new(Undeclared)) }
@@ -672,7 +679,8 @@ impl PreparedCall<'_> {
     }
 }
 
-/// Checks a value until a deadline. What may take long is checked apart from the threads that serve other calls.
+/// Checks a value until a deadline. A check that may take long runs on a thread that serves no other
+/// calls.
 async fn checked(
     schema: &Arc<Validator>,
     value: &Payload,
@@ -687,7 +695,7 @@ async fn checked(
     let check = async {
         let turn = Arc::clone(&LONG_CHECKS).acquire_owned().await;
         let check = move || {
-            // Kept to the end of the check, also if no one waits for it any more.
+            // Held to the end of the check, even if the caller no longer waits.
             let _turn = turn;
             let until = until.min(std::time::Instant::now() + LONGEST_CHECK);
             schema::until(until, || schema.check_payload(&value, root))
@@ -703,7 +711,7 @@ async fn checked(
 }
 
 impl Circuit<'_> {
-    /// Tells the breaker how the attempt went.
+    /// Reports the result of the attempt to the circuit breaker.
     pub(super) fn report<T>(self, result: RuntimeResult<T>) -> RuntimeResult<T> {
         if let Some(attempt) = self.0 {
             attempt.record(&result);
@@ -713,7 +721,7 @@ impl Circuit<'_> {
 }
 
 impl Retries {
-    /// Waits until the call that failed with `error` is made again.
+    /// Waits until the call that failed with `error` may be repeated.
     ///
     /// # Errors
     /// `error`, if another attempt is not allowed or cannot help.

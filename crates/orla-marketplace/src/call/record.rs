@@ -17,14 +17,14 @@ use crate::principal::{IdentifiedBy, Principal};
 use crate::redaction::Redactor;
 use crate::surface::{Item, Subject, SurfaceError};
 
-/// How many characters of a name or an error a log line repeats.
+/// The maximum number of characters of a name or an error in a log line.
 const SHOWN: usize = 200;
 
 /// A finished call.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct CallRecord {
-    /// The call.
+    /// The id of the call.
     pub call_id: Arc<str>,
     /// The capability.
     pub entry: Arc<Entry>,
@@ -34,23 +34,23 @@ pub struct CallRecord {
     pub kind: &'static str,
     /// `ok`, or the error's [`kind`](RuntimeError::kind).
     pub outcome: &'static str,
-    /// From the call to its outcome, waiting included.
+    /// The time from the call to its outcome, waiting included.
     pub duration: Duration,
-    /// How long it waited for its permits.
+    /// The time that the call waited for its permits.
     pub queued: Duration,
     /// The error's text, if it failed.
     pub error: Option<String>,
     /// The rule of the configuration that refused the call, such as `quotas[0]`, if one did.
     pub rule: Option<String>,
-    /// Who called.
+    /// The caller.
     pub principal: Option<Principal>,
-    /// How many calls it was nested in.
+    /// The nesting depth.
     pub depth: u32,
 }
 
-/// What a finished call may have returned.
+/// The possible results of a recorded call.
 pub(crate) trait Recorded {
-    /// Its outcome, unless it was only checked or opened.
+    /// Returns the outcome, unless the call was only checked or opened.
     fn outcome(&self) -> Option<&Outcome>;
 }
 
@@ -76,23 +76,23 @@ impl Recorded for Arc<OpenStream> {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RequestRecord {
-    /// The request.
+    /// The id of the request.
     pub call_id: Arc<str>,
     /// The method, such as `resources/read`.
     pub method: Box<str>,
     /// `prompt`, `resource` or `template`.
     pub kind: &'static str,
-    /// The name or address that was asked for.
+    /// The requested name or address.
     pub name: Box<str>,
     /// The id that policies use for it.
     pub id: Box<str>,
     /// `ok`, `denied`, `not-found`, `invalid-input`, `failed` or `cancelled`.
     pub outcome: &'static str,
-    /// From the request to its outcome.
+    /// The time from the request to its outcome.
     pub duration: Duration,
     /// The error's text, if it failed.
     pub error: Option<String>,
-    /// Who asked.
+    /// The caller.
     pub principal: Option<Principal>,
 }
 
@@ -186,7 +186,7 @@ pub(crate) struct Recording {
     queued: Duration,
     observers: Option<Arc<Observers>>,
     observed: Option<Arc<dyn ObservedCall>>,
-    /// Whether what is abandoned now ends with the server.
+    /// Whether calls that are abandoned now end because the server stops.
     stopping: Arc<AtomicBool>,
     is_recorded: bool,
 }
@@ -221,12 +221,12 @@ impl Recording {
         &self.entry.name
     }
 
-    /// Replaces the secrets that the capability was given.
+    /// Hides the secrets that the capability was given.
     pub(crate) fn redaction(&self) -> Option<&Arc<Redactor>> {
         self.entry.policy.redaction.as_ref()
     }
 
-    /// The call has its permits.
+    /// Records that the call has its permits.
     pub(crate) fn admitted(&mut self) {
         self.queued = self.started.elapsed();
         if let Some(observed) = &self.observed {
@@ -234,14 +234,14 @@ impl Recording {
         }
     }
 
-    /// The call begins to wait for an approval, or no longer waits for it.
+    /// Records that the call starts or stops waiting for an approval.
     pub(crate) fn waits_for_approval(&self, is_waiting: bool) {
         if let Some(observed) = &self.observed {
             observed.waits_for_approval(is_waiting);
         }
     }
 
-    /// The call or the stream has ended. Only the first call counts. A call whose program
+    /// Records the end of the call or the stream. Only the first invocation counts. A call whose program
     /// continues later has not ended: it is recorded when it ends.
     pub(crate) fn finish(&mut self, result: Result<Option<&Outcome>, &RuntimeError>) {
         if let Err(RuntimeError::Suspended { .. }) = result {
@@ -257,7 +257,7 @@ impl Recording {
             return;
         }
         let (outcome, error) = outcome_of(result);
-        // The cause of an error is not for its caller, and so not clean yet.
+        // The cause of an error is not shown to its caller, and so not redacted yet.
         let error = match self.redaction() {
             Some(redactor) => error.map(|text| redactor.text(&text).into_owned()),
             None => error,
@@ -358,7 +358,7 @@ fn log(record: &CallRecord) {
     }
 }
 
-/// How a caller was identified, for the log.
+/// Returns the caller's identification for the log.
 fn identified_by(principal: &Principal) -> tracing::field::DisplayValue<IdentifiedBy<'_>> {
     tracing::field::display(principal.identified_by())
 }

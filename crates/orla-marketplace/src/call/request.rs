@@ -1,7 +1,7 @@
 //! Requests to surfaces: the one path for prompts, resources and completion.
 //!
-//! The steps are those of a call, as far as they apply: authorise, ask, record. A surface that the policy denies
-//! to the caller is skipped, so the answer is the one for a name that does not exist.
+//! The steps are those of a call, where applicable: authorise, ask, record. A surface that the policy
+//! denies to the caller is skipped. The answer is then the same as for a name that does not exist.
 
 use std::sync::Arc;
 
@@ -76,7 +76,7 @@ impl CapabilityMarketplace {
                 continue;
             }
             match surface.request(method, params, &self.context_of(call, &**surface)).await {
-                // That the policy denies it elsewhere says more.
+                // A denial by the policy of another surface is more informative.
                 Err(SurfaceError::NotFound(_)) if matches!(failure, SurfaceError::Denied { .. }) => {}
                 Err(not_found @ SurfaceError::NotFound(_)) => failure = not_found,
                 answered => {

@@ -1,19 +1,19 @@
-//! When a call that failed is made again: pure decisions.
+//! Decides whether and when a failed call is repeated. Pure.
 
 use std::time::Duration;
 
 use crate::error::RuntimeError;
 
-/// The longest wait before the first retry; it doubles with each.
+/// The maximum wait before the first retry. It doubles with each retry.
 const FIRST: Duration = Duration::from_millis(100);
-/// What that wait grows to.
+/// The maximum wait before any retry.
 const LONGEST: Duration = Duration::from_secs(5);
 
-/// How long to wait before a call is made again, or not at all.
+/// Returns how long to wait before a call is repeated, or `None` if it is not repeated.
 ///
-/// `made` counts the retries so far, and `random` is from 0 to 1. The wait is a random part of a bound that
-/// doubles (full jitter), so that callers that failed together do not retry together. Only transient failures are
-/// retried, and only while some of the caller's time would be `left`.
+/// `made` counts the retries so far, and `random` is from 0 to 1. The wait is a random part of a bound
+/// that doubles (full jitter), so that callers that failed together do not retry together. Only
+/// transient failures are retried, and only if part of the caller's time would be `left`.
 pub(crate) fn wait_before_retry(
     error: &RuntimeError,
     retries: u32,

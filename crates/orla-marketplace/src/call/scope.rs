@@ -30,7 +30,7 @@ pub struct Call {
     pub target: String,
     /// The input.
     pub input: Payload,
-    /// A shorter time than the capability's own, if the caller has less.
+    /// A timeout that is shorter than the capability's own, if the caller has less time.
     pub timeout: Option<Duration>,
     /// The timeout if the capability declares none; the server's otherwise. Calls within the call do not inherit it.
     pub patience: Option<Duration>,
@@ -46,70 +46,72 @@ pub struct CallScope {
     pub principal: Option<Principal>,
     /// Receives questions to the caller's client; `None` if the caller has no client that can be asked.
     pub client: Option<Arc<dyn Client>>,
-    /// Takes progress and log messages while the call runs.
+    /// Receives progress and log messages while the call runs.
     pub notices: NoticeSink,
     /// Cancelled when the caller withdraws the call.
     pub cancellation: CancellationToken,
     /// The caller's W3C trace context.
     pub traceparent: Option<Arc<str>>,
-    /// The snapshot in which capabilities are looked up; `None` means the newest. A session names the one that it
-    /// last listed.
+    /// The snapshot in which capabilities are looked up; `None` means the newest. A session uses the one
+    /// that it last listed.
     pub catalog: Option<Arc<Catalog>>,
-    /// The most retries, if the caller wants fewer than the capability's own. Calls within the call do not inherit
-    /// it.
+    /// The maximum number of retries, if it is lower than the capability's own. Nested calls do not
+    /// inherit it.
     pub retries: Option<u32>,
-    /// Learns that the call is about to run. Calls within the call do not inherit it.
+    /// Observes that the call is about to run. Nested calls do not inherit it.
     pub checkpoint: Option<Arc<dyn Checkpoint>>,
-    /// Whether the call is the call of a task, or within it.
+    /// Whether the call belongs to a task, directly or nested.
     pub is_task: bool,
-    /// Keeps the answers that the program of the call gets, so that another process can continue
-    /// it. Calls within the call do not inherit it.
+    /// Stores the answers that the program of the call gets, so that another process can continue it.
+    /// Nested calls do not inherit it.
     pub journal: Option<Arc<dyn Journal>>,
     /// Answers calls in place of their executors.
     pub answers: Option<Arc<dyn Answers>>,
-    /// How many calls this one is nested in.
+    /// The nesting depth.
     pub depth: u32,
-    /// The id that the call gets, from [`CapabilityMarketplace::reserve_call_id`](crate::CapabilityMarketplace::reserve_call_id);
-    /// `None` makes one. Calls within the call do not inherit it.
+    /// The id of the call, from
+    /// [`CapabilityMarketplace::reserve_call_id`](crate::CapabilityMarketplace::reserve_call_id); `None`
+    /// creates one. Nested calls do not inherit it.
     pub call_id: Option<Arc<str>>,
-    /// The call that this one is directly within.
+    /// The direct outer call.
     pub parent: Option<Arc<str>>,
-    /// The outermost call that this one is within.
+    /// The outermost call.
     pub root: Option<Arc<str>>,
-    /// The instances that the call has come through.
+    /// The instances that the call has passed through.
     pub hops: Hops,
-    /// The node of the cluster that the call is to run on, and no other. Calls within the call do not inherit it.
+    /// The node of the cluster on which the call must run. Nested calls do not inherit it.
     pub node: Option<Arc<str>>,
-    /// Cluster-wide counts that already include the call. Calls within the call do not inherit them.
+    /// Cluster-wide counts that already include the call. Nested calls do not inherit them.
     pub counted: Vec<Arc<str>>,
-    /// A value that all calls within the call share.
+    /// A value that all nested calls share.
     shared: Option<Arc<dyn Any + Send + Sync>>,
     /// The capabilities' own permits that the call and its ancestors hold.
     held: Option<Arc<HeldPermits>>,
-    /// The clock of the call around this one; in the context of a call, its own.
+    /// The clock of the outer call; in the context of a call, its own.
     clock: Option<Arc<Clock>>,
 }
 
-/// What an executor knows of a call besides its input.
+/// The information about a call that an executor gets besides its input.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct CallContext {
-    /// Unique within the instance; in logs, in the tool's environment, in resource URIs.
+    /// The id, unique within the instance. It appears in logs, in the tool's environment, and in
+    /// resource URIs.
     pub call_id: Arc<str>,
     /// The name under which the capability is served, for messages.
     pub name: Arc<str>,
-    /// The deadline of the call, as it was when its executor began. Executors that make calls of their own wait for
+    /// The deadline of the call when its executor began. Executors that make nested calls wait for
     /// [`expired`](CallContext::expired) instead.
     pub deadline: Instant,
     /// The time from the call to its deadline, for messages.
     pub timeout: Duration,
-    /// What a required attestation allows to run; `None` allows everything.
+    /// The content that a required attestation allows to run; `None` allows everything.
     pub custody: Option<Custody>,
     /// The caller and its context.
     pub scope: CallScope,
-    /// It stands still while a call within this one waits for an approval.
+    /// The clock, which stops while a nested call waits for an approval.
     clock: Arc<Clock>,
-    /// The permit of the call. The call lends it while it waits for a call within it.
+    /// The permit of the call. The call lends it while it waits for a nested call.
     permit: Option<Arc<CallPermit>>,
 }
 
@@ -125,8 +127,8 @@ impl Call {
         }
     }
 
-    /// A call of `target` within the call that `ctx` belongs to: one deeper, in the same scope, with as much time as
-    /// that call has left.
+    /// Creates a call of `target` nested in the call that `ctx` belongs to: one level deeper, in the
+    /// same scope, with the remaining time of that call.
     pub fn within(ctx: &CallContext, target: impl Into<String>) -> Self {
         let timeout = Some(ctx.clock.deadline().saturating_duration_since(Instant::now()));
         let scope = CallScope {
@@ -144,8 +146,8 @@ impl Call {
         Self { timeout, scope, ..Self::to(target) }
     }
 
-    /// Shares `shared` with all calls within this call, such as a budget for all of them. An executor finds it in
-    /// its context ([`CallContext::shared`]).
+    /// Shares `shared` with all nested calls of this call, such as a common budget. An executor finds it
+    /// in its context ([`CallContext::shared`]).
     #[must_use]
     pub fn sharing(mut self, shared: Arc<dyn Any + Send + Sync>) -> Self {
         self.scope.shared = Some(shared);
@@ -169,7 +171,7 @@ impl CallContext {
         Self { call_id, name, deadline, timeout, custody: None, scope, clock, permit: None }
     }
 
-    /// The same with less time, if `timeout` ends before the deadline.
+    /// Returns the context with less time, if `timeout` ends before the deadline.
     #[must_use]
     pub fn shortened(&self, timeout: Duration) -> Self {
         let mut ctx = self.clone();
@@ -188,26 +190,26 @@ impl CallContext {
         &self.clock
     }
 
-    /// Stops the clocks of this call and of the calls around it, while the call waits for a
-    /// person. They continue when the guard is dropped.
+    /// Stops the clocks of this call and of the outer calls, while the call waits for a user. They
+    /// continue when the guard is dropped.
     pub fn pause(&self) -> Paused {
         self.clock.pause()
     }
 
-    /// The context after a pause: with the deadline that its clock has now.
+    /// Returns the context after a pause, with the current deadline of its clock.
     #[must_use]
     pub fn renewed(&self) -> Self {
         Self { deadline: self.clock.deadline(), ..self.clone() }
     }
 
-    /// Waits until the call's time is over. It does not pass while a call within this one waits for an approval.
+    /// Waits until the call's time is over. The time stops while a nested call waits for an approval.
     pub async fn expired(&self) {
         self.clock.passed(Duration::ZERO).await;
     }
 
-    /// Waits for the work of another instance for this call: until the caller withdraws the call,
-    /// or `grace` after its deadline. The other instance knows the deadline too; within `grace`,
-    /// it returns the output so far.
+    /// Waits for the work of another instance for this call, until the caller withdraws the call, or
+    /// until `grace` after its deadline. The other instance knows the deadline too; within `grace`, it
+    /// returns the output so far.
     ///
     /// # Errors
     /// The call was withdrawn, its time is over, or what `run` returns.
@@ -264,14 +266,14 @@ impl CallContext {
         Arc::clone(self.scope.shared.as_ref()?).downcast().ok()
     }
 
-    /// Waits for calls within this one ([`Call::within`]). This call lends its permit meanwhile.
-    /// Otherwise, calls that wait for other calls could hold all permits for ever.
+    /// Waits for nested calls ([`Call::within`]). This call lends its permit meanwhile. Otherwise, calls
+    /// that wait for other calls could hold all permits forever.
     pub async fn wait_for<T>(&self, inner: impl Future<Output = T>) -> T {
         let _lent = self.permit.as_ref().map(|permit| permit.lend());
         inner.await
     }
 
-    /// A context with half a minute and no client, for tests of executors on their own.
+    /// Returns a context with half a minute and no client, for tests of individual executors.
     #[cfg(any(test, feature = "testing"))]
     pub fn for_tests(name: &str) -> Self {
         let timeout = Duration::from_secs(30);

@@ -7,12 +7,13 @@
 //!
 //! # Invariants
 //!
-//! - Dropping an [`OpenStream`] ends everything that the stream consists of.
+//! - Dropping an [`OpenStream`] ends all parts of the stream.
 //! - Every stream is recorded exactly once, when it ends.
 //!
 //! # What is deliberately absent
 //!
-//! An open stream holds no permit: only opening it does. A program's limit of calls bounds how many it opens.
+//! An open stream holds no permit; only opening it does. A program's limit of calls bounds how many
+//! streams it opens.
 //!
 //! [`CapabilityExecutor::open`]: crate::CapabilityExecutor::open
 
@@ -34,12 +35,12 @@ use crate::redaction::Redactor;
 
 /// An open stream, as the executor returns it.
 ///
-/// One consumer at a time reads the stream, and values are sent one after the other; reading and sending may
-/// happen at once. Every future may be dropped, and dropping the handle ends the stream.
+/// One consumer at a time reads the stream, and values are sent one after the other. Reading and sending
+/// may happen at the same time. Every future may be dropped, and dropping the handle ends the stream.
 #[async_trait]
 pub trait StreamHandle: Send + Sync {
-    /// The next item; `None` at the end and ever after. It reads ahead only as far as its own bounded buffer. An
-    /// item is not lost when the future is dropped.
+    /// Returns the next item; `None` at the end and ever after. The implementation reads ahead only as
+    /// far as its own bounded buffer. An item is not lost when the future is dropped.
     ///
     /// # Errors
     /// The stream broke, or an item does not match its type. The stream is not used after an error.
@@ -51,15 +52,15 @@ pub trait StreamHandle: Send + Sync {
     /// The stream accepts no values, or cannot be reached.
     async fn send(&self, value: Payload) -> RuntimeResult<()>;
 
-    /// Declares that no more values will be sent. Returns whether items may still arrive. If none can, this is
-    /// [`close`](Self::close), and the stream is not used afterwards.
+    /// Declares that no more values will be sent. Returns whether items may still arrive. If none can,
+    /// this function acts as [`close`](Self::close), and the stream is not used afterwards.
     async fn finish(&self) -> bool {
         self.close().await;
         false
     }
 
-    /// Closes the stream in an orderly way. Values on their way to the other end are delivered, within the time
-    /// that the executor allows. No item is read afterwards.
+    /// Closes the stream gracefully. Values that were already sent are delivered, within the time that
+    /// the executor allows. No item is read afterwards.
     async fn close(&self);
 }
 
@@ -67,7 +68,7 @@ pub trait StreamHandle: Send + Sync {
 pub struct OpenStream {
     handle: Box<dyn StreamHandle>,
     recording: Mutex<Recording>,
-    /// An open stream is a call that runs, for quotas.
+    /// For quotas, an open stream is a running call.
     charge: Mutex<Charge>,
     /// Cancelled when a cluster-wide quota of the stream is lost.
     lost: Option<CancellationToken>,
@@ -121,8 +122,8 @@ impl OpenStream {
         self.handle.send(value).await
     }
 
-    /// Declares that no more values will be sent. A stream that accepts or gives no values ends with that. Returns
-    /// whether items may still arrive.
+    /// Declares that no more values will be sent. This ends a stream that accepts or produces no values.
+    /// Returns whether items may still arrive.
     pub async fn finish(&self) -> bool {
         let gives = self.handle.finish().await;
         if !gives {
@@ -131,7 +132,7 @@ impl OpenStream {
         gives
     }
 
-    /// Ends the stream in an orderly way. Further calls have no effect.
+    /// Ends the stream gracefully. Further invocations have no effect.
     pub async fn close(&self) {
         self.handle.close().await;
         self.ended(Ok(()));
@@ -155,7 +156,7 @@ impl fmt::Debug for OpenStream {
     }
 }
 
-/// The error of opening a capability that is called instead.
+/// Returns the error of opening a capability that is not a stream.
 pub(crate) fn not_a_stream(ctx: &CallContext) -> RuntimeError {
     let message = format!("{} is not a stream: call it instead", ctx.name);
     let error = Box::new(rtfs::Error::new("type", message.clone()));

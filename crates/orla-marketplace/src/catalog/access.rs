@@ -1,4 +1,4 @@
-//! The policies that decide for a snapshot.
+//! The policies that apply to a snapshot.
 
 use std::sync::Arc;
 
@@ -9,12 +9,11 @@ use crate::policy::{AccessPolicy, Disclosure};
 use crate::principal::Principal;
 use crate::surface::Item;
 
-/// The policy of a snapshot, and the newest policy. A denial of either counts: after a reload, the
-/// holder of an older snapshot gets nothing that has been denied since, and learns nothing about
-/// it.
+/// The policy of a snapshot, and the newest policy. A denial by either counts. After a reload, the
+/// holder of an older snapshot gets nothing that has been denied since, and learns nothing about it.
 #[derive(Clone, Default)]
 pub(super) struct Access {
-    /// Without one, everything is permitted.
+    /// The snapshot's policy; `None` permits everything.
     pub(super) own: Option<Arc<AccessPolicy>>,
     newest: Arc<ArcSwapOption<AccessPolicy>>,
 }
@@ -35,7 +34,7 @@ impl Access {
         self.own.is_some() || self.newest.load().is_some()
     }
 
-    /// Whether this caller may use something.
+    /// Checks whether this caller may use an item.
     ///
     /// # Errors
     /// The permission that the caller lacks.
@@ -68,7 +67,7 @@ impl Access {
         scopes
     }
 
-    /// Asks the policies in turn until one objects.
+    /// Asks the policies in turn until one denies.
     fn each<E>(&self, mut ask: impl FnMut(&AccessPolicy) -> Result<(), E>) -> Result<(), E> {
         if let Some(own) = &self.own {
             ask(own)?;

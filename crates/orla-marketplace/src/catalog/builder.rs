@@ -1,7 +1,8 @@
 //! Builds a catalogue: checks registrations, and takes over unchanged entries from the previous snapshot.
 //!
-//! Most capabilities are the same after a reload. A capability with an unchanged registration keeps its entry,
-//! with its compiled schemas, its queue and the state of its upstream, so none of it is built again.
+//! Most capabilities are the same after a reload. A capability with an unchanged registration keeps its
+//! entry, with its compiled schemas, its queue and the state of its upstream. None of them is built
+//! again.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, OnceLock};
@@ -23,10 +24,10 @@ use crate::provider::ProviderType;
 use crate::schema::{MAX_PATTERNS, SchemaError, Validator, must_admit_object};
 use crate::surface::Surface;
 
-/// Retries of an idempotent capability with an upstream, unless its policy says otherwise.
+/// The default number of retries of an idempotent capability with an upstream.
 const RETRIES: u32 = 2;
 
-/// Builds a [`Catalog`]; made by [`CapabilityMarketplace::builder`].
+/// Builds a [`Catalog`]. [`CapabilityMarketplace::builder`] creates it.
 ///
 /// [`CapabilityMarketplace::builder`]: crate::CapabilityMarketplace::builder
 pub struct CatalogBuilder {
@@ -36,15 +37,15 @@ pub struct CatalogBuilder {
     limits: Limits,
     choice: Arc<Choice>,
     access: Access,
-    /// The snapshot from which unchanged parts are taken over: validators, and the calls that wait.
+    /// The snapshot from which unchanged parts are taken over: validators, and waiting calls.
     previous: Option<Arc<Catalog>>,
     /// The cost of the regular expressions in each provider's schemas so far.
     pattern_costs: HashMap<String, u64>,
 }
 
-/// What is to be an entry.
+/// A candidate for an entry.
 enum Candidate {
-    /// It is registered unchanged.
+    /// An unchanged registration.
     Same(Arc<Entry>),
     New(Box<Checked>),
 }
@@ -59,9 +60,9 @@ struct Checked {
 /// A capability that cannot be registered.
 #[derive(Debug)]
 pub struct Rejected {
-    /// Why.
+    /// The reason.
     pub error: RegistrationError,
-    /// What it is.
+    /// The rejected registration.
     pub registration: Registration,
 }
 
@@ -106,7 +107,7 @@ impl CatalogBuilder {
         self.offer(registration.into()).map_err(|rejected| rejected.error)
     }
 
-    /// As [`capability`](Self::capability), but returns the rejected registration.
+    /// Like [`capability`](Self::capability), but returns the rejected registration.
     ///
     /// # Errors
     /// The same, with the registration.
@@ -117,7 +118,8 @@ impl CatalogBuilder {
                     (&entry.input, entry.policy.input_declared_by),
                     (&entry.output, entry.policy.output_declared_by),
                 ] {
-                    // It was within the budget before; it counts against those that come after it.
+                    // The schema was within the budget before. Its cost counts against those that come
+                    // after it.
                     self.within_budget(&entry.manifest.id, declared_by, schema.clone());
                 }
                 self.capabilities.insert(registration.manifest.id, Candidate::Same(entry));
@@ -184,8 +186,8 @@ impl CatalogBuilder {
         Ok(Verdict::New { input, output })
     }
 
-    /// Counts the cost of the regular expressions in a provider's schema. Leaves the schema to the provider if all
-    /// of them together would cost too much.
+    /// Counts the cost of the regular expressions in a provider's schema. If the total is too high, the
+    /// schema is left to the provider.
     fn within_budget(&mut self, id: &str, declared_by: DeclaredBy, schema: Enforcement) -> Enforcement {
         let cost = schema.validator().map_or(0, |validator| validator.pattern_cost());
         if declared_by == DeclaredBy::User || cost == 0 {
@@ -201,8 +203,8 @@ impl CatalogBuilder {
         schema
     }
 
-    /// Adds everything of the previous snapshot except the capability with this id. The entries are not checked
-    /// again. One whose executor has been removed stays, and is unavailable.
+    /// Adds everything of the previous snapshot except the capability with this id. The entries are not
+    /// checked again. An entry whose executor has been removed stays, and is unavailable.
     pub(crate) fn take_over(&mut self, without: Option<&str>) {
         let Some(previous) = self.previous.clone() else { return };
         for entry in previous.entries().iter().filter(|entry| Some(&*entry.manifest.id) != without) {
@@ -218,24 +220,24 @@ impl CatalogBuilder {
         self.surfaces.push(surface);
     }
 
-    /// Keeps only capabilities whose MCP name or id fits one of the patterns. The others can be neither
-    /// listed nor called.
+    /// Keeps only capabilities whose MCP name or id matches one of the patterns. The others can be
+    /// neither listed nor called.
     pub fn allow(&mut self, patterns: Vec<Pattern>) {
         Arc::make_mut(&mut self.choice).allow = Some(patterns);
     }
 
-    /// Leaves out capabilities whose MCP name or id fits one of the patterns, allowed or not.
+    /// Removes capabilities whose MCP name or id matches one of the patterns, even if allowed.
     pub fn deny(&mut self, patterns: Vec<Pattern>) {
         Arc::make_mut(&mut self.choice).deny = patterns;
     }
 
-    /// Sets the policy of who may use what; without it, everyone may use everything.
+    /// Sets the access policy. Without one, every caller may use everything.
     pub fn access(&mut self, policy: AccessPolicy) {
         self.access.own = Some(Arc::new(policy));
     }
 
-    /// Lists only the capabilities with these ids, in spite of their policies; a search or their
-    /// names find the others. The listed capabilities are also allowed.
+    /// Lists only the capabilities with these ids, regardless of their policies. The others are found by
+    /// a search or by their names. The listed capabilities are also allowed.
     pub fn list_only(&mut self, ids: &[&'static str]) {
         Arc::make_mut(&mut self.choice).list_only = Some(ids.to_vec());
     }
@@ -281,8 +283,8 @@ impl CatalogBuilder {
     }
 }
 
-/// The state that the entries of a new snapshot share with each other and with those of the previous one: running
-/// and waiting calls stay counted, and the state of upstreams is kept.
+/// The state that the entries of a new snapshot share with each other and with those of the previous
+/// one. Running and waiting calls stay counted, and the state of upstreams is kept.
 struct Shared<'a> {
     limits: &'a Limits,
     previous: Option<&'a Catalog>,
@@ -299,8 +301,8 @@ impl Candidate {
 }
 
 impl Checked {
-    /// The registration of an entry. It is not checked again. One whose executor has been removed stays, and is
-    /// unavailable.
+    /// Returns the registration of an entry, which is not checked again. An entry whose executor has
+    /// been removed stays, and is unavailable.
     fn of(entry: &Entry) -> Self {
         let registration =
             Registration { manifest: entry.manifest.clone(), policy: entry.policy.clone() };
@@ -318,8 +320,8 @@ enum Verdict {
     New { input: Enforcement, output: Enforcement },
 }
 
-/// Whether an entry was certainly made of this registration, without a closer look. The time of registration is
-/// that of the first one.
+/// Returns whether an entry was certainly made from this registration, by a quick comparison. The time
+/// of registration is that of the first one.
 fn is_same(entry: &Entry, registration: &Registration) -> bool {
     let CapabilityManifest {
         id,
@@ -351,7 +353,7 @@ fn is_same(entry: &Entry, registration: &Registration) -> bool {
 
 type Origin<'a> = (&'a str, Option<&'a str>, &'a str, &'a [String]);
 
-/// Where a capability comes from, whenever it was registered.
+/// Returns the origin of a capability, without the time of registration.
 fn origin(provenance: Option<&CapabilityProvenance>) -> Option<Origin<'_>> {
     let one = provenance?;
     Some((&one.source, one.version.as_deref(), &one.content_hash, &one.custody_chain))
@@ -418,14 +420,14 @@ impl Shared<'_> {
     }
 }
 
-/// The admission of the previous snapshot: its running and waiting calls count on. It takes other bounds when the
-/// snapshot is published.
+/// Returns the admission of the previous snapshot, which still counts its running and waiting calls. Its
+/// limits change when the snapshot is published.
 fn kept(before: Option<&Arc<Admission>>, bounds: Bounds) -> Arc<Admission> {
     before.map_or_else(|| Arc::new(Admission::new(bounds)), Arc::clone)
 }
 
-/// The provider whose share of the permits a capability's calls use: its connection, or else the part of its id
-/// before the first dot.
+/// Returns the provider whose share of permits a capability's calls use: its connection, or else the
+/// part of its id before the first dot.
 fn provider_of(manifest: &CapabilityManifest, policy: &CallPolicy) -> Arc<str> {
     let id = || manifest.id.split_once('.').map_or(&*manifest.id, |(provider, _)| provider);
     match (&policy.upstream, &manifest.provider) {
@@ -437,7 +439,7 @@ fn provider_of(manifest: &CapabilityManifest, policy: &CallPolicy) -> Arc<str> {
     }
 }
 
-/// How a schema is enforced, given whether it can be and who declared it.
+/// Decides how a schema is enforced, by its validity and by who declared it.
 fn enforcement(
     compiled: Option<Result<Arc<Validator>, SchemaError>>,
     declared_by: DeclaredBy,
@@ -452,11 +454,11 @@ fn enforcement(
     }
 }
 
-/// A schema and its validator, as an earlier snapshot has them.
+/// A schema and its validator in an earlier snapshot.
 type PreviousSchema<'a> = (&'a Option<rtfs::TypeExpr>, Option<&'a Arc<Validator>>);
 
-/// The validator of a schema. Compiling takes long, so the known one is used if the schema is the same. One that
-/// was never needed may turn out to be invalid.
+/// Returns the validator of a schema. Compiling takes long, so the previous one is used if the schema is
+/// the same. A validator that was never used may turn out to be invalid.
 fn validator(
     schema: &rtfs::TypeExpr,
     known: Option<PreviousSchema<'_>>,
@@ -469,7 +471,7 @@ fn validator(
     }
 }
 
-/// The validator of an input, which has to be an object.
+/// Returns the validator of an input, which must be an object.
 fn input_validator(
     schema: &rtfs::TypeExpr,
     known: Option<PreviousSchema<'_>>,

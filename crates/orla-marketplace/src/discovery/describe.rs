@@ -1,4 +1,4 @@
-//! Everything about one capability, as JSON and as text. Pure functions of the catalogue's entry.
+//! Describes one capability completely, as JSON and as text. Pure functions of the catalogue's entry.
 
 use std::time::UNIX_EPOCH;
 
@@ -16,9 +16,9 @@ use crate::permission::Permission;
 use crate::route::Routed;
 use crate::schema::{SchemaError, type_from_json_schema};
 
-/// The structured result of `capability_describe`: what the capability is, its types in both notations, its kind
-/// of provider, provenance and permissions, and an example call. Unknown parts are left out, and so are the values of secrets
-/// that the capability was given.
+/// Returns the structured result of `capability_describe`: the description, the types in both notations,
+/// the kind of provider, provenance and permissions, and an example call. Unknown parts are left out,
+/// and so are the values of secrets that the capability was given.
 pub fn description(entry: &Entry) -> Json {
     let described = full_description(entry);
     match &entry.policy.redaction {
@@ -62,14 +62,14 @@ fn full_description(entry: &Entry) -> Json {
     let permissions: Vec<&str> = entry.needs().iter().map(Permission::as_str).collect();
     add("permissions", json!(permissions));
     add("provenance", entry.provenance().as_ref().map(provenance).unwrap_or_default());
-    // One that does not hold is not shown.
+    // An invalid attestation is not shown.
     add("attestation", entry.attestation().map(attestation).unwrap_or_default());
     let schema: Json = serde_json::from_str(input.as_str()).unwrap_or_default();
     add("example", example_call(&manifest.id, &example(&schema)));
     described
 }
 
-/// The same description as text, for people and models.
+/// Returns the same description as text, for users and models.
 pub fn description_text(described: &Json) -> String {
     let text = |value: &Json| value.as_str().unwrap_or_default().to_owned();
     let mut out = format!("{} ({})", text(&described["id"]), text(&described["kind"]));
@@ -133,7 +133,7 @@ pub fn description_text(described: &Json) -> String {
     out
 }
 
-/// A type in both notations, if anything is known about it.
+/// Returns a type in both notations, if it is known.
 fn types(
     declared: Option<&TypeExpr>,
     schema: Option<&JsonText>,
@@ -182,7 +182,7 @@ fn attestation(by: &CapabilityAttestation) -> Json {
     attestation
 }
 
-/// A call as the arguments of `capability_call` and as RTFS.
+/// Returns a call as the arguments of `capability_call` and as RTFS.
 fn example_call(id: &str, input: &Json) -> Json {
     let rtfs = match value_from_json(&input.to_string()) {
         Ok(Value::Map(map)) if map.is_empty() => format!("(call {:?})", Value::keyword(id)),

@@ -1,8 +1,8 @@
-//! An example of what a JSON Schema admits. A pure function.
+//! Generates an example of a value that a JSON Schema admits. A pure function.
 //!
-//! The author's example comes first, then defaults, constants and the first of several choices, and only then a
-//! value made up from the type and its bounds. An object shows its required members, and others if the author
-//! gives an example of them. A value for a `pattern` is not made up.
+//! The author's example has priority, then defaults, constants and the first of several choices. Only
+//! then is a value generated from the type and its limits. An object shows its required members, and
+//! others if the author gives an example of them. No value is generated for a `pattern`.
 
 use std::cell::Cell;
 
@@ -10,13 +10,14 @@ use serde_json::{Map as Object, Number, Value as Json, json};
 
 use crate::schema::target;
 
-/// How deep examples nest, references included.
+/// The maximum nesting of examples, references included.
 const MAX_DEPTH: usize = 8;
-/// Items of an array and characters of a string that are made up at most.
+/// The maximum number of generated items of an array and characters of a string.
 const MAX_MADE: u64 = 64;
-/// Members of one object that are shown at most.
+/// The maximum number of members of one object.
 const MAX_MEMBERS: usize = 64;
-/// Schemas that are looked at for one example, as often as they are: a small one can lead to very many.
+/// The maximum number of schemas that are visited for one example, counting repetitions: a small schema
+/// can lead to very many.
 const MAX_SCHEMAS: usize = 2000;
 
 /// An example of an input: an object.
@@ -28,12 +29,12 @@ pub(super) fn example(schema: &Json) -> Json {
 struct Maker<'a> {
     /// The schema that local references refer to.
     root: &'a Json,
-    /// How many schemas may still be looked at.
+    /// The remaining number of schemas that may be visited.
     left: Cell<usize>,
 }
 
 impl Maker<'_> {
-    /// An example of what `schema` admits for a member of this name.
+    /// Returns an example of a value that `schema` admits for a member of this name.
     fn of(&self, schema: &Json, name: &str, depth: usize) -> Json {
         let Json::Object(schema) = schema else { return Json::Null };
         if let Some(given) = given(schema) {
@@ -71,7 +72,8 @@ impl Maker<'_> {
         }
     }
 
-    /// An object from one of the alternatives, with the members that the schema around them requires.
+    /// Returns an object from one of the alternatives, with the members that the surrounding schema
+    /// requires.
     fn also(&self, made: Json, schema: &Object<String, Json>, depth: usize) -> Json {
         if made.is_object() && schema.contains_key("properties") {
             return merged(self.object(schema, depth), made);
@@ -169,7 +171,7 @@ fn string(schema: &Object<String, Json>, name: &str) -> String {
         "uri" | "url" | "uri-reference" => "https://example.com",
         "uuid" => "123e4567-e89b-12d3-a456-426614174000",
         _ if name.is_empty() => "TEXT",
-        // In capitals, as commands write what is to be replaced.
+        // Capitals mark a placeholder, as in the usage text of commands.
         _ => &name.to_uppercase(),
     };
     let least = usize::try_from(bound(schema, "minLength").unwrap_or(0).min(MAX_MADE)).unwrap_or(0);
@@ -180,11 +182,11 @@ fn string(schema: &Object<String, Json>, name: &str) -> String {
     made
 }
 
-/// A number within the bounds: 1 if it fits, or else the nearest bound.
+/// Returns a number within the limits: 1 if possible, or else the nearest limit.
 fn number(schema: &Object<String, Json>, is_integer: bool) -> Json {
     let of = |key: &str| schema.get(key).and_then(Json::as_f64);
     let step = of("multipleOf").filter(|step| *step > 0.0);
-    // A number above an exclusive bound, by just enough to differ from it.
+    // A number beyond an exclusive limit, by just enough to differ from it.
     let beside = |bound: f64| if is_integer { 1.0 } else { (bound.abs() * 1e-3).max(0.5) };
     let lowest = of("minimum").max_of(of("exclusiveMinimum").map(|bound| bound + beside(bound)));
     let highest = of("maximum").min_of(of("exclusiveMaximum").map(|bound| bound - beside(bound)));
@@ -200,14 +202,14 @@ fn number(schema: &Object<String, Json>, is_integer: bool) -> Json {
     } else if is_integer {
         value = value.ceil();
     }
-    // Integers beyond 2^53 are no examples.
+    // Integers beyond 2^53 are not used as examples.
     if value.fract() == 0.0 && value.abs() < 9e15 {
         return Json::Number((value as i64).into());
     }
     Number::from_f64(value).map_or(Json::Null, Json::Number)
 }
 
-/// The greater or the lesser of two bounds, of which each may be absent.
+/// The greater or the lesser of two limits, each of which may be absent.
 trait Bound {
     fn max_of(self, other: Self) -> Self;
     fn min_of(self, other: Self) -> Self;

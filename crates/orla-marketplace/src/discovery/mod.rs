@@ -1,15 +1,16 @@
-//! Discovery for agents: three capabilities through which all others are found, understood and called.
+//! Discovery for agents: three capabilities through which all others are found, described and called.
 //!
-//! With them, a client needs no other tools in its list, so a catalogue of thousands takes no
-//! space in its context. [`capability_search`](IDS) returns the best matches for some words,
-//! `capability_describe` the types and an example call of one capability, and `capability_call`
+//! With them, a client needs no other tools in its list, so a catalogue of thousands takes no space in
+//! its context. [`capability_search`](IDS) returns the best matches for some words,
+//! `capability_describe` returns the types and an example call of one capability, and `capability_call`
 //! calls it.
 //!
 //! # How it works
 //!
 //! They are ordinary capabilities, with their own kind of provider ([`Discovery`]) and executor
-//! ([`DiscoveryExecutor`]). They see the same snapshot as their caller: the one that a session last listed, or
-//! else the newest. They do not find what the access policy denies to the caller.
+//! ([`DiscoveryExecutor`]). They use the same snapshot as their caller: the one that a session last
+//! listed, or else the newest. They do not find capabilities that the access policy denies to the
+//! caller.
 //!
 //! A call through `capability_call` is a nested call, one level deeper. Its deadline is at most
 //! that of the outer call, and it has the same principal, notices and client. Its result is passed
@@ -46,20 +47,20 @@ use crate::schema::type_from_json_schema;
 
 pub use describe::{description, description_text};
 
-/// The ids of the capabilities of discovery.
+/// The ids of the discovery capabilities.
 pub const IDS: [&str; 3] = ["capability_search", "capability_describe", "capability_call"];
 
-/// How many capabilities a search returns if the caller does not say.
+/// The default number of capabilities that a search returns.
 pub const LIMIT: usize = 10;
-/// The most capabilities that a search returns.
+/// The maximum number of capabilities that a search returns.
 pub const MAX_LIMIT: usize = 100;
 
-/// Characters of a description, and of a type, that a result of a search holds.
+/// The maximum number of characters of a description, and of a type, in a search result.
 const SHOWN: usize = 300;
-/// How long a call through `capability_call` may take: as long as the capability that it calls.
+/// The maximum time of a call through `capability_call`, which is that of the called capability.
 const LONGEST: Duration = Duration::from_secs(86_400);
 
-/// The provider of a discovery capability: which one it is.
+/// The provider of a discovery capability.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Discovery {
     /// `capability_search`
@@ -96,7 +97,7 @@ impl CustomProvider for Discovery {
     }
 }
 
-/// The capabilities of discovery, unlisted; the caller decides whether to list them.
+/// Returns the discovery capabilities, unlisted; the caller decides whether to list them.
 pub fn registrations() -> Vec<Registration> {
     let all = [Discovery::Search, Discovery::Describe, Discovery::Call];
     all.into_iter().zip(IDS).map(|(tool, id)| tool.registration(id)).collect()
@@ -153,7 +154,7 @@ impl Discovery {
         }
     }
 
-    /// The output of a search. The output of a call is declared by the capability that is called.
+    /// Returns the output schema of a search. The output of a call is declared by the called capability.
     fn output(self) -> Option<Json> {
         let text = json!({"type": "string"});
         (self == Self::Search).then(|| {
@@ -190,13 +191,13 @@ pub struct DiscoveryExecutor {
 }
 
 impl DiscoveryExecutor {
-    /// An executor that finds and calls the capabilities of this marketplace.
+    /// Creates an executor that finds and calls the capabilities of this marketplace.
     pub fn new(marketplace: &Arc<CapabilityMarketplace>) -> Self {
         Self { marketplace: Arc::downgrade(marketplace) }
     }
 
-    /// The snapshot that the caller sees. Before the newest one is read, providers that have not been asked yet
-    /// say what they serve.
+    /// Returns the snapshot that the caller sees. Before the newest one is read, providers that have not
+    /// been asked yet are asked.
     async fn catalog(&self, ctx: &CallContext) -> RuntimeResult<Arc<Catalog>> {
         if let Some(catalog) = &ctx.scope.catalog {
             return Ok(Arc::clone(catalog));
@@ -227,7 +228,7 @@ impl DiscoveryExecutor {
         let arguments: DescribeArguments<'_> = arguments(inputs, ctx)?;
         let catalog = self.catalog(ctx).await?;
         let entry = Arc::clone(find(&catalog, &arguments.id, ctx)?);
-        // What it runs may have to be read for its hash.
+        // The content may have to be read for its hash.
         let described = tokio::task::spawn_blocking(move || description(&entry)).await;
         let described = described.map_err(|_| RuntimeError::Panicked { id: ctx.name.to_string() })?;
         let text = description_text(&described);
@@ -243,7 +244,7 @@ impl DiscoveryExecutor {
             call = call.with(Payload::from_json(JsonText::slice_of(body, input)));
         }
         match ctx.wait_for(marketplace.call(call)).await {
-            // The tool that the client named is known; the capability that it was asked to call is not.
+            // The tool that the client named is known; the capability in its input is not.
             Err(unknown @ RuntimeError::Unknown { .. }) => {
                 Err(failed(ctx, format!("{unknown}{}", hint(&unknown))))
             }
@@ -293,17 +294,18 @@ struct CallArguments<'a> {
     input: Option<&'a RawValue>,
 }
 
-/// What a search found.
+/// The result of a search.
 #[derive(Debug)]
 pub struct Found {
-    /// The best ones, the best first.
+    /// The best matches, the best first.
     pub hits: Vec<Hit>,
-    /// The total number.
+    /// The total number of matches.
     pub total: usize,
 }
 
-/// Searches a catalogue for capabilities that a caller may use. Leaves out those of discovery and of the language:
-/// the caller has them already, and a text that teaches a language matches any question.
+/// Searches a catalogue for capabilities that a caller may use. Leaves out the capabilities of discovery
+/// and of the language: the caller has them already, and a text that teaches a language matches any
+/// query.
 pub fn search(catalog: &Catalog, query: &str, limit: usize, principal: Option<&Principal>) -> Found {
     let mut hits = catalog.search_where(query, usize::MAX, |entry| {
         !is_discovery(entry) && is_visible(catalog, entry, principal)
@@ -357,18 +359,19 @@ fn result(hit: &Hit) -> Json {
     if let Some(input) = input_type(&hit.entry) {
         result["input"] = json!(input);
     }
-    // More digits than are of use to anyone would only cost.
+    // More digits would be useless.
     result["score"] = json!((f64::from(hit.score) * 1000.0).round() / 1000.0);
     result
 }
 
-/// The type of the input in RTFS notation, if it is short enough to be read at a glance.
+/// Returns the type of the input in RTFS notation, if it is short.
 fn input_type(entry: &Entry) -> Option<String> {
     let text = describe::type_of(entry.manifest.input_schema.as_ref(), Some(&entry.input_schema()))?;
     (text.len() <= SHOWN).then_some(text)
 }
 
-/// Whether a caller may know about a capability. A caller without permission does not learn that it exists.
+/// Returns whether a caller may know about a capability. A caller without permission does not learn that
+/// it exists.
 fn is_visible(catalog: &Catalog, entry: &Entry, principal: Option<&Principal>) -> bool {
     catalog.permits(principal, entry).is_ok()
 }
@@ -387,7 +390,7 @@ fn find<'a>(catalog: &'a Catalog, id: &str, ctx: &CallContext) -> RuntimeResult<
     })
 }
 
-/// What to do about an unknown name if no name is similar.
+/// Returns advice about an unknown name if no name is similar.
 fn hint(unknown: &RuntimeError) -> &'static str {
     match unknown {
         RuntimeError::Unknown { similar, .. } if similar.is_empty() => {
@@ -406,7 +409,7 @@ fn failed(ctx: &CallContext, message: String) -> RuntimeError {
     RuntimeError::Failed { id: ctx.name.to_string(), message, outcome: None }
 }
 
-/// A value, and the text for clients that show only that.
+/// Returns an outcome of a value, and the text for clients that show only text.
 fn outcome(value: &Json, text: &str) -> RuntimeResult<Outcome> {
     let json = |value: &Json| JsonText::of(value).map_err(|err| RuntimeError::Generic(err.to_string()));
     Ok(Outcome {

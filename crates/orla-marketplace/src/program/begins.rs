@@ -1,4 +1,4 @@
-//! The moment at which a call of a run with a journal leaves the process.
+//! The checkpoint at which a call of a run with a journal leaves the process.
 
 use std::sync::Arc;
 
@@ -10,11 +10,11 @@ use crate::catalog::Entry;
 use crate::error::{RuntimeError, RuntimeResult};
 use crate::journal::{Asked, Journal};
 
-/// Notes in a journal that a call of its run begins, unless nothing of the call leaves the process.
+/// Records in a journal that a call of its run begins, unless no part of the call leaves the process.
 pub(super) struct Begins {
     pub(super) journal: Arc<dyn Journal>,
     pub(super) asked: Asked,
-    /// Cancelled when the run does not want the answer any more. The call must not begin then.
+    /// Cancelled when the run no longer wants the answer. The call must not begin then.
     pub(super) token: CancellationToken,
 }
 
@@ -44,7 +44,7 @@ impl Checkpoint for Begins {
             error: Box::new(error),
             outcome: None,
         })?;
-        // It may have been withdrawn while the note was written.
+        // The call may have been withdrawn while the record was written.
         if self.token.is_cancelled() { Err(withdrawn()) } else { Ok(()) }
     }
 }

@@ -1,4 +1,4 @@
-//! What the checker of programs may know about capabilities.
+//! The information about capabilities for the checker of programs.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use serde_json::{Value as Json, json};
 use crate::catalog::Catalog;
 use crate::principal::Principal;
 
-/// The capabilities of a catalogue, as one caller may see them. The caller learns nothing about those that it may
-/// not call.
+/// The capabilities of a catalogue that one caller may see. The caller learns nothing about capabilities
+/// that it may not call.
 pub struct Served {
     catalog: Arc<Catalog>,
     principal: Option<Principal>,
@@ -28,11 +28,11 @@ impl Signatures for Served {
         let principal = self.principal.as_ref();
         let entry = match self.catalog.get(id) {
             Some(entry) if self.catalog.permits(principal, entry).is_ok() => entry,
-            // Its existence is no secret, and neither is its input.
+            // The policy conceals neither its existence nor its input.
             Some(_) if !self.catalog.conceals() => return Capability::Unsaid,
             _ => {
                 let similar = self.catalog.similar_for(principal, id).into_iter();
-                // Programs call by id; similar names are names of tools.
+                // Programs call by id; similar names are tool names.
                 let id_of = |name: String| {
                     self.catalog.get(&name).map_or(name, |entry| entry.manifest.id.clone())
                 };
@@ -47,12 +47,12 @@ impl Signatures for Served {
     }
 }
 
-/// All problems of a program for a caller who would run it beside these capabilities.
+/// Returns all problems of a program for a caller who would run it with these capabilities.
 pub(super) fn check(text: &str, options: &Options, served: Served) -> Vec<Diagnostic> {
     rtfs::check(&Source::new("", text), options, Some(Arc::new(served)))
 }
 
-/// A finding as data.
+/// Returns a finding as data.
 pub(super) fn described(found: &Diagnostic) -> Json {
     json!({
         "line": found.position.line,
@@ -63,7 +63,7 @@ pub(super) fn described(found: &Diagnostic) -> Json {
     })
 }
 
-/// Whether a program cannot be run, or not without failing somewhere.
+/// Returns whether a program cannot run, or would fail at some point.
 pub(super) fn has_errors(found: &[Diagnostic]) -> bool {
     found.iter().any(|found| found.severity == Severity::Error)
 }

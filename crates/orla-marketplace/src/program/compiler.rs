@@ -1,8 +1,9 @@
-//! Where the texts of callers are compiled and checked.
+//! Compiles and checks the texts of callers.
 //!
-//! The time grows with the length of a text and with the work of its macros. So texts are compiled on threads of their
-//! own, a few at once. Small texts without macros are compiled on the caller's thread, as another thread would cost more.
-//! The limit on the steps of macros ([`rtfs::Options::macro_steps`]) bounds the time in any case.
+//! The time grows with the length of a text and with the work of its macros. Texts are therefore
+//! compiled on separate threads, a few at once. Small texts without macros are compiled on the caller's
+//! thread, as another thread would cost more. The limit on the steps of macros
+//! ([`rtfs::Options::macro_steps`]) bounds the time in any case.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,27 +19,28 @@ use super::tool::unfinished;
 use crate::call::CallContext;
 use crate::error::{RuntimeError, RuntimeResult};
 
-/// The longest text in bytes that is compiled on the caller's thread: it takes less than a millisecond.
+/// The maximum length of a text in bytes that is compiled on the caller's thread: it takes less than a
+/// millisecond.
 const SMALL: usize = 2_048;
 
-/// What the text of a program that defines a macro contains.
+/// A text that defines a macro contains this word.
 const MACRO: &str = "defmacro";
 
-/// How many compiled programs are kept.
+/// The number of compiled programs that are kept.
 const KEPT: usize = 16;
 
-/// The longest text in bytes whose program is kept.
+/// The maximum length in bytes of a text whose program is kept.
 const KEPT_TEXT: usize = 16_384;
 
 /// Compiles as many texts at once as there are processors.
 pub(super) struct Compiler {
     permits: Arc<Semaphore>,
-    /// The programs that were needed last, the newest first. Many runs of one text, such as programs that wake together,
-    /// need it compiled once.
+    /// The most recently used programs, the newest first. Many runs of one text, such as programs that
+    /// wake together, need it compiled once.
     kept: Mutex<VecDeque<Compiled>>,
 }
 
-/// A program with what it was made of.
+/// A program with the text and settings that it was compiled from.
 struct Compiled {
     text: Box<str>,
     macro_steps: u64,
@@ -51,7 +53,7 @@ impl Compiler {
         Self { permits: Arc::new(Semaphore::new(processors)), kept: Mutex::default() }
     }
 
-    /// The program of a text that was compiled with so many steps for its macros, if it is kept.
+    /// Returns the program of a text that was compiled with this limit of macro steps, if it is kept.
     pub(super) fn kept(&self, text: &str, macro_steps: u64) -> Option<Arc<Program>> {
         let mut kept = self.kept.lock();
         let is_same = |one: &Compiled| one.macro_steps == macro_steps && *one.text == *text;
@@ -72,7 +74,7 @@ impl Compiler {
         }
     }
 
-    /// The result of `work` for a text.
+    /// Runs `work` for a text.
     ///
     /// # Errors
     /// `limit` when the call's time is over, and [`RuntimeError::Cancelled`]. The work then continues to its end and

@@ -1,28 +1,28 @@
-//! What can stand at a place of an entry: pure, of the text before the cursor.
+//! Completes the text before the cursor. Pure.
 //!
-//! Inside `(call :id {` it completes a key of the capability's input, or one of its allowed values; after `(call`
-//! a capability; anywhere else a name.
+//! Inside `(call :id {` the function completes a key of the capability's input, or one of its allowed
+//! values; after `(call` a capability; elsewhere a name.
 
 use rtfs::layout::{Token, TokenKind, tokens};
 use rtfs::{Value, all_names, documentation, special_forms};
 use serde_json::Value as Json;
 
-/// The most names that are offered.
+/// The maximum number of offered names.
 const OFFERED: usize = 200;
 
-/// What is known.
+/// The known words.
 #[derive(Default)]
 pub struct Words {
-    /// Names that can be written anywhere, in their order.
+    /// Names that are valid anywhere, in order.
     pub names: Vec<String>,
-    /// Capabilities as keywords, in their order.
+    /// Capabilities as keywords, in order.
     pub capabilities: Vec<String>,
-    /// Functions that were defined, with their parameters.
+    /// Defined functions, with their parameters.
     pub functions: Vec<(String, String)>,
 }
 
 impl Words {
-    /// The names of the language, with more of the program's own, and these capabilities.
+    /// Collects the names of the language, further names of the program, and these capabilities.
     pub fn new<'a>(own: impl IntoIterator<Item = String>, ids: impl Iterator<Item = &'a str>) -> Self {
         let of_language = all_names().into_iter().chain(special_forms().iter().copied());
         let mut names: Vec<String> = of_language.map(str::to_owned).chain(own).collect();
@@ -35,21 +35,21 @@ impl Words {
     }
 }
 
-/// What may stand at the end of a text.
+/// The completions at the end of a text.
 #[derive(Debug, PartialEq)]
 pub struct Completed {
-    /// Where the completed part begins, in bytes.
+    /// The start of the completed part, in bytes.
     pub from: usize,
-    /// Its candidates.
+    /// The candidates.
     pub offered: Vec<Completion>,
 }
 
-/// One thing that may be written.
+/// One candidate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Completion {
-    /// What is written.
+    /// The text to insert.
     pub text: String,
-    /// Its form in the list of candidates.
+    /// The text in the list of candidates.
     pub shown: String,
 }
 
@@ -92,7 +92,7 @@ pub fn completed(words: &Words, schema: impl Fn(&str) -> Option<Json>, before: &
     if offered.is_empty() && !begun.is_empty() {
         let mut names = fitting(&words.names, begun);
         names.extend(fitting(&words.capabilities, begun));
-        // Names of this entry: mostly those that `let` and `fn` bind.
+        // Names of this entry, usually those that `let` and `fn` bind.
         let own =
             all.iter().filter(|token| matches!(token.kind, TokenKind::Symbol | TokenKind::Keyword));
         names.extend(own.map(|token| token.text).filter(|name| name.starts_with(begun)));
@@ -110,7 +110,7 @@ fn fitting<'w>(words: &'w [String], begun: &str) -> Vec<&'w str> {
     words[from..].iter().take_while(|name| name.starts_with(begun)).map(String::as_str).collect()
 }
 
-/// The remaining parameters of a function, at the end of a text that ends after its name or an argument.
+/// Returns the remaining parameters of a function, for a text that ends after its name or an argument.
 #[must_use]
 pub fn hint(words: &Words, schema: impl Fn(&str) -> Option<Json>, before: &str) -> Option<String> {
     let all = tokens(before);
@@ -172,7 +172,7 @@ impl<'t> CallInput<'t> {
             TokenKind::Text => id.text.trim_matches('"'),
             _ => return None,
         };
-        // Each map on the way is the value of the key before it.
+        // Each map on the path is the value of the preceding key.
         let path = outer.iter().map(|(_, inside)| match inside.len() % 2 {
             1 => inside.last().and_then(key_of),
             _ => None,
@@ -192,8 +192,8 @@ fn key_of<'t>(token: &Token<'t>) -> Option<&'t str> {
     (token.kind == TokenKind::Keyword).then(|| token.text.trim_start_matches(':').trim_matches('"'))
 }
 
-/// The open brackets at the end, each with its forms. A form in brackets counts as its opening bracket; a form
-/// with a prefix counts once.
+/// Returns the open brackets at the end, each with its forms. A bracketed form is represented by its
+/// opening bracket. A form with a prefix counts once.
 fn opened<'t>(all: &[Token<'t>]) -> Vec<(&'t str, Vec<Token<'t>>)> {
     let mut open: Vec<(&str, Vec<Token<'_>>)> = Vec::new();
     for token in all {

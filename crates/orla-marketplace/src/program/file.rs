@@ -1,8 +1,8 @@
 //! A file in RTFS as a capability: each call runs the file and then its `main` with the input.
 //!
-//! [`capability`] makes one from a text. The annotations of `main` are its schemas (`signature`); its
-//! documentation is its description, or else the comment at the top of the file. The caller reads the files with their
-//! comments, and resolves imports.
+//! [`capability`] creates the capability from a text. The annotations of `main` are its schemas
+//! (`signature`). Its description is the documentation of `main`, or else the comment at the top of the
+//! file. The caller reads the files with their comments, and resolves imports.
 //!
 //! # Deliberately absent
 //!
@@ -40,9 +40,9 @@ pub struct ProgramFile {
     path: PathBuf,
     /// `None` if the text is not a program: the capability is then unavailable.
     program: Option<Arc<Program>>,
-    /// Whether `main` takes the input; otherwise it takes no argument.
+    /// Whether `main` takes the input. Otherwise it takes no argument.
     takes_input: bool,
-    /// Whether it consists of more than the one file.
+    /// Whether it imports other files.
     imports: bool,
 }
 
@@ -59,12 +59,12 @@ impl fmt::Debug for ProgramFile {
     }
 }
 
-/// Why a text is not a capability: one mistake and its place.
+/// A mistake in a text and its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// Where in the text.
+    /// The position in the text.
     pub at: Position,
-    /// What is wrong there.
+    /// The mistake.
     pub message: String,
 }
 
@@ -83,8 +83,8 @@ pub struct Made {
     pub faults: Vec<Fault>,
 }
 
-/// Makes a capability of a file's text; `None` if it defines no `main`, and so is a module for
-/// others. `comment` is the one at the top of the file.
+/// Makes a capability from a file's text; `None` if the file defines no `main`, and so is a module for
+/// others. `comment` is the comment at the top of the file.
 pub fn capability(name: &str, path: &Path, text: &str, comment: Option<&str>, modules: Modules) -> Made {
     let mut made = compiled(name, path, text, comment, modules).unwrap_or_else(|faults| {
         let registration = text.contains(MAIN).then(|| unusable(name, path, comment));
@@ -99,8 +99,8 @@ pub fn capability(name: &str, path: &Path, text: &str, comment: Option<&str>, mo
     made
 }
 
-/// The capability of a file that is not a program, or whose text is not known, with the comment at its top. It cannot be
-/// called.
+/// Returns the capability of a file that is not a program, or whose text is not known, with the comment
+/// at its top. It cannot be called.
 pub fn unusable(name: &str, path: &Path, comment: Option<&str>) -> Registration {
     let file = ProgramFile { path: path.to_owned(), program: None, takes_input: false, imports: false };
     let description = comment.map_or_else(|| made_description(path), str::to_owned);
@@ -154,7 +154,7 @@ fn compiled(
     Ok(Made { registration: Some(Registration::from(manifest)), faults: found })
 }
 
-/// Where `main` is defined, as far as the text shows it.
+/// Returns where `main` is defined, if the text shows it.
 fn place_of_main(source: &Source) -> Position {
     let text = source.text();
     let defined = text.match_indices(MAIN).find(|(at, _)| {
@@ -240,11 +240,11 @@ impl CapabilityExecutor for ProgramFileExecutor {
             ..Job::new(program)
         };
         let value = run(&market, job, ctx).await.map_err(|error| match error.broken_result() {
-            // What `main` returns is the output of the tool.
+            // The result of `main` is the output of the tool.
             Some(violations) => invalid_output(ctx, violations),
             None => unfinished(ctx, &error),
         })?;
-        // Reported here, because the code that turns it into JSON knows no program.
+        // The error is reported here, because the code that converts to JSON knows no program.
         value_to_json(&value)
             .map_err(|err| failed(ctx, format!("the result cannot be given as JSON: {err}")))?;
         Ok(Outcome::from_value(value))
@@ -259,7 +259,7 @@ impl CapabilityExecutor for ProgramFileExecutor {
     }
 }
 
-/// The error of a `main` whose result is not of its type.
+/// Returns the error of a `main` whose result has the wrong type.
 fn invalid_output(ctx: &CallContext, violations: Vec<rtfs::Violation>) -> RuntimeError {
     let violation = |rtfs::Violation { path, expected, got }| Violation {
         path: path.replacen("result", "output", 1),

@@ -1,4 +1,4 @@
-//! Fulfils the requests of a program by means of the marketplace.
+//! Fulfils the requests of a program through the marketplace.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ const FOUND: usize = 100;
 pub(super) struct Host<'a> {
     pub(super) market: &'a CapabilityMarketplace,
     pub(super) ctx: &'a CallContext,
-    /// The snapshot in which the program calls, from its beginning to its end.
+    /// The snapshot that the program uses for its whole run.
     pub(super) catalog: &'a Arc<Catalog>,
     pub(super) trace: &'a TraceSink,
     pub(super) streams: &'a Streams,
@@ -41,7 +41,7 @@ pub(super) struct Host<'a> {
 }
 
 impl<'a> Host<'a> {
-    /// A call that the program makes.
+    /// Creates a nested call of the program.
     pub(super) fn within(&self, id: &str) -> Call {
         let mut call = Call::within(self.ctx, id);
         call.scope.catalog.get_or_insert_with(|| Arc::clone(self.catalog));
@@ -133,7 +133,8 @@ impl<'a> Host<'a> {
         result
     }
 
-    /// Notes in the journal of the run, if there is one, that a call begins.
+    /// Returns the checkpoint that records the beginning of a call in the run's journal, if there is
+    /// one.
     pub(super) fn checkpoint(
         self,
         asked: Option<Asked>,
@@ -143,12 +144,13 @@ impl<'a> Host<'a> {
         Some(Arc::new(Begins { journal, asked: asked?, token: token.clone() }))
     }
 
-    /// Whether a call that may have been made can be made again, as its capability is now.
+    /// Returns whether a call that may have been made can be repeated, according to its current
+    /// capability.
     pub(super) async fn may_repeat(self, request: &Request) -> bool {
         let (Request::Call { id, .. } | Request::Open { id, .. }) = request else { return true };
         let catalog = self.catalog().await;
         let entry = catalog.visible(self.ctx.scope.principal.as_ref(), id.as_str());
-        // One that is not there is not called.
+        // A missing capability is not called.
         entry.is_none_or(|entry| entry.manifest.is_idempotent())
     }
 
@@ -168,8 +170,8 @@ impl<'a> Host<'a> {
         Err(Error::new("unavailable", message))
     }
 
-    /// The notices of a call within the run, for the run's caller: messages unchanged, and progress as part of the
-    /// run's own, unless the caller has a sink for each call.
+    /// Returns the notices of a nested call for the run's caller: messages unchanged, and progress as
+    /// part of the run's own, unless the caller has a sink for each call.
     fn heard_of(&self, id: &str) -> NoticeSink {
         if let Some(own) = self.ctx.scope.notices.of_call(id) {
             return own;
@@ -181,7 +183,7 @@ impl<'a> Host<'a> {
         let id = id.to_owned();
         NoticeSink::new(move |notice| match notice {
             Notice::Log { .. } => notices.send(notice),
-            // It is the text of that call, and not of the run.
+            // The text belongs to that call, not to the run.
             Notice::Text(_) => {}
             Notice::Progress(progress) => reporter.call(|| match (progress.message, progress.total) {
                 (Some(message), _) => format!("{id}: {message}"),
@@ -191,7 +193,7 @@ impl<'a> Host<'a> {
         })
     }
 
-    /// Positional arguments under the names that the capability's schema has for them, in its order.
+    /// Maps positional arguments to the property names of the capability's schema, in its order.
     async fn named(&self, id: &str, positional: &[Value]) -> Value {
         let catalog = self.catalog().await;
         let entry = catalog.visible(self.ctx.scope.principal.as_ref(), id);
@@ -235,7 +237,7 @@ impl<'a> Host<'a> {
     }
 }
 
-/// Waits until an instant, by the clock of the machine.
+/// Waits until an instant, by the system clock.
 pub async fn until(instant: &Instant) {
     /// The clock may be set meanwhile.
     const LOOK: Duration = Duration::from_secs(60);
@@ -276,7 +278,7 @@ fn described(entry: &Entry) -> Value {
     value_from_json(&discovery::description(entry).to_string()).unwrap_or_default()
 }
 
-/// The same, but it suggests ids, which programs use, instead of MCP names.
+/// Returns the same error, but suggests ids, which programs use, instead of MCP names.
 fn in_ids(catalog: &Catalog, error: RuntimeError) -> RuntimeError {
     match error {
         RuntimeError::Unknown { id, similar } => {
@@ -290,13 +292,13 @@ fn in_ids(catalog: &Catalog, error: RuntimeError) -> RuntimeError {
     }
 }
 
-/// The error of a call, as `catch` sees it.
+/// Returns the error of a call in the form for `catch`.
 pub(super) fn failure(id: &str, error: &RuntimeError) -> Error {
     if let RuntimeError::Structured { error, .. } = error {
         return error.through(id);
     }
     let kind: Cow<'static, str> = match error.kind() {
-        // The fault of the capability, as its caller sees it.
+        // The capability is at fault, as its caller sees it.
         "panicked" => "failed".into(),
         kind => kind.into(),
     };
@@ -325,7 +327,7 @@ pub(super) fn failure(id: &str, error: &RuntimeError) -> Error {
     Error::new(kind, message).with_capability(id).with_data(data)
 }
 
-/// What a server of the Model Context Protocol says with its error.
+/// Returns the content of an MCP server's error.
 fn refusal(code: i64, message: &str, data: Option<&JsonText>) -> Value {
     let data = data.and_then(|data| value_from_json(data.as_str()).ok()).unwrap_or_default();
     map_of([("code", Value::Int(code)), ("message", message.into()), ("data", data)])
@@ -342,7 +344,7 @@ fn violation(violation: &Violation) -> Value {
 fn map_of(members: impl IntoIterator<Item = (&'static str, Value)>) -> Value {
     let mut map = Map::new();
     for (key, value) in members {
-        // What is too deep to be part of a map is left out.
+        // A value that is too deep for a map is left out.
         let _ = map.insert(Value::keyword(key), value);
     }
     Value::Map(map)

@@ -1,21 +1,21 @@
-//! Runs RTFS programs beside the capabilities (RTFS capability system §4).
+//! Runs RTFS programs with the capabilities (RTFS capability system §4).
 //!
 //! # How it works
 //!
-//! [`rtfs::Run`] is a machine without I/O: it computes until it is done or needs its host. [`run`] is that host, a
-//! loop of three lines: advance the machine, start its requests (`host`), and pass it the first
-//! answer. So the calls of `parallel` and `pmap` run at once, and every call of a program is
-//! authorised, validated and recorded like any other.
+//! [`rtfs::Run`] is a machine without I/O: it computes until it is done or needs its host. [`run`] is
+//! that host, a loop of three steps: advance the machine, start its requests (`host`), and pass it the
+//! first answer. The calls of `parallel` and `pmap` therefore run concurrently, and every call of a
+//! program is authorised, validated and recorded like any other.
 //!
 //! A run with a [`Journal`] is durable: another process can continue it (`restore`).
 //!
 //! # Invariants
 //!
-//! - A run with a journal repeats no call with an answer in the journal, and no call that may have
+//! - A run with a journal repeats no call that has an answer in the journal, and no call that may have
 //!   been made and is not idempotent.
 //! - A run never holds its thread for longer than [`QUOTA`] steps.
-//! - A run ends when its time is over, and no handler of its program runs: later answers, and
-//!   answers that report the timeout, are dropped.
+//! - A run ends when its time is over, and no handler of its program runs. Later answers, and answers
+//!   that report the timeout, are dropped.
 //! - When a run ends, for any reason, all of its calls end: they are futures that it owns.
 //! - Its streams (`streams`) are closed when the program no longer uses them, and at the latest
 //!   with the run.
@@ -57,32 +57,33 @@ pub use check::Served;
 pub use host::until;
 pub use tool::{IDS, LanguageExecutor, described, registrations};
 
-/// How long a run stays in memory whose waits are all long: timers, events or other tasks.
+/// How long a run with only long waits (timers, events or other tasks) stays in memory.
 const SOON: Duration = Duration::from_millis(20);
 
-/// Calls have the time of their run at most, but their providers may round it down.
+/// Tolerance for timeouts: calls have at most the time of their run, but their providers may round it
+/// down.
 const LEEWAY: Duration = Duration::from_millis(20);
 
-/// Steps that a run makes before others have their turn: about a millisecond.
+/// The number of steps that a run makes before other tasks run: about a millisecond.
 pub const QUOTA: u64 = 20_000;
 
-/// A program to run, and what it may use.
+/// A program to run, with its settings.
 pub struct Job {
     /// The program.
     pub program: Arc<Program>,
     /// The values of the names that it was compiled with.
     pub inputs: Vec<(&'static str, Value)>,
-    /// The function that is called when the program is done, and its arguments. Without one, the value is that of the
-    /// program.
+    /// The function that is called when the program is done, and its arguments. Without one, the result
+    /// is the value of the program.
     pub then: Option<(&'static str, Vec<Value>)>,
-    /// What it may use. Its time is that of the call it belongs to.
+    /// The limits. The time limit is that of the call that the run belongs to.
     pub limits: rtfs::Limits,
-    /// Sees every call, step and message.
+    /// Receives every call, step and message.
     pub trace: TraceSink,
 }
 
 impl Job {
-    /// A program with the default limits and without an observer.
+    /// Creates a job with the default limits and without an observer.
     pub fn new(program: Arc<Program>) -> Self {
         Self {
             program,
@@ -108,8 +109,8 @@ pub async fn run(market: &CapabilityMarketplace, job: Job, ctx: &CallContext) ->
     drive(market, run, &trace, ctx).await.1
 }
 
-/// Drives a run to its end and returns it, so that the next run can use its definitions. If the call has a
-/// [`Journal`], the run continues where its journal ends, and it may end with
+/// Drives a run to its end and returns it, so that the next run can use its definitions. If the call has
+/// a [`Journal`], the run continues where its journal ends, and it may end with
 /// [`Journal::is_suspended`].
 pub async fn drive(
     market: &CapabilityMarketplace,
@@ -151,7 +152,8 @@ pub async fn drive(
             (Outcome::Waiting, None) => {
                 let may_suspend =
                     journal.is_some() && pending.has_long_waits_alone() && !run.has_streams();
-                // The call's permit is lent to the calls that it waits for, so that they need not wait for it.
+                // The call lends its permit to the nested calls that it waits for, so that they need not
+                // wait for it.
                 match (ctx.wait_for(pending.next(&host, may_suspend)).await, journal) {
                     (Next::Answer { ticket, answer, asked }, journal) => {
                         let noted = note(journal, asked, &run, &answer);
@@ -171,13 +173,13 @@ pub async fn drive(
             }
         }
     };
-    // Calls end here, streams after it and in good order.
+    // Calls end here; streams end afterwards and gracefully.
     let Pending { closing, .. } = pending;
     streams.close_all(closing).await;
     (run, result)
 }
 
-/// Notes an answer in the journal, if there is one and the run still wants the answer.
+/// Records an answer in the journal, if there is one and the run still wants the answer.
 fn note(
     journal: Option<&dyn Journal>,
     asked: Option<Asked>,
@@ -185,7 +187,7 @@ fn note(
     answer: &Result<Value, Error>,
 ) -> Result<(), Error> {
     let (Some(journal), Some(asked)) = (journal, asked) else { return Ok(()) };
-    // Earlier answers and this state are all that the run needs. A stream that is open cannot be saved.
+    // Earlier answers and this state are all that the run needs. An open stream cannot be saved.
     if journal.is_long() && !run.has_streams() {
         journal.save(saved(run)?)?;
     }
@@ -193,7 +195,7 @@ fn note(
     journal.answered(&asked, run.write_answer(answer), failed)
 }
 
-/// Saves a run that waits for nothing near, so that it can be dropped.
+/// Saves a run that has only long waits, so that it can be dropped.
 async fn suspend(journal: &dyn Journal, run: &Run, waits: Vec<(Asked, Wait)>) -> Result<bool, Error> {
     journal.suspend(saved(run)?, waits).await
 }
@@ -216,28 +218,28 @@ struct Pending<'a> {
 
 /// A request without an answer.
 struct Open {
-    /// Cancels it.
+    /// Cancels the request.
     token: CancellationToken,
-    /// What it is, for people.
+    /// A description for users.
     what: String,
     /// Its entry in the journal.
     asked: Option<Asked>,
-    /// What it waits for, if it is a wait.
+    /// The wait, if the request is one.
     wait: Option<Wait>,
 }
 
-/// What happened to a run that waits.
+/// The next event of a waiting run.
 enum Next {
-    /// An answer. It has no `asked` if there is no journal, or if the answer is not wanted any more.
+    /// An answer. `asked` is `None` if there is no journal, or if the answer is no longer wanted.
     Answer { ticket: Ticket, answer: Result<Value, Error>, asked: Option<Asked> },
-    /// Nothing, for a while.
+    /// Nothing happened for a while.
     Nothing,
-    /// It must not wait longer.
+    /// The run must not wait longer.
     End(Error),
 }
 
 impl<'a> Pending<'a> {
-    /// Takes a new run to where its journal ends, with the requests that it waits for.
+    /// Restores a new run from its journal, with its open requests.
     async fn recall(
         &mut self,
         host: &Host<'a>,
@@ -296,7 +298,7 @@ impl<'a> Pending<'a> {
         }
     }
 
-    /// Enters a request. Gives the token that cancels it, and what the journal notes of it.
+    /// Adds a request. Returns the token that cancels it, and its entry in the journal.
     fn open(
         &mut self,
         host: &Host<'_>,
@@ -322,7 +324,8 @@ impl<'a> Pending<'a> {
         (token, asked)
     }
 
-    /// The next answer, or why there is no time for one. `Nothing` only if the run `may_suspend`.
+    /// Returns the next answer, or why there is no time for one. Returns `Nothing` only if the run
+    /// `may_suspend`.
     async fn next(&mut self, host: &Host<'_>, may_suspend: bool) -> Next {
         let ctx = host.ctx;
         loop {
@@ -330,7 +333,7 @@ impl<'a> Pending<'a> {
             let answer = async {
                 match answers.next().await {
                     Some(answer) => answer,
-                    // A run that waits although no answer is on its way would wait forever.
+                    // A run that waits without a pending answer would wait forever.
                     None => std::future::pending().await,
                 }
             };
@@ -339,14 +342,14 @@ impl<'a> Pending<'a> {
                 () = ctx.scope.cancellation.cancelled() => return Next::End(cancelled()),
                 () = ctx.expired() => return Next::End(late(ctx)),
                 (ticket, answer) = answer => {
-                    // The call may have been cancelled with the run. That is no answer to be kept.
+                    // The call may have been cancelled with the run. Such an answer is not kept.
                     if ctx.scope.cancellation.is_cancelled() {
                         return Next::End(cancelled());
                     }
                     if ctx.is_late() {
                         return Next::End(late(ctx));
                     }
-                    // A timeout is no answer: the run is about to end.
+                    // A timeout is not an answer: the run is about to end.
                     if ctx.expires_within(LEEWAY) && answer.as_ref().is_err_and(is_timeout) {
                         continue;
                     }
@@ -363,12 +366,12 @@ impl<'a> Pending<'a> {
         }
     }
 
-    /// Whether all its waits are long: timers, events or other tasks.
+    /// Returns whether all waits are long: timers, events or other tasks.
     fn has_long_waits_alone(&self) -> bool {
         self.closing.is_empty() && self.asked.values().all(|open| open.wait.is_some())
     }
 
-    /// What it waits for, in the order of the tickets.
+    /// Returns the waits, in the order of the tickets.
     fn waits(&self) -> Vec<(Asked, Wait)> {
         let waits = self.asked.values();
         let mut waits: Vec<_> =
@@ -387,7 +390,7 @@ impl<'a> Pending<'a> {
     }
 }
 
-/// Why a run must end now, if it must.
+/// Returns why a run must end now, if it must.
 fn ended(ctx: &CallContext) -> Option<Error> {
     if ctx.scope.cancellation.is_cancelled() {
         return Some(cancelled());
@@ -411,11 +414,11 @@ fn cancelled() -> Error {
     Error::new("cancelled", "the run was cancelled")
 }
 
-/// Whether the error says that the time of a call or of a run was over.
+/// Returns whether the error is a timeout of a call or of a run.
 pub fn is_timeout(error: &Error) -> bool {
     match (&*error.kind, &error.data) {
         ("timeout", _) => true,
-        // That of a program, here or at another instance, where keywords have become strings.
+        // An error of a program, here or at another instance, where keywords have become strings.
         ("limit", Value::Map(data)) => {
             let limit = data.get(&Value::keyword("limit"));
             limit.is_some_and(|limit| [Value::keyword("time"), "time".into()].contains(limit))

@@ -1,5 +1,5 @@
-//! The progress that a run's caller sees: named steps at once, calls and computing often enough to show that the
-//! run is alive, but not more.
+//! The progress that a run's caller sees. Named steps are reported immediately. Calls and computing are
+//! reported just often enough to show that the run is still active.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,9 +9,9 @@ use tokio::time::Instant;
 
 use crate::notice::{Notice, NoticeSink, Progress};
 
-/// Calls are reported no more often than this.
+/// The minimum time between reports of calls.
 const PACE: Duration = Duration::from_millis(100);
-/// After so much silence, a run reports what it does.
+/// After this time without a report, a run reports its activity.
 pub(super) const SILENCE: Duration = Duration::from_secs(5);
 
 /// The progress of one run. Its number grows with every report, as MCP requires.
@@ -32,17 +32,17 @@ impl Reporter {
         Self { notices: notices.clone(), last: Arc::new(Mutex::new(last)) }
     }
 
-    /// A step began.
+    /// Reports a new step.
     pub(super) fn step(&self, name: &str) {
         self.report(Duration::ZERO, || name.to_owned());
     }
 
-    /// A call ended or reported progress.
+    /// Reports that a call ended or made progress.
     pub(super) fn call(&self, message: impl FnOnce() -> String) {
         self.report(PACE, message);
     }
 
-    /// The run has been silent for a while.
+    /// Reports the activity of a run after a silence.
     pub(super) fn idle(&self, message: impl FnOnce() -> String) {
         self.report(SILENCE, message);
     }

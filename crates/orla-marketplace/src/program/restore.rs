@@ -1,4 +1,4 @@
-//! A run as far as its journal knows it.
+//! Restores a run from its journal.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -7,21 +7,21 @@ use rtfs::{Error, Event, InvalidRun, Outcome, Request, Run, Ticket};
 use super::QUOTA;
 use crate::journal::{Begun, Past};
 
-/// What else is known about a restored run.
+/// Further information about a restored run.
 pub(super) struct Restored {
     /// Its requests without an answer, in the order of the tickets.
     pub(super) open: Vec<Event>,
-    /// The calls of these that must not be made again, because they may have been made.
+    /// The open calls that must not be repeated, because they may have been made.
     pub(super) interrupted: HashSet<Ticket>,
-    /// The calls of these that may have been made, and could be made again when they began.
+    /// The open calls that may have been made, and were repeatable when they began.
     pub(super) repeated: HashSet<Ticket>,
-    /// Requests that it has withdrawn.
+    /// The requests that the run has withdrawn.
     pub(super) withdrawn: HashSet<Ticket>,
-    /// The streams that it has opened. They ended with the process that had them open.
+    /// The streams that the run has opened. They ended with the process that had them open.
     pub(super) lost: HashSet<Ticket>,
 }
 
-/// What a run has asked for.
+/// The requests of a run.
 #[derive(Default)]
 struct Asked {
     open: BTreeMap<Ticket, Event>,
@@ -38,9 +38,9 @@ impl Asked {
     }
 }
 
-/// Takes a new run to where its journal ends.
+/// Restores a new run to the end of its journal.
 ///
-/// It refuses every journal that does not fit the program: the run then fails, and no call is made.
+/// A journal that does not match the program is refused: the run then fails, and no call is made.
 ///
 /// # Errors
 /// What does not fit.
@@ -70,7 +70,8 @@ pub(super) async fn restore(run: &mut Run, past: Past) -> Result<Restored, Error
         run.resolve(ticket, answer);
     }
     if !begun.is_empty() {
-        // They were asked for after the last answer. If that ended the program, nothing is open any more.
+        // These requests followed the last answer. If that answer ended the program, no request is open
+        // any more.
         wait(run, &mut asked).await?;
     }
     if !begun.iter().all(|begun| asked.is_call(begun.ticket)) {
@@ -88,7 +89,7 @@ pub(super) async fn restore(run: &mut Run, past: Past) -> Result<Restored, Error
     })
 }
 
-/// Lets the run go on until it waits, and collects what it asks for. Gives `false` if it has ended.
+/// Advances the run until it waits, and collects its requests. Returns `false` if it has ended.
 async fn wait(run: &mut Run, asked: &mut Asked) -> Result<bool, Error> {
     loop {
         let outcome = run.advance(QUOTA);
@@ -101,7 +102,7 @@ async fn wait(run: &mut Run, asked: &mut Asked) -> Result<bool, Error> {
                     asked.open.remove(&ticket);
                     asked.withdrawn.insert(ticket);
                 }
-                // It was said when it happened.
+                // This event was reported when it happened.
                 _ => {}
             }
         }

@@ -1,4 +1,4 @@
-//! The streams that a run has open.
+//! The open streams of a run.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::journal::Asked;
 use crate::payload::Payload;
 use crate::trace::Trace;
 
-/// How long the streams of a run that has ended may take to end in good order.
+/// The time limit for closing the streams of a run that has ended.
 const GOODBYE: Duration = Duration::from_secs(1);
 
 /// The open streams of a run, by the tickets that opened them. Dropping this ends the remaining
@@ -48,7 +48,7 @@ impl Streams {
         self.open.lock().remove(&ticket)
     }
 
-    /// Declares streams that an earlier process had open. Further reads are an error.
+    /// Marks streams that an earlier process had open. Further reads are an error.
     pub(super) fn lose(&self, lost: HashSet<Ticket>) {
         *self.lost.lock() = lost;
     }
@@ -75,7 +75,7 @@ impl Streams {
         }
     }
 
-    /// Closes all of them in an orderly way, as far as there is time, in addition to those that are `closing`.
+    /// Closes all streams gracefully, within the time limit, in addition to those that are `closing`.
     pub(super) async fn close_all(&self, mut closing: impl Stream<Item = ()> + Unpin) {
         let all: Vec<_> = {
             let mut table = self.open.lock();
@@ -142,7 +142,7 @@ impl Host<'_> {
             self.trace.send(Trace::Called { id, input, result, duration, at });
         }
         let stream = opened?;
-        // The program has dropped it, so it is not in the table.
+        // The program has dropped the stream, so it is not in the table.
         if !token.is_cancelled() {
             self.streams.put(ticket, Named { id: id.into(), stream });
         }

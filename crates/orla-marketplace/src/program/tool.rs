@@ -34,7 +34,7 @@ pub(crate) const INPUT: &str = "input";
 /// The ids of the capabilities of the language.
 pub const IDS: [&str; 2] = ["rtfs", "rtfs_check"];
 
-/// The capabilities of the language, unlisted; the caller decides whether to list them.
+/// Returns the capabilities of the language, unlisted; the caller decides whether to list them.
 pub fn registrations() -> Vec<Registration> {
     vec![Language::Run.registration(), Language::Check.registration()]
 }
@@ -132,7 +132,7 @@ impl LanguageExecutor {
         let program = match self.compiled(&arguments.program, limits.steps, ctx).await? {
             Ok(program) => program,
             Err(problems) => {
-                // All errors at once, not only those of syntax.
+                // All errors are reported, not only syntax errors.
                 let found = match limit_of(&problems.0) {
                     Some(_) => Vec::new(),
                     None => errors(self.checked(&market, &arguments.program, limits.steps, ctx).await?),
@@ -182,7 +182,7 @@ impl LanguageExecutor {
         Ok(compiled)
     }
 
-    /// All that is wrong with a program for the caller.
+    /// Returns all problems of a program for the caller.
     async fn checked(
         &self,
         market: &CapabilityMarketplace,
@@ -242,7 +242,7 @@ struct CheckArguments<'a> {
     program: Cow<'a, str>,
 }
 
-/// The limits that a caller asks for. They only tighten the host's.
+/// The limits that a caller requests. They only tighten the host's.
 #[derive(Default, Deserialize)]
 struct Wanted {
     steps: Option<u64>,
@@ -255,7 +255,7 @@ struct Wanted {
 }
 
 impl Wanted {
-    /// The context of a run with a shorter deadline, if one is wanted.
+    /// Returns the context of a run, with a shorter deadline if requested.
     fn in_time(&self, ctx: &CallContext) -> CallContext {
         match self.timeout_ms {
             Some(wanted) => ctx.shortened(Duration::from_millis(wanted)),
@@ -282,7 +282,7 @@ fn options(macro_steps: u64) -> Options {
     Options { inputs: vec![INPUT.to_owned()], macro_steps, ..Options::default() }
 }
 
-/// The finding that the text exceeds its limits, if there is one.
+/// Returns the finding that the text exceeds its limits, if there is one.
 fn limit_of(found: &[Diagnostic]) -> Option<&Diagnostic> {
     found.iter().find(|found| found.kind == "limit")
 }
@@ -292,7 +292,7 @@ fn errors(mut found: Vec<Diagnostic>) -> Vec<Diagnostic> {
     found
 }
 
-/// Whether an error is one of the program, which may contain others of its kind.
+/// Returns whether an error is a mistake in the program, which may contain others of its kind.
 fn is_mistake(error: &Error) -> bool {
     matches!(&*error.kind, "undefined" | "arity" | "type" | "unknown-capability" | "invalid-input")
 }
@@ -310,13 +310,13 @@ pub(super) fn failed(ctx: &CallContext, message: String) -> RuntimeError {
     RuntimeError::Failed { id: ctx.name.to_string(), message, outcome: None }
 }
 
-/// Why a program returned no value, for its caller: with the place and its text, which a model needs to correct
-/// the program.
+/// Returns why a program returned no value, for its caller: with the place and its text, which a model
+/// needs to correct the program.
 pub(super) fn unfinished(ctx: &CallContext, error: &Error) -> RuntimeError {
     unfinished_with(ctx, error, &[])
 }
 
-/// The same, with the other errors of the program, so that all can be corrected at once.
+/// Like [`unfinished`], with the other errors of the program, so that all can be corrected together.
 fn unfinished_with(ctx: &CallContext, error: &Error, found: &[Diagnostic]) -> RuntimeError {
     let id = || ctx.name.to_string();
     match &*error.kind {
@@ -340,8 +340,8 @@ fn unfinished_with(ctx: &CallContext, error: &Error, found: &[Diagnostic]) -> Ru
     }
 }
 
-/// The findings that differ from this error. The checker may have found the error too, but at a part of the form
-/// that failed.
+/// Returns the findings that differ from this error. The checker may have found the same error at a part
+/// of the form that failed.
 fn besides<'f>(error: &Error, found: &'f [Diagnostic]) -> Vec<&'f Diagnostic> {
     let failed = error.at.as_deref();
     let is_this = |found: &Diagnostic| {
@@ -355,7 +355,7 @@ fn besides<'f>(error: &Error, found: &'f [Diagnostic]) -> Vec<&'f Diagnostic> {
     found.iter().enumerate().filter(|(at, _)| Some(*at) != this).map(|(_, found)| found).collect()
 }
 
-/// Why a program cannot be run: all that is wrong with it.
+/// Returns the error of a program that cannot run, with all its problems.
 fn invalid(ctx: &CallContext, problems: &Diagnostics) -> RuntimeError {
     let message = problems.to_string();
     let all: Vec<Json> = problems.0.iter().map(problem).collect();
@@ -383,7 +383,7 @@ pub fn described(error: &Error) -> Json {
     if let Some(id) = &error.capability {
         described["capability"] = json!(id);
     }
-    // What is no data (a function, say) is left out.
+    // Values that are not data (such as a function) are left out.
     let data = |value| value_to_json(value).ok().and_then(|json| serde_json::from_str(&json).ok());
     described["data"] = data(&error.data).unwrap_or_default();
     let at = error.at.as_ref().map(|at| json!({"line": at.position.line, "column": at.position.column}));

@@ -9,15 +9,15 @@ use super::Connection;
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct A2ACapability {
-    /// The agent's id. It names the agent to people; the endpoint alone decides which agent answers.
+    /// The agent's id. It identifies the agent to users; the endpoint alone decides which agent answers.
     pub agent_id: String,
-    /// Its address: the one below which its card is, or that of one of its endpoints.
+    /// The address below which the agent's card is, or the address of one of its endpoints.
     pub endpoint: String,
     /// `http`, `websocket` or `grpc`.
     pub protocol: String,
-    /// How long one call may take, in milliseconds; 0 means as long as the caller allows.
+    /// The timeout of one call, in milliseconds; 0 means as long as the caller allows.
     pub timeout_ms: u64,
-    /// What the document leaves open.
+    /// Settings beyond the RTFS document.
     pub options: A2AOptions,
 }
 
@@ -51,19 +51,19 @@ impl fmt::Debug for A2ACapability {
     }
 }
 
-/// What the document leaves open of how an agent is reached.
+/// Settings of the connection to an agent beyond the RTFS document.
 #[derive(Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct A2AOptions {
     /// The skill to use, as in the agent's card. It is sent with every message; agents may ignore it.
     pub skill: Option<String>,
-    /// Sent as a bearer token, only to the endpoint's origin and those in `origins`.
+    /// The bearer token, sent only to the endpoint's origin and those in `origins`.
     pub auth_token: Option<String>,
-    /// Header fields that are sent to the same addresses as the token.
+    /// Header fields that are sent to the same origins as the token.
     pub headers: BTreeMap<String, String>,
     /// Other origins, such as `https://grpc.example.com:443`, that the agent's card may lead to.
     pub origins: Vec<String>,
-    /// The agent, if the executor knows it already.
+    /// The agent, if the executor already knows it.
     pub connection: Option<Connection>,
 }
 

@@ -1,10 +1,11 @@
-//! What a capability holds of its provider besides settings.
+//! The connection that a capability holds to its provider.
 
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
-/// A connection to a provider, in the form that its executor knows. Two are equal if they are the same connection.
+/// A connection to a provider, of a type that its executor knows. Two values are equal if they are the
+/// same connection.
 #[derive(Clone)]
 pub struct Connection(Arc<dyn Any + Send + Sync>);
 
@@ -14,7 +15,7 @@ impl Connection {
         Self(connection)
     }
 
-    /// The connection, if it has this type.
+    /// Returns the connection, if it has this type.
     pub fn get<T: Any>(&self) -> Option<&T> {
         self.0.downcast_ref()
     }

@@ -1,4 +1,4 @@
-//! The content of a capability: what runs when it is called, and what its content hash covers.
+//! The content of a capability: what runs when it is called. Its content hash covers it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,7 +8,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::{HttpCapability, MCPCapability, ProviderType, StreamOptions};
 
-/// Where the content of a capability is.
+/// The location of a capability's content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ContentSource {
@@ -16,18 +16,18 @@ pub enum ContentSource {
     File(PathBuf),
     /// One file and how it is started.
     Command(CommandLine),
-    /// A directory with everything in it.
+    /// A directory with all its files.
     Directory(PathBuf),
-    /// A remote provider: the configuration that says how it is reached.
+    /// A remote provider: the configuration of its connection.
     Definition(Definition),
-    /// A part of this very program.
+    /// A part of orla itself.
     Program,
     /// Unknown, so it cannot be attested.
     Unknown,
 }
 
-/// A program's file, and how it is started. The environment is represented by the names of its variables and by
-/// the values that lead to more code; other values may be secrets.
+/// A program's file, and how it is started. The environment is represented by the names of its variables
+/// and by the values that lead to more code; other values may be secrets.
 #[derive(Clone, PartialEq, Eq)]
 pub struct CommandLine {
     /// The file.
@@ -45,8 +45,8 @@ impl fmt::Debug for CommandLine {
 }
 
 impl CommandLine {
-    /// All of it as JSON, if the file has this hash. Directories are relative to `base`, so that the same
-    /// configuration in another directory is the same.
+    /// Returns all of it as JSON, if the file has this hash. Directories are relative to `base`, so that
+    /// the same configuration in another directory gives the same text.
     pub fn to_json(&self, hash: &str, base: &Path) -> String {
         let below = |path: &PathBuf| path.strip_prefix(base).unwrap_or(path).display().to_string();
         let directory = self.directory.as_ref().map(below);
@@ -54,7 +54,8 @@ impl CommandLine {
     }
 }
 
-/// Whether the value of this variable decides what other code runs, by the system's loader or an interpreter.
+/// Returns whether the value of this variable makes the system's loader or an interpreter run other
+/// code.
 fn leads_to_code(variable: &str) -> bool {
     const NAMES: [&str; 17] = [
         "BASH_ENV",
@@ -78,8 +79,8 @@ fn leads_to_code(variable: &str) -> bool {
     NAMES.contains(&variable) || variable.starts_with("LD_") || variable.starts_with("DYLD_")
 }
 
-/// The configuration that says how a remote provider is reached, without secrets: it leaves out the values of
-/// header fields, query parameters and environment variables.
+/// The configuration of the connection to a remote provider, without secrets: it leaves out the values
+/// of header fields, query parameters and environment variables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Definition {
     source: String,
@@ -87,22 +88,22 @@ pub struct Definition {
 }
 
 impl Definition {
-    /// The definition of `source`, an address or a name. Parts of an address that may be secret are left out:
-    /// user, password, query and fragment.
+    /// Creates the definition of `source`, an address or a name. Parts of an address that may be secret
+    /// are left out: user, password, query and fragment.
     pub fn new(source: &str) -> Self {
         let source = bare(source);
         let settings = [("source", Json::from(source.as_str()))].into();
         Self { source, settings }
     }
 
-    /// With this setting.
+    /// Adds a setting.
     #[must_use]
     pub fn with(mut self, name: &'static str, value: impl Into<Json>) -> Self {
         self.settings.insert(name, value.into());
         self
     }
 
-    /// With the names of these settings; their values may be secrets.
+    /// Adds the names of these settings; their values may be secrets.
     #[must_use]
     pub fn with_names(self, name: &'static str, values: &BTreeMap<String, String>) -> Self {
         let names: Vec<Json> = values.keys().map(|key| Json::from(key.as_str())).collect();
@@ -118,8 +119,8 @@ impl Definition {
 }
 
 impl ContentSource {
-    /// A program that is started this way; only its file if nothing else is given. A name in PATH
-    /// is not resolved here.
+    /// Returns the content of a program that is started this way; only its file if nothing else is
+    /// given. A name in PATH is not resolved here.
     pub fn of_program<'a>(
         program: &Path,
         args: &[String],
@@ -140,7 +141,7 @@ impl ContentSource {
         }
     }
 
-    /// The source as provenance names it: a path or an address.
+    /// Returns the source as named in the provenance: a path or an address.
     pub fn name(&self) -> String {
         match self {
             Self::File(path)
@@ -154,7 +155,7 @@ impl ContentSource {
 }
 
 impl ProviderType {
-    /// What runs when a capability of this provider is called.
+    /// Returns the content that runs when a capability of this provider is called.
     pub fn content(&self) -> ContentSource {
         match self {
             Self::Local(_) => ContentSource::Program,
@@ -217,7 +218,7 @@ fn of_mcp(mcp: &MCPCapability) -> Definition {
     definition.with("tool", mcp.tool_name.as_str())
 }
 
-/// An address without user, password, query and fragment.
+/// Returns an address without user, password, query and fragment.
 fn bare(address: &str) -> String {
     let address = &address[..address.find(['?', '#']).unwrap_or(address.len())];
     let Some((scheme, rest)) = address.split_once("://") else { return address.to_owned() };

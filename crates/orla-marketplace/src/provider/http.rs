@@ -5,17 +5,17 @@ use std::fmt;
 
 /// An HTTP endpoint (RTFS capability system §3.3).
 ///
-/// With the document's fields alone, a call posts its whole input as JSON to the base URL.
+/// With only the fields of the RTFS document, a call posts its whole input as JSON to the base URL.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HttpCapability {
-    /// The origin and the path below which requests go. No caller can change it.
+    /// The origin and the path below which requests are sent. No caller can change it.
     pub base_url: String,
-    /// Sent as a bearer token, only to the base URL's origin.
+    /// The bearer token, sent only to the base URL's origin.
     pub auth_token: Option<String>,
-    /// How long one request may take, in milliseconds; 0 leaves it to the call's own deadline.
+    /// The timeout of one request, in milliseconds; 0 leaves it to the call's own deadline.
     pub timeout_ms: u64,
-    /// What the document leaves open: how a call becomes a request.
+    /// Settings beyond the RTFS document: how a call becomes a request.
     pub options: HttpOptions,
 }
 
@@ -25,13 +25,13 @@ impl HttpCapability {
         Self { base_url: base_url.into(), auth_token, timeout_ms, options: HttpOptions::default() }
     }
 
-    /// The base URL as it may be shown: without a user's name and password, query and fragment.
+    /// Returns the base URL for display: without user name and password, query and fragment.
     pub fn address(&self) -> String {
         shown_address(&self.base_url)
     }
 }
 
-/// An address without a user's name and password, query and fragment.
+/// Returns an address without user name and password, query and fragment.
 pub(super) fn shown_address(url: &str) -> String {
     let url = url.split(['?', '#']).next().unwrap_or_default();
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
@@ -70,34 +70,34 @@ pub struct HttpOptions {
     pub parameters: Vec<HttpParameter>,
     /// The part of the input that becomes the body.
     pub body: BodyMapping,
-    /// The media type of the body, which decides how it is written. JSON, `application/x-www-form-urlencoded` and
-    /// `multipart/form-data` have their own forms. For any other type, text is sent unchanged if the type is
-    /// textual, and decoded as base64 otherwise. `None` means `application/json`.
+    /// The media type of the body, which decides its encoding. JSON, `application/x-www-form-urlencoded`
+    /// and `multipart/form-data` have their own encodings. For any other type, text is sent unchanged if
+    /// the type is textual, and decoded as base64 otherwise. `None` means `application/json`.
     pub media_type: Option<String>,
     /// The parts of a multipart body that are not just text or JSON.
     pub parts: BTreeMap<String, HttpPart>,
-    /// Sent with every request to the base URL's origin, and shown nowhere.
+    /// Sent with every request to the base URL's origin, and never shown.
     pub credentials: Vec<HttpCredential>,
-    /// The key of the sign-in that gives the requests their token; `None` for none. A token goes
-    /// only to the base URL's origin.
+    /// The key of the sign-in that provides the token of requests; `None` for none. A token is sent only
+    /// to the base URL's origin.
     pub sign_in: Option<String>,
     /// The media types of answers, wildcards included. Any other type is an error. If empty, any type is accepted.
     pub accept: Vec<String>,
     /// Which redirects are followed.
     pub redirects: Redirects,
-    /// How many redirects are followed within one call.
+    /// The maximum number of redirects within one call.
     pub max_redirects: u32,
     /// Whether a redirect may lead from a public address to a private one (loopback, link-local, a
-    /// network of one's own).
+    /// private network).
     pub allow_private_redirects: bool,
-    /// The largest answer that is read, in bytes after decompression.
+    /// The maximum size of an answer, in bytes after decompression.
     pub max_answer_bytes: usize,
 }
 
 impl HttpOptions {
-    /// The most redirects that are followed, unless configured.
+    /// The default maximum number of redirects.
     pub const MAX_REDIRECTS: u32 = 5;
-    /// The largest answer, unless configured.
+    /// The default maximum size of an answer.
     pub const MAX_ANSWER_BYTES: usize = 16 * 1024 * 1024;
 }
 
@@ -141,7 +141,7 @@ impl fmt::Debug for HttpOptions {
     }
 }
 
-/// What of the input becomes the body of a request.
+/// The part of the input that becomes the body of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum BodyMapping {
     /// The arguments that path, query and headers did not use, as an object. Methods without a body (`GET`,
@@ -150,11 +150,11 @@ pub enum BodyMapping {
     Rest,
     /// This argument; no body if it is absent.
     Argument(String),
-    /// Nothing.
+    /// No body.
     None,
 }
 
-/// An argument that becomes a part of a request as OpenAPI describes it.
+/// An argument that becomes a part of a request as described by OpenAPI.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HttpParameter {
@@ -162,18 +162,18 @@ pub struct HttpParameter {
     pub argument: String,
     /// The parameter's own name.
     pub name: String,
-    /// Where it goes.
+    /// The place of the parameter.
     pub place: ParameterPlace,
     /// How lists and objects are written.
     pub style: ParameterStyle,
-    /// Whether each item of a list, and each property of an object, is written apart.
+    /// Whether each item of a list, and each property of an object, is written separately.
     pub explode: bool,
-    /// Whether reserved characters of URLs stay as they are, as far as that is safe.
+    /// Whether reserved characters of URLs stay unencoded, where that is safe.
     pub allow_reserved: bool,
 }
 
 impl HttpParameter {
-    /// A parameter in the style that is usual at its place.
+    /// Creates a parameter in the default style of its place.
     pub fn new(argument: impl Into<String>, name: impl Into<String>, place: ParameterPlace) -> Self {
         let style = match place {
             ParameterPlace::Path | ParameterPlace::Header => ParameterStyle::Simple,
@@ -190,20 +190,20 @@ impl HttpParameter {
     }
 }
 
-/// Where a parameter goes.
+/// The place of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParameterPlace {
-    /// In the place of `{name}` in the path.
+    /// Replaces `{name}` in the path.
     Path,
-    /// Into the query.
+    /// In the query.
     Query,
-    /// Into a header field.
+    /// In a header field.
     Header,
-    /// Into the header field `Cookie`.
+    /// In the header field `Cookie`.
     Cookie,
 }
 
-/// How lists and objects are written. The names are OpenAPI's.
+/// The notation of lists and objects. The names are OpenAPI's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParameterStyle {
     /// `a,b`
@@ -220,25 +220,25 @@ pub enum ParameterStyle {
     PipeDelimited,
     /// `name[key]=value`
     DeepObject,
-    /// The JSON text of the whole.
+    /// JSON text.
     Json,
 }
 
-/// How one part of a multipart body is written.
+/// The encoding of one part of a multipart body.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HttpPart {
     /// Its media type.
     pub media_type: Option<String>,
-    /// Whether it is a file: the argument is base64 text.
+    /// Whether the part is a file. The argument is then base64 text.
     pub is_file: bool,
 }
 
-/// A secret that goes with every request.
+/// A secret that is sent with every request.
 #[derive(Clone, PartialEq, Eq)]
 pub struct HttpCredential {
-    /// Where it goes.
+    /// The place of the secret.
     pub place: CredentialPlace,
-    /// What is sent there.
+    /// The value.
     pub value: String,
 }
 
@@ -248,7 +248,7 @@ impl fmt::Debug for HttpCredential {
     }
 }
 
-/// Where a credential goes, and its name there.
+/// The place of a credential, and its name there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CredentialPlace {
     /// A header field.
@@ -264,11 +264,11 @@ pub enum CredentialPlace {
 /// Credentials, configured headers and bodies are never sent to another origin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Redirects {
-    /// None.
+    /// No redirect.
     None,
-    /// Those within the origin.
+    /// Redirects within the origin.
     SameOrigin,
-    /// Those to other origins too.
+    /// Redirects to any origin.
     #[default]
     Any,
 }

@@ -4,7 +4,7 @@ use std::any::Any;
 
 use super::{ContentSource, CustomProvider};
 
-/// The provider of a language capability: which one it is.
+/// The provider of a language capability.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Language {
     /// `rtfs`

@@ -12,9 +12,9 @@ pub struct MCPCapability {
     pub server_url: String,
     /// The tool, or a pattern of tools (`get*`, RTFS capability system §7.3). Empty means all of them, as `*` does.
     pub tool_name: String,
-    /// How long one call may take, in milliseconds; 0 means as long as the caller allows.
+    /// The timeout of one call, in milliseconds; 0 means as long as the caller allows.
     pub timeout_ms: u64,
-    /// What the document leaves open.
+    /// Settings beyond the RTFS document.
     pub options: McpOptions,
 }
 
@@ -39,7 +39,8 @@ impl MCPCapability {
 }
 
 impl MCPCapability {
-    /// What a call needs: the server's tool if the server has a name, or else its address.
+    /// Returns the permission that a call needs: the server's tool if the server has a name, or else its
+    /// address.
     pub(crate) fn requires(&self) -> String {
         if let Some(server) = self.server_url.strip_prefix("mcp:") {
             let tool = if self.tool_name.is_empty() { "*" } else { &self.tool_name };
@@ -55,11 +56,11 @@ impl MCPCapability {
     }
 }
 
-/// What the document leaves open of how a server is reached.
+/// Settings of the connection to a server beyond the RTFS document.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct McpOptions {
-    /// The connection for calls, if the executor knows it already. A capability that holds one keeps the server,
-    /// which ends with its last user.
+    /// The connection for calls, if the executor already knows it. A capability that holds one keeps the
+    /// server, which ends with its last user.
     pub connection: Option<Connection>,
 }

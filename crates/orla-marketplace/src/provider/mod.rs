@@ -34,11 +34,11 @@ pub use stream::{
     SendAs, StreamCapabilityImpl, StreamItems, StreamOptions, StreamTransport, StreamType,
 };
 
-/// The implementation of a capability: it decides how a call is executed (RTFS capability system
-/// §3.2).
+/// The provider of a capability, which decides how a call is executed (RTFS capability system §3.2).
 ///
-/// This is data. The executor for a kind is found by the [`TypeId`] of the settings struct, so a
-/// new kind is a struct and an executor, and changes nothing here: it comes as [`Custom`].
+/// This type is data. The executor for a kind is found by the [`TypeId`] of the settings struct. A new
+/// kind therefore consists of a struct and an executor, and changes nothing here: it is a [`Custom`]
+/// provider.
 ///
 /// [`Custom`]: ProviderType::Custom
 #[derive(Clone, Debug)]
@@ -77,12 +77,13 @@ impl ProviderType {
         })
     }
 
-    /// The type of the settings, which is the key to find the executor.
+    /// Returns the type of the settings, which is the key of the executor.
     pub fn settings_type(&self) -> TypeId {
         self.as_any().type_id()
     }
 
-    /// The kind as one word, for lists and logs. Nothing may depend on it: a custom provider can give any word.
+    /// Returns the kind as one word, for lists and logs. No code may depend on it, because a custom
+    /// provider can return any word.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Local(_) => "local",
@@ -96,8 +97,8 @@ impl ProviderType {
         }
     }
 
-    /// What a call needs because of the kind of its provider, in the notation of [`Permission`]: a host to reach,
-    /// a program to run.
+    /// Returns the permissions that a call needs because of the kind of its provider, in the notation of
+    /// [`Permission`]: a host to reach, a program to run.
     ///
     /// [`Permission`]: crate::Permission
     pub fn requires(&self) -> Vec<String> {
@@ -117,7 +118,7 @@ impl ProviderType {
         }
     }
 
-    /// How long one call may take by the provider's own settings, if they say so.
+    /// Returns the timeout of one call in the provider's own settings, if set.
     pub fn timeout(&self) -> Option<Duration> {
         let ms = match self {
             Self::Http(http) => http.timeout_ms,
@@ -131,8 +132,8 @@ impl ProviderType {
         (ms > 0).then(|| Duration::from_millis(ms))
     }
 
-    /// Whether its calls are computed within this process, without I/O except calls of their own. They are
-    /// admitted separately, and so do not wait for processes and networks.
+    /// Returns whether its calls are computed within this process, without I/O except nested calls. Such
+    /// calls are admitted separately, and so do not wait for processes and networks.
     pub fn is_internal(&self) -> bool {
         match self {
             Self::Local(_) => true,
@@ -141,9 +142,9 @@ impl ProviderType {
         }
     }
 
-    /// Whether a call does nothing that outlasts it: it is computed within this process and makes
-    /// no calls of its own. Such a call may be made again at any time. Programs are internal but
-    /// not pure, because their calls may do anything.
+    /// Returns whether a call has no effect that outlasts it: it is computed within this process and
+    /// makes no nested calls. Such a call may be repeated at any time. Programs are internal but not
+    /// pure, because their nested calls may have any effect.
     pub fn is_pure(&self) -> bool {
         match self {
             Self::Local(_) => true,
@@ -152,18 +153,19 @@ impl ProviderType {
         }
     }
 
-    /// Whether its calls can keep a journal, with which a call that was interrupted continues: those of programs can.
+    /// Returns whether its calls can use a journal, with which an interrupted call continues. Calls of
+    /// programs can.
     pub fn is_journaled(&self) -> bool {
         self.custom().is_some_and(CustomProvider::is_journaled)
     }
 
-    /// Whether its calls may reach other capabilities: programs, and the tools that find and call others.
+    /// Returns whether its calls may reach other capabilities, as programs and the discovery tools do.
     pub fn reaches_others(&self) -> bool {
         self.custom().is_some_and(CustomProvider::reaches_others)
     }
 
-    /// Whether it answers a prompt in words: its capability takes `{"prompt": TEXT}`. A front end that receives a text
-    /// without the name of a capability passes it to such a capability.
+    /// Returns whether it answers a prompt in text: its capability takes `{"prompt": TEXT}`. A front end
+    /// that receives a text without the name of a capability passes it to such a capability.
     pub fn answers_prompts(&self) -> bool {
         self.custom().is_some_and(CustomProvider::answers_prompts)
     }
@@ -176,7 +178,7 @@ impl ProviderType {
         }
     }
 
-    /// Whether another provider is certainly the same, without a full comparison.
+    /// Returns whether another provider is certainly the same, without a full comparison.
     pub(crate) fn is_the_same_as(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Local(one), Self::Local(other)) => one == other,
@@ -206,8 +208,8 @@ impl ProviderType {
     }
 }
 
-/// The permission to reach the host of an address. If the address names no host, or names it ambiguously, the
-/// whole network.
+/// Returns the permission to reach the host of an address. If the address names no host, or names it
+/// ambiguously, returns the permission for the whole network.
 fn host(address: &str) -> String {
     let rest = address.split_once("://").map_or("", |(_, rest)| rest);
     let authority = rest.split(['/', '?', '#', '\\']).next().unwrap_or_default();
@@ -233,18 +235,19 @@ fn is_odd_number(host: &str) -> bool {
 
 /// The settings of a kind of provider that the marketplace does not know.
 pub trait CustomProvider: Debug + Send + Sync {
-    /// The settings themselves: the executor finds them by their type.
+    /// Returns the settings. The executor finds them by their type.
     fn as_any(&self) -> &dyn Any;
 
     /// The kind as one word, for lists and logs.
     fn kind(&self) -> &'static str;
 
-    /// What a call needs by the kind of the provider, such as `exec:ls`; see [`ProviderType::requires`].
+    /// Returns the permissions that a call needs because of the kind of the provider, such as `exec:ls`;
+    /// see [`ProviderType::requires`].
     fn requires(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// How long one call may take, if the provider says so; see [`ProviderType::timeout`].
+    /// Returns the timeout of one call, if the provider sets one; see [`ProviderType::timeout`].
     fn timeout(&self) -> Option<Duration> {
         None
     }
@@ -274,7 +277,8 @@ pub trait CustomProvider: Debug + Send + Sync {
         false
     }
 
-    /// What runs when a capability of this provider is called. It can be attested if it is known.
+    /// Returns the content that runs when a capability of this provider is called. It can be attested if
+    /// it is known.
     fn content(&self) -> ContentSource {
         ContentSource::Unknown
     }

@@ -11,7 +11,7 @@ pub struct PluginCapability {
     pub plugin_path: String,
     /// The function to call.
     pub function_name: String,
-    /// What the document leaves open.
+    /// Settings beyond the RTFS document.
     pub options: PluginOptions,
 }
 
@@ -26,13 +26,13 @@ impl PluginCapability {
     }
 }
 
-/// What the document leaves open of how a plugin is reached.
+/// Settings of the connection to a plugin beyond the RTFS document.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PluginOptions {
-    /// The plugin, if the executor knows it already. A capability that holds one keeps its processes, which end
-    /// with their last user.
+    /// The plugin, if the executor already knows it. A capability that holds one keeps its processes,
+    /// which end with their last user.
     pub connection: Option<Connection>,
-    /// What runs, if that is more than the program's file.
+    /// The content, if it is more than the program's file.
     pub content: Option<ContentSource>,
 }

@@ -9,13 +9,13 @@ use super::http::{Hidden, HttpOptions};
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RemoteRTFSCapability {
-    /// Where the instance is reached; without a path, its `/rtfs`.
+    /// The address of the instance; without a path, its `/rtfs`.
     pub endpoint: String,
-    /// How long one call may take, in milliseconds; 0 means as long as the caller allows.
+    /// The timeout of one call, in milliseconds; 0 means as long as the caller allows.
     pub timeout_ms: u64,
-    /// Sent as a bearer token.
+    /// The bearer token.
     pub auth_token: Option<String>,
-    /// What the document leaves open.
+    /// Settings beyond the RTFS document.
     pub options: RemoteOptions,
 }
 
@@ -25,7 +25,7 @@ impl RemoteRTFSCapability {
         Self { endpoint: endpoint.into(), timeout_ms, auth_token, options: RemoteOptions::default() }
     }
 
-    /// The endpoint in a form that may be shown: without anything that may be secret.
+    /// Returns the endpoint for display, without parts that may be secret.
     pub fn address(&self) -> String {
         super::http::shown_address(&self.endpoint)
     }
@@ -42,19 +42,19 @@ impl fmt::Debug for RemoteRTFSCapability {
     }
 }
 
-/// What the document leaves open of a capability of another instance.
+/// Settings of a capability of another instance beyond the RTFS document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RemoteOptions {
-    /// The capability's id there; `None` means the id that it has here.
+    /// The capability's id at the instance; `None` means the id that it has here.
     pub capability: Option<String>,
     /// The name of the instance here; `None` means its host.
     pub name: Option<Arc<str>>,
-    /// The instances that it comes from, the nearest first, if its catalogue was federated.
+    /// The instances that the capability comes from, the nearest first, if its catalogue was federated.
     pub via: Vec<Arc<str>>,
-    /// The key of the sign-in that gives the requests their token; `None` for none.
+    /// The key of the sign-in that provides the token of requests; `None` for none.
     pub sign_in: Option<Arc<str>>,
-    /// The largest answer that is read, in bytes.
+    /// The maximum size of an answer, in bytes.
     pub max_answer_bytes: usize,
 }
 

@@ -16,22 +16,22 @@ use crate::id::Pattern;
 pub struct StreamCapabilityImpl {
     /// The provider of the stream: an HTTP endpoint, or a program (`plugin_path`).
     pub provider: Box<ProviderType>,
-    /// In which directions values flow.
+    /// The directions in which values flow.
     pub stream_type: StreamType,
-    /// The type of each value that goes in.
+    /// The type of each value that is sent.
     pub input_schema: Option<TypeExpr>,
-    /// The type of each value that comes out.
+    /// The type of each item.
     pub output_schema: Option<TypeExpr>,
-    /// Whether a call reports how many items have come.
+    /// Whether a call reports how many items have arrived.
     pub supports_progress: bool,
-    /// Whether it can be cancelled.
+    /// Whether the stream can be cancelled.
     pub supports_cancellation: bool,
-    /// What the document leaves open.
+    /// Settings beyond the RTFS document.
     pub options: Box<StreamOptions>,
 }
 
 impl StreamCapabilityImpl {
-    /// A stream through `provider`, untyped, with progress, cancellable.
+    /// Creates a stream through `provider`: untyped, with progress, cancellable.
     pub fn new(provider: ProviderType, stream_type: StreamType) -> Self {
         Self {
             provider: Box::new(provider),
@@ -45,23 +45,23 @@ impl StreamCapabilityImpl {
     }
 }
 
-/// The directions in which a stream's values flow, seen from here.
+/// The directions in which a stream's values flow, as seen from orla.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamType {
-    /// It gives values.
+    /// The stream produces values.
     Source,
-    /// It takes values.
+    /// The stream accepts values.
     Sink,
-    /// It returns values for the values that it receives, and ends after the last one.
+    /// The stream returns values for the values that it receives, and ends after the last one.
     Transform,
-    /// Both ways, in turn.
+    /// Values flow in both directions, in turn.
     Bidirectional,
-    /// Both ways, at once.
+    /// Values flow in both directions, at the same time.
     Duplex,
 }
 
 impl StreamType {
-    /// All of them, with their names.
+    /// All types, with their names.
     pub const ALL: [(&'static str, Self); 5] = [
         ("source", Self::Source),
         ("sink", Self::Sink),
@@ -70,18 +70,18 @@ impl StreamType {
         ("duplex", Self::Duplex),
     ];
 
-    /// Whether values can be sent to it.
+    /// Returns whether values can be sent to the stream.
     pub fn takes(self) -> bool {
         self != Self::Source
     }
 
-    /// Whether it gives values.
+    /// Returns whether the stream produces values.
     pub fn gives(self) -> bool {
         self != Self::Sink
     }
 }
 
-/// How a stream's items travel.
+/// The transport of a stream's items.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StreamTransport {
     /// Server-sent events.
@@ -96,7 +96,7 @@ pub enum StreamTransport {
 }
 
 impl StreamTransport {
-    /// All of them, with their names.
+    /// All transports, with their names.
     pub const ALL: [(&'static str, Self); 4] = [
         ("sse", Self::Sse),
         ("ndjson", Self::Ndjson),
@@ -105,10 +105,10 @@ impl StreamTransport {
     ];
 }
 
-/// What an item is.
+/// The format of an item.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StreamItems {
-    /// JSON if it can be read as JSON, or else text.
+    /// JSON if it can be parsed as JSON, or else text.
     #[default]
     Auto,
     /// JSON; anything else is an error.
@@ -118,55 +118,55 @@ pub enum StreamItems {
 }
 
 impl StreamItems {
-    /// All of them, with their names.
+    /// All formats, with their names.
     pub const ALL: [(&'static str, Self); 3] =
         [("auto", Self::Auto), ("json", Self::Json), ("text", Self::Text)];
 }
 
-/// How a text is sent. Other values are always sent as JSON.
+/// The encoding of a text that is sent. Other values are always sent as JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendAs {
-    /// As it is.
+    /// Unchanged.
     Text,
     /// As JSON, in quotes.
     Json,
 }
 
 impl SendAs {
-    /// All of them, with their names.
+    /// All encodings, with their names.
     pub const ALL: [(&'static str, Self); 2] = [("text", Self::Text), ("json", Self::Json)];
 }
 
-/// What the document leaves open of a stream.
+/// Settings of a stream beyond the RTFS document.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct StreamOptions {
-    /// How items travel.
+    /// The transport of items.
     pub transport: StreamTransport,
     /// The arguments of a program.
     pub args: Vec<String>,
-    /// Its variables.
+    /// The environment variables of a program.
     pub env: BTreeMap<String, String>,
-    /// Patterns of the server's variables that it gets besides the usual ones.
+    /// Patterns of the server's variables that a program gets besides the usual ones.
     pub pass_env: Vec<Pattern>,
-    /// Its working directory.
+    /// The working directory of a program.
     pub directory: Option<PathBuf>,
-    /// What an item is.
+    /// The format of items.
     pub items: StreamItems,
-    /// How a text is sent. `None` sends it unchanged if [`items`](Self::items) are text, or if they are the
-    /// messages of a WebSocket and not JSON.
+    /// The encoding of a text that is sent. `None` sends it unchanged if [`items`](Self::items) are
+    /// text, or if they are the messages of a WebSocket and not JSON.
     pub send_as: Option<SendAs>,
-    /// The largest item, in bytes: 1 MiB.
+    /// The maximum size of an item, in bytes: 1 MiB.
     pub max_item_bytes: usize,
-    /// How many values may wait to be sent over HTTP: 16.
+    /// The maximum number of values that wait to be sent over HTTP: 16.
     pub buffer: usize,
-    /// The longest silence of a connection before it counts as lost.
+    /// The maximum silence of a connection before it counts as lost.
     pub heartbeat: Option<Duration>,
-    /// The longest time without an item before the stream ends with an error.
+    /// The maximum time without an item before the stream ends with an error.
     pub idle: Option<Duration>,
-    /// Whether a lost connection is opened again even if items may be lost.
+    /// Whether a lost connection is reopened even if items may be lost.
     pub reconnect: bool,
-    /// How often reconnecting may fail in a row before the stream fails: 5.
+    /// The maximum number of consecutive failures to reconnect before the stream fails: 5.
     pub max_reconnects: u32,
     /// The type of the input that opens the stream.
     pub opening: Option<TypeExpr>,

@@ -1,29 +1,29 @@
-//! The arithmetic of one bucket: pure, exact, and without a clock of its own.
+//! The arithmetic of one bucket: pure, exact, and without its own clock.
 //!
-//! A bucket of `calls` calls is refilled evenly in one `period`. It counts in units: one call is as many units as the
-//! period has nanoseconds, so every nanosecond refills exactly `calls` units and nothing is ever rounded. Sums that are too
-//! large for a number stay at the largest one: only a stored number can be so large.
+//! A bucket of `calls` calls is refilled evenly in one `period`. It counts in units: one call has as
+//! many units as the period has nanoseconds. Every nanosecond therefore refills exactly `calls` units,
+//! and nothing is ever rounded. Sums saturate: only a stored number can be so large.
 
 use std::time::Duration;
 
-/// The size of a bucket and the time in which an empty one is full again.
+/// The size of a bucket and the time in which an empty one is refilled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pace {
     pub(super) calls: u64,
     pub(super) period: Duration,
 }
 
-/// The calls that have been taken from a bucket and not been refilled, at a time.
+/// The calls that have been taken from a bucket and not been refilled, at a point in time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Bucket {
-    /// In units.
+    /// The missing units.
     spent: u128,
-    /// Since the epoch of the table.
+    /// The time since the epoch of the table.
     at: Duration,
 }
 
 impl Pace {
-    /// The units of so many calls.
+    /// Returns the units of this many calls.
     fn units(self, calls: u64) -> u128 {
         u128::from(calls) * self.period.as_nanos()
     }
@@ -36,29 +36,29 @@ impl Bucket {
         Self { spent: (calls * pace.period.as_nanos() as f64).ceil() as u128, at: now }
     }
 
-    /// A bucket in which this many units were missing at a time.
+    /// Creates a bucket in which this many units were missing at a point in time.
     pub(super) fn of(spent: u128, at: Duration) -> Self {
         Self { spent, at }
     }
 
-    /// The units that were missing, and when.
+    /// Returns the missing units, and the time.
     pub(super) fn parts(self) -> (u128, Duration) {
         (self.spent, self.at)
     }
 
-    /// Gives back what was taken for `cost` calls that were not made.
+    /// Returns the units of `cost` calls that were not made.
     pub(super) fn give_back(&mut self, cost: u64, now: Duration, pace: Pace) {
         let spent = self.missing(now, pace).saturating_sub(pace.units(cost));
         *self = Self { spent, at: now.max(self.at) };
     }
 
-    /// When nothing is missing any more.
+    /// Returns when the bucket is full.
     pub(super) fn full_at(&self, pace: Pace) -> Duration {
         let nanos = self.spent.div_ceil(u128::from(pace.calls.max(1)));
         self.at.saturating_add(Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
     }
 
-    /// The units that are missing now. Time that runs backwards refills nothing.
+    /// Returns the units that are missing now. Time that runs backwards refills nothing.
     fn missing(&self, now: Duration, pace: Pace) -> u128 {
         let refilled = now.saturating_sub(self.at).as_nanos().saturating_mul(u128::from(pace.calls));
         self.spent.saturating_sub(refilled)
@@ -72,23 +72,23 @@ impl Bucket {
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
-    /// Takes `cost` calls, even if there are fewer.
+    /// Takes `cost` calls, even if fewer are left.
     pub(super) fn take(&mut self, cost: u64, now: Duration, pace: Pace) {
         let spent = self.missing(now, pace).saturating_add(pace.units(cost));
         *self = Self { spent, at: now.max(self.at) };
     }
 
-    /// Whether nothing is missing.
+    /// Returns whether the bucket is full.
     pub(super) fn is_full(&self, now: Duration, pace: Pace) -> bool {
         self.missing(now, pace) == 0
     }
 
-    /// The calls that are missing, with the part of one that has been refilled already.
+    /// Returns the missing calls, including the fraction of a call that has been refilled.
     pub(super) fn spent(&self, now: Duration, pace: Pace) -> f64 {
         self.missing(now, pace) as f64 / pace.period.as_nanos() as f64
     }
 
-    /// The whole calls that can be taken now.
+    /// Returns the number of whole calls that can be taken now.
     pub(super) fn remaining(&self, now: Duration, pace: Pace) -> u64 {
         let left = pace.units(pace.calls).saturating_sub(self.missing(now, pace));
         u64::try_from(left / pace.period.as_nanos().max(1)).unwrap_or(u64::MAX)
@@ -106,7 +106,7 @@ mod tests {
         Duration::from_millis(ms)
     }
 
-    /// Takes one call if it is there.
+    /// Takes one call if available.
     fn takes(bucket: &mut Bucket, now: Duration, pace: Pace) -> bool {
         let is_there = bucket.wait_for(1, now, pace).is_zero();
         if is_there {
@@ -189,7 +189,7 @@ mod tests {
                 now += step;
                 let is_taken = takes(&mut bucket, at(now), pace);
                 taken += u64::from(is_taken);
-                // What was there at the beginning, and what has been refilled since.
+                // The initial content, and the refill since.
                 let most = u128::from(calls * period_ms) + u128::from(now) * u128::from(calls);
                 prop_assert!(u128::from(taken * period_ms) <= most);
                 let wait = bucket.wait_for(1, at(now), pace);

@@ -1,4 +1,4 @@
-//! Counts of this process alone.
+//! The counts of this process.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub(super) struct Key {
     pub(super) subject: Subject,
 }
 
-/// The places of a call that runs.
+/// The places of a running call.
 struct Places {
     here: Arc<Here>,
     keys: Vec<Key>,
@@ -67,7 +67,8 @@ impl Counts {
         self.by_key.get(&claim.key()).copied().unwrap_or_default()
     }
 
-    /// Whether there is room for these counts. Removes those that no longer matter, at intervals that make this cheap.
+    /// Returns whether there is room for these counts. Removes unneeded counts, at intervals that make
+    /// this cheap.
     fn has_room(&mut self, claims: &[Claim], ledger: &[Arc<CountedRule>], now: Duration) -> bool {
         let is_new = |claim: &&Claim| !self.by_key.contains_key(&claim.key());
         let more = claims.iter().filter(is_new).count();
@@ -104,8 +105,8 @@ impl Default for Here {
 }
 
 impl Here {
-    /// Checks whether the rates of its rules would refuse a call now. Nothing is counted.
-    /// Concurrency is not checked, because the number of running calls at its turn is unknown.
+    /// Checks whether the rates of its rules would refuse a call now. Nothing is counted. Concurrency is
+    /// not checked, because the number of running calls at its turn is unknown.
     pub(super) fn foresee(&self, claims: &[Claim]) -> Result<(), NotTaken> {
         let counts = self.counts.lock();
         let now = self.now();
@@ -113,7 +114,8 @@ impl Here {
         refusal(claims.iter().map(|claim| (claim, in_time(claim))), now)
     }
 
-    /// Counts a call for all of its rules, or for none. Of several rules that refuse it, the one with the longest wait does.
+    /// Counts a call for all of its rules, or for none. If several rules refuse it, the one with the
+    /// longest wait is reported.
     fn count(&self, claims: &[Claim]) -> Result<(), NotTaken> {
         let mut counts = self.counts.lock();
         let now = self.now();
@@ -128,7 +130,7 @@ impl Here {
         Ok(())
     }
 
-    /// Takes back the count of a call that is not made. Its places are returned separately.
+    /// Reverses the count of a call that is not made. Its places are returned separately.
     pub(super) fn refund(&self, claims: &[Claim]) {
         let mut counts = self.counts.lock();
         let now = self.now();

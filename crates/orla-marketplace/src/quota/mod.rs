@@ -1,27 +1,27 @@
-//! Quotas: how much each caller may use (`quotas` of the configuration).
+//! Quotas: how many calls each caller may make (`quotas` of the configuration).
 //!
 //! # How it works
 //!
-//! A [`QuotaRule`] bounds the calls that its callers make in a time (`bucket`) and at once. [`Quotas`] counts what has been
-//! used, for each rule and caller. It is one step of a call ([`Quotas::charge`]), before any work
-//! is done: either all rules that concern the call admit and count it, or the call is refused and
-//! not counted. A failed call counts like a successful one.
+//! A [`QuotaRule`] limits the calls that its callers make in a period (`bucket`) and at once. [`Quotas`]
+//! counts the use, for each rule and caller. Charging is one step of a call ([`Quotas::charge`]), before
+//! any work is done. Either all rules that concern the call admit and count it, or the call is refused
+//! and not counted. A failed call counts like a successful one.
 //!
 //! [`Permits`] counts calls: in this process (`here`), or over all nodes for rules of the scope
-//! `cluster`. [`Quotas::count_in_cluster`] sets the counter of the cluster; without one, such
-//! rules refuse every call.
+//! `cluster`. [`Quotas::count_in_cluster`] sets the counter of the cluster; without one, such rules
+//! refuse every call.
 //!
 //! # Invariants
 //!
-//! - At no time has a caller made more calls than its buckets have had (property-tested in `bucket`), with any number
-//!   of threads: the counts have one lock, which is held for no longer than the arithmetic takes.
-//! - The table is bounded ([`MAX_COUNTS`]). If it is full of counts that still matter, callers without one are refused.
-//! - A reload keeps the counts of every rule that it keeps, even if its bounds change.
+//! - At no time has a caller made more calls than its buckets have held (property-tested in `bucket`),
+//!   with any number of threads. One lock protects the counts and is held only for the arithmetic.
+//! - The table is bounded ([`MAX_COUNTS`]). If it is full of counts that are still needed, callers
+//!   without one are refused.
+//! - A reload keeps the counts of every rule that it keeps, even if its limits change.
 //!
 //! # What is deliberately absent
 //!
-//! Files: with [`Quotas::stored`] and [`Quotas::restore`], a server keeps daily counts across a
-//! restart.
+//! Files: with [`Quotas::stored`] and [`Quotas::restore`], a server keeps daily counts across a restart.
 
 mod bucket;
 mod here;
@@ -46,33 +46,33 @@ pub use crate::manifest::CountScope;
 pub use permits::{Claim, Count, CountedRule, NotTaken, Permits, Taken};
 pub use rule::{Counting, Period, QuotaRule, Rate};
 
-/// The most counts at once.
+/// The maximum number of counts.
 pub const MAX_COUNTS: usize = 200_000;
 /// The number of counts from which full buckets are removed.
 const FIRST_SWEEP: usize = 1024;
-/// The `retry_after` of a caller with too many calls at once. It is not known when one of them ends.
+/// The `retry_after` of a caller with too many concurrent calls. It is not known when one of them ends.
 const CONCURRENT_RETRY: Duration = Duration::from_secs(1);
 
-/// What has been used of the quotas.
+/// The use of the quotas.
 #[derive(Default)]
 pub struct Quotas {
     here: Arc<Here>,
     /// Counts over all nodes of the cluster, if this process is one of them.
     cluster: OnceLock<Arc<dyn Permits>>,
-    /// A count that is kept across a restart has changed.
+    /// Notified when a count that is kept across a restart has changed.
     changed: Notify,
 }
 
-/// The counts of a call while it runs. Dropping it ends the call for rules that bound calls at once.
+/// The counts of a running call. Dropping it ends the call for rules that limit concurrency.
 #[must_use]
 #[derive(Default)]
 pub(crate) struct Charge {
     taken: Vec<Taken>,
-    /// The counts of the cluster that have the call.
+    /// The cluster-wide counts that include the call.
     pub(crate) counted: Vec<Arc<str>>,
 }
 
-/// A place for a call of a capability, counted over all nodes of the cluster.
+/// A permit for a call of a capability, counted over all nodes of the cluster.
 pub(crate) struct Place {
     claim: Claim,
     name: Arc<str>,
@@ -85,7 +85,7 @@ pub(crate) struct Refused {
     why: NotTaken,
 }
 
-/// What has been used of one rule by one caller, or by the callers that share a count.
+/// The use of one rule by one caller, or by the callers that share a count.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct QuotaUsage {
@@ -96,9 +96,9 @@ pub struct QuotaUsage {
     pub caller: Option<String>,
     /// How the caller was identified, if the count is that of one caller.
     pub identified_by: Option<String>,
-    /// The whole calls that are left, each at the cost of 1, if the rule bounds calls in a time.
+    /// The whole calls that are left, each at the cost of 1, if the rule limits a rate.
     pub remaining: Option<u64>,
-    /// Calls that run, if the rule bounds them.
+    /// The number of running calls, if the rule limits them.
     pub running: usize,
     /// The time until another call can be made; zero if it can be made now.
     pub retry_after: Duration,
@@ -137,7 +137,7 @@ impl Refused {
         Self { rule: rule.map(|rule| rule.rule.name.clone()).unwrap_or_default(), why }
     }
 
-    /// The error of the call of this capability.
+    /// Returns the error for the call of this capability.
     pub(crate) fn of_call(self, id: String) -> RuntimeError {
         let rule = self.rule;
         match self.why {
@@ -171,20 +171,19 @@ impl Place {
 }
 
 impl Charge {
-    /// Waits until something of it is lost.
+    /// Returns a token that is cancelled when a cluster-wide count is lost.
     pub(crate) fn lost(&self) -> Option<CancellationToken> {
         self.taken.iter().find_map(|taken| taken.lost().cloned())
     }
 }
 
 impl Quotas {
-    /// Counts over all nodes of a cluster here. The first one stays.
+    /// Sets the counter over all nodes of a cluster. The first one stays.
     pub fn count_in_cluster(&self, permits: Arc<dyn Permits>) {
         drop(self.cluster.set(permits));
     }
 
-    /// Puts these rules in force. A rule that differs from an earlier one only in its bounds keeps
-    /// its counts.
+    /// Sets the rules. A rule that differs from an earlier one only in its limits keeps its counts.
     pub fn configure(&self, rules: Vec<QuotaRule>) {
         let before = self.here.ledger.load();
         if before.iter().map(|counted| &counted.rule).eq(&rules) {
@@ -198,12 +197,12 @@ impl Quotas {
             if rule.scope == CountScope::Cluster {
                 let same = in_cluster.iter().filter(|known| **known == identity).count();
                 in_cluster.push(identity.clone());
-                // Rules that differ in their bounds alone have counts of their own.
+                // Rules that differ only in their limits have separate counts.
                 if same > 0 {
                     identity = format!("{identity} #{same}");
                 }
             }
-            // Rules may differ only in their bounds. Each takes over the first of the kept ones that is left.
+            // Rules may differ only in their limits. Each takes over the first remaining kept rule.
             let (number, refused) = match kept.iter().position(|known| known.identity == identity) {
                 Some(at) => {
                     let before = kept.remove(at);
@@ -225,7 +224,7 @@ impl Quotas {
         self.here.ledger.load()
     }
 
-    /// What counts the calls of a rule.
+    /// Returns the counter for the calls of a rule.
     ///
     /// # Errors
     /// This process is no node of a cluster that it has joined.
@@ -237,8 +236,8 @@ impl Quotas {
         }
     }
 
-    /// Counts a call of this capability by this caller, until the charge is dropped. `counted` are the counts of the cluster
-    /// to which another node has added the call.
+    /// Counts a call of this capability by this caller, until the charge is dropped. `counted` are the
+    /// cluster-wide counts to which another node has already added the call.
     ///
     /// # Errors
     /// The rule that refuses the call; if there are several, the rule with the longest wait.
@@ -277,8 +276,8 @@ impl Quotas {
         Ok(charge)
     }
 
-    /// Whether a call of this capability by this caller would be refused now, as far as this process knows. Nothing is
-    /// counted.
+    /// Checks whether a call of this capability by this caller would be refused now, as far as this
+    /// process knows. Nothing is counted.
     ///
     /// # Errors
     /// The rule that would refuse it.
@@ -293,7 +292,8 @@ impl Quotas {
         self.here.foresee(&here).map_err(|why| Refused::by(&rules, why))
     }
 
-    /// What the rules in force want for a call: of this process, and of the cluster.
+    /// Returns the claims of the rules in force on a call: those of this process, and those of the
+    /// cluster.
     fn claims(&self, caller: Option<&Principal>, id: &str, name: &str) -> (Vec<Claim>, Vec<Claim>) {
         let claim = |of: &Arc<CountedRule>| {
             let rule = &of.rule;
@@ -312,7 +312,7 @@ impl Quotas {
         taken.map_err(|why| Refused::by(&rules, why))
     }
 
-    /// Waits for one of the places that the nodes of the cluster have together.
+    /// Waits for one of the cluster-wide permits.
     ///
     /// # Errors
     /// The places cannot be counted.
@@ -325,14 +325,14 @@ impl Quotas {
             changes.mark_unchanged();
             match Arc::clone(&permits).take(vec![claim.clone()]).await {
                 Ok(taken) => return Ok(Charge { taken: vec![taken], counted: vec![name] }),
-                // What counts lives as long as the cluster.
+                // The counter lives as long as the cluster.
                 Err(NotTaken::Over { .. }) if changes.changed().await.is_ok() => {}
                 Err(why) => return Err(refused(why)),
             }
         }
     }
 
-    /// The rules in force that concern this caller, with what it has used.
+    /// Returns the rules in force that concern this caller, with the caller's use.
     pub fn usage_of(&self, caller: Option<&Principal>) -> Vec<QuotaUsage> {
         let own = self.ledger();
         let own = own.iter().filter_map(|of| {
@@ -347,8 +347,8 @@ impl Quotas {
         own.collect()
     }
 
-    /// All rules in force with their use, in the order of the rules and the callers' names. A rule
-    /// that has counted nothing has one row.
+    /// Returns all rules in force with their use, in the order of the rules and the callers' names. A
+    /// rule that has counted nothing has one row.
     pub fn usage(&self) -> Vec<QuotaUsage> {
         let mut rows = Vec::new();
         for of in self.ledger().iter() {
@@ -398,7 +398,8 @@ impl Quotas {
         rows.collect()
     }
 
-    /// Continues counts that were stored this long ago. Those of rules that are no longer in force are ignored.
+    /// Restores counts that were stored this long ago. Counts of rules that are no longer in force are
+    /// ignored.
     pub fn restore(&self, stored: &[StoredCount], ago: Duration) {
         let ledger = self.ledger();
         let mut counts = self.here.counts.lock();
@@ -446,7 +447,7 @@ impl Subject {
 }
 
 impl QuotaRule {
-    /// Who shares a count, for people.
+    /// Returns the callers that share a count, for users.
     fn name_of(&self, subject: &Subject) -> String {
         match subject {
             Subject::Caller(Some(id)) => Principal::from_id(id).name().to_owned(),
@@ -454,8 +455,8 @@ impl QuotaRule {
         }
     }
 
-    /// A text for a subject that no other subject of the rule has. The ids of principals begin with their kinds, which the
-    /// other texts do not.
+    /// Returns a text that identifies a subject within the rule. The ids of principals begin with their
+    /// kinds, which the other texts do not.
     fn stored_subject(&self, subject: &Subject) -> String {
         match subject {
             Subject::Caller(Some(id)) => id.to_string(),

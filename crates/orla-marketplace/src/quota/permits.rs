@@ -1,4 +1,4 @@
-//! Where calls are counted: in this process, or over all nodes of a cluster.
+//! Counters of calls: in this process, or over all nodes of a cluster.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -15,13 +15,13 @@ use super::{CONCURRENT_RETRY, MAX_COUNTS};
 use crate::attestation::hash_text;
 use crate::principal::Principal;
 
-/// The characters of the name of a count.
+/// The maximum number of characters in the name of a count.
 const NAME: usize = 32;
 
-/// Counts calls against bounds, in this process or in a cluster.
+/// Counts calls against limits, in this process or in a cluster.
 #[async_trait]
 pub trait Permits: Send + Sync {
-    /// Takes what all of these claims want, or nothing.
+    /// Takes all of these claims, or none.
     ///
     /// # Errors
     /// Which claim is refused, or why the counts cannot be used.
@@ -30,13 +30,13 @@ pub trait Permits: Send + Sync {
     /// A number that grows whenever a claim that was refused may be admitted.
     fn changes(&self) -> watch::Receiver<u64>;
 
-    /// What has been used of the count of a claim.
+    /// Returns the use of the count of a claim.
     fn count_of(&self, claim: &Claim) -> Count;
 
-    /// What has been used of a rule, with the callers as [`Claim::caller`] names them.
+    /// Returns the use of a rule, with the callers as [`Claim::caller`] names them.
     fn counts_of(&self, rule: &CountedRule) -> Vec<(String, Count)>;
 
-    /// The time by which counts are refilled.
+    /// Returns the time by which counts are refilled.
     fn now(&self) -> Duration;
 }
 
@@ -47,7 +47,7 @@ pub struct CountedRule {
     /// A part of the keys of its counts in this process.
     pub(super) number: u32,
     pub(super) identity: String,
-    /// The calls that it refused.
+    /// The number of calls that it refused.
     pub(super) refused: Arc<AtomicU64>,
 }
 
@@ -59,15 +59,15 @@ pub struct Claim {
     pub(super) cost: u64,
 }
 
-/// What has been used of a count.
+/// The use of a count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
     pub(super) bucket: Bucket,
-    /// Calls that run, of rules that bound them.
+    /// The number of running calls, for rules that limit them.
     pub(super) running: usize,
 }
 
-/// What a call has taken. Dropping it ends the call for rules that bound calls at once.
+/// The counts that a call has taken. Dropping it ends the call for rules that limit concurrency.
 #[must_use]
 #[derive(Default)]
 pub struct Taken {
@@ -75,16 +75,16 @@ pub struct Taken {
     lost: Option<CancellationToken>,
 }
 
-/// Why a call may not be made.
+/// The reason why a call may not be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotTaken {
-    /// A count is used up.
+    /// A count is exhausted.
     Over {
-        /// The place of the claim.
+        /// The index of the claim.
         at: usize,
-        /// The bound, for people.
+        /// The limit, for users.
         limit: String,
-        /// How long it takes until the same call may be admitted.
+        /// The time until the same call may be admitted.
         retry_after: Duration,
     },
     /// The counts cannot be used, for this reason.
@@ -92,7 +92,7 @@ pub enum NotTaken {
 }
 
 impl CountedRule {
-    /// Identifies its counts in all processes: everything except the bounds.
+    /// Returns a text that identifies its counts in all processes: everything except the limits.
     pub fn id(&self) -> &str {
         &self.identity
     }
@@ -127,12 +127,12 @@ impl Claim {
         name
     }
 
-    /// Whether it bounds calls at once.
+    /// Returns whether the rule limits concurrency.
     pub fn bounds_running(&self) -> bool {
         self.of.rule.concurrent.is_some()
     }
 
-    /// Why `count` does not admit the call, if it does not.
+    /// Returns why `count` does not admit the call, if it does not.
     pub fn refusal(&self, at: usize, count: &Count, now: Duration) -> Option<NotTaken> {
         let rule = &self.of.rule;
         let over = |limit, retry_after| Some(NotTaken::Over { at, limit, retry_after });
@@ -151,7 +151,7 @@ impl Claim {
         }
     }
 
-    /// The count with the call.
+    /// Returns the count with the call added.
     #[must_use]
     pub fn added_to(&self, mut count: Count, now: Duration) -> Count {
         if let Some(pace) = self.of.rule.pace() {
@@ -161,52 +161,53 @@ impl Claim {
         count
     }
 
-    /// Takes back the count of a call that is not made. Its place is returned separately.
+    /// Reverses the count of a call that is not made. Its place is returned separately.
     pub(super) fn refunded_to(&self, count: &mut Count, now: Duration) {
         if let Some(pace) = self.of.rule.pace() {
             count.bucket.give_back(self.cost, now, pace);
         }
     }
 
-    /// When nothing of the bucket is missing any more.
+    /// Returns when the bucket is full.
     pub fn full_at(&self, count: &Count) -> Duration {
         self.of.rule.pace().map_or(Duration::ZERO, |pace| count.bucket.full_at(pace))
     }
 }
 
 impl Count {
-    /// A count that was kept: what is missing in the bucket, in the units of [`Count::spent`], at a time, and the calls that
-    /// run.
+    /// Creates a count from stored data: the missing part of the bucket in the units of
+    /// [`Count::spent`], at a point in time, and the running calls.
     pub fn new(spent: u128, at: Duration, running: usize) -> Self {
         Self { bucket: Bucket::of(spent, at), running }
     }
 
-    /// What was missing in the bucket, and when. One call is as many units as the time of the rule has nanoseconds.
+    /// Returns the missing part of the bucket, and the time. One call has as many units as the period of
+    /// the rule has nanoseconds.
     pub fn spent(&self) -> (u128, Duration) {
         self.bucket.parts()
     }
 }
 
 impl Taken {
-    /// What a call has taken, until `places` is dropped.
+    /// Creates the counts of a call, which are held until `places` is dropped.
     pub fn holding(places: impl Any + Send + Sync) -> Self {
         Self { _places: Some(Box::new(places)), lost: None }
     }
 
-    /// It can be lost while the call runs: then `lost` is cancelled.
+    /// Sets a token that is cancelled if the counts are lost while the call runs.
     pub fn until(mut self, lost: CancellationToken) -> Self {
         self.lost = Some(lost);
         self
     }
 
-    /// Cancelled when it is lost, if that can be.
+    /// Returns the token that is cancelled when the counts are lost, if that is possible.
     pub fn lost(&self) -> Option<&CancellationToken> {
         self.lost.as_ref()
     }
 }
 
 impl NotTaken {
-    /// How long it takes until the same call may be admitted; zero if that is unknown.
+    /// Returns the time until the same call may be admitted; zero if that is unknown.
     pub fn retry_after(&self) -> Duration {
         match self {
             Self::Over { retry_after, .. } => *retry_after,
@@ -214,7 +215,7 @@ impl NotTaken {
         }
     }
 
-    /// There are too many counts.
+    /// Returns the refusal for a full table.
     pub fn no_room() -> Self {
         let limit = format!("{MAX_COUNTS} callers");
         Self::Over { at: 0, limit, retry_after: CONCURRENT_RETRY }

@@ -1,4 +1,4 @@
-//! What a quota is: data of the configuration.
+//! The rules of quotas: data of the configuration.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::id::Pattern;
 use crate::manifest::CountScope;
 use crate::principal::{CallerPattern, Callers, Principal};
 
-/// How much some callers may use some capabilities. A rule bounds the calls in a time, the calls at once, or both.
+/// A limit on the use of some capabilities by some callers. A rule limits a rate, concurrency, or both.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QuotaRule {
@@ -17,15 +17,15 @@ pub struct QuotaRule {
     pub name: String,
     /// The callers.
     pub to: Callers,
-    /// The capabilities, by id or MCP name. Their calls count together.
+    /// The capabilities, by id or MCP name. Their calls are counted together.
     pub capabilities: Vec<Pattern>,
-    /// The most calls in a time.
+    /// The maximum rate of calls.
     pub rate: Option<Rate>,
-    /// The most calls at once.
+    /// The maximum number of concurrent calls.
     pub concurrent: Option<usize>,
-    /// Which callers count together.
+    /// The callers that share a count.
     pub count: Counting,
-    /// Where its calls are counted.
+    /// The scope in which calls are counted.
     pub scope: CountScope,
 }
 
@@ -36,11 +36,11 @@ pub struct Rate {
     pub calls: u64,
     /// The time in which an empty bucket is full again.
     pub per: Period,
-    /// What one call takes from the bucket: the first entry whose pattern matches the capability; 1 if there is none.
+    /// The cost of one call: the first entry whose pattern matches the capability; 1 if there is none.
     pub cost: Vec<(Pattern, u64)>,
 }
 
-/// The time of a [`Rate`].
+/// The period of a [`Rate`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Period {
     /// A second.
@@ -53,14 +53,14 @@ pub enum Period {
     Day,
 }
 
-/// Which callers of a rule share a count.
+/// The callers of a rule that share a count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Counting {
-    /// As the entry of `to` names them: each caller has a count of its own, and the members of a group, or the holders
-    /// of a scope, share one. The first entry that matches the caller decides.
+    /// According to the entry of `to`: each caller has a separate count, but the members of a group, or
+    /// the holders of a scope, share one. The first entry that matches the caller decides.
     #[default]
     AsNamed,
-    /// Each caller has a count of its own.
+    /// Each caller has a separate count.
     Each,
     /// All callers share one count.
     Together,
@@ -71,14 +71,14 @@ pub enum Counting {
 pub(super) enum Subject {
     /// One caller, by the id of its principal; `None` for callers without a principal.
     Caller(Option<Arc<str>>),
-    /// The callers of an entry of `to`, by its place.
+    /// The callers of an entry of `to`, by its index.
     Entry(usize),
     /// All callers of the rule.
     Everyone,
 }
 
 impl QuotaRule {
-    /// A rule for all callers and capabilities that bounds nothing yet.
+    /// Creates a rule for all callers and capabilities that limits nothing yet.
     pub fn new(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -91,8 +91,8 @@ impl QuotaRule {
         }
     }
 
-    /// At most `size` calls at once of the capability with this id, over all nodes of the cluster
-    /// and for all callers.
+    /// Creates a limit of `size` concurrent calls of the capability with this id, over all nodes of the
+    /// cluster and for all callers.
     pub(super) fn places_in_cluster(id: &str, size: usize) -> Self {
         Self {
             capabilities: vec![Pattern::new(id)],
@@ -103,12 +103,13 @@ impl QuotaRule {
         }
     }
 
-    /// Whether calls of this capability count.
+    /// Returns whether calls of this capability are counted.
     pub(super) fn concerns(&self, id: &str, name: &str) -> bool {
         self.capabilities.iter().any(|pattern| pattern.fits(id, name))
     }
 
-    /// Whose count a call of this caller adds to; `None` if the rule does not concern the caller.
+    /// Returns the count that a call of this caller adds to; `None` if the rule does not concern the
+    /// caller.
     pub(super) fn subject(&self, caller: Option<&Principal>) -> Option<Subject> {
         let entries = self.to.entries();
         let at = entries.iter().position(|entry| entry.matches(caller))?;
@@ -126,14 +127,15 @@ impl QuotaRule {
         self.rate.as_ref().map(|rate| Pace { calls: rate.calls.max(1), period: rate.per.duration() })
     }
 
-    /// What a call of this capability takes from the bucket.
+    /// Returns the cost of a call of this capability.
     pub(super) fn cost(&self, id: &str, name: &str) -> u64 {
         let costs = self.rate.iter().flat_map(|rate| &rate.cost);
         let found = costs.into_iter().find(|(pattern, _)| pattern.fits(id, name));
         found.map_or(1, |(_, cost)| *cost)
     }
 
-    /// Identifies its counts across a reload and a restart: everything except the bounds.
+    /// Returns a text that identifies its counts across a reload and a restart: everything except the
+    /// limits.
     pub(super) fn identity(&self) -> String {
         let to: Vec<String> = self.to.entries().iter().map(CallerPattern::to_string).collect();
         let capabilities: Vec<&str> = self.capabilities.iter().map(Pattern::as_str).collect();
@@ -143,7 +145,7 @@ impl QuotaRule {
             Counting::Each => "each",
             Counting::Together => "together",
         };
-        // Rules without it keep the text that files already have.
+        // Rules without a cost keep the text that existing files contain.
         let cost = self.rate.as_ref().map_or(&[][..], |rate| &rate.cost);
         let cost: Vec<_> = cost.iter().map(|(pattern, cost)| (pattern.as_str(), cost)).collect();
         let cost = if cost.is_empty() { String::new() } else { format!(" {cost:?}") };
@@ -158,7 +160,7 @@ impl QuotaRule {
 }
 
 impl Rate {
-    /// This many calls in a period; each counts once.
+    /// Creates a rate of this many calls in a period, at a cost of 1.
     pub fn new(calls: u64, per: Period) -> Self {
         Self { calls, per, cost: Vec::new() }
     }
@@ -172,7 +174,7 @@ impl fmt::Display for Rate {
 }
 
 impl Period {
-    /// Its word: `second`, `minute`, `hour` or `day`.
+    /// Returns the word: `second`, `minute`, `hour` or `day`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Second => "second",
@@ -182,7 +184,7 @@ impl Period {
         }
     }
 
-    /// How long it is.
+    /// Returns the length of the period.
     pub fn duration(self) -> Duration {
         Duration::from_secs(match self {
             Self::Second => 1,

@@ -1,4 +1,4 @@
-//! The predicates of a type as keywords of JSON Schema.
+//! Converts the predicates of a type to keywords of JSON Schema.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use serde_json::{Value as Json, json};
 use super::portable::is_portable;
 use super::to_json::{Kind, exact_json, is_array_of_injective, is_one_of, round_trips};
 
-/// What a URL is beyond a URI: it names a host.
+/// The condition that distinguishes a URL from a URI: it names a host.
 pub(super) const URL_PATTERN: &str = "^[A-Za-z][A-Za-z0-9+.-]*://[^/?#]";
 /// Keywords of JSON Schema with their values.
 pub(super) type Conditions = Vec<(&'static str, Json)>;
@@ -79,7 +79,8 @@ pub(super) fn conditions(
     }
 }
 
-/// Whether the conditions of a predicate admit, among values read from JSON, only what it admits.
+/// Returns whether the conditions of a predicate admit, among values read from JSON, only those that the
+/// predicate admits.
 pub(super) fn is_exact(predicate: &Predicate, kind: Option<Kind>) -> bool {
     let is_keyword = |key: &Value| matches!(key, Value::Keyword(_));
     match predicate {
@@ -97,10 +98,10 @@ pub(super) fn is_exact(predicate: &Predicate, kind: Option<Kind>) -> bool {
     }
 }
 
-/// A schema with more conditions.
+/// Adds conditions to a schema.
 pub(super) fn constrained(mut schema: Json, conditions: Conditions) -> Json {
     for (keyword, condition) in conditions {
-        let Some(object) = schema.as_object_mut() else { return schema }; // nothing is admitted as it is
+        let Some(object) = schema.as_object_mut() else { return schema }; // the schema that admits nothing stays unchanged
         match (keyword, object.get_mut(keyword)) {
             (_, None) => {
                 object.insert(keyword.to_owned(), condition);
@@ -113,7 +114,7 @@ pub(super) fn constrained(mut schema: Json, conditions: Conditions) -> Json {
                 }
             }
             (_, Some(same)) if *same == condition => {}
-            // Twice the same keyword: both have to hold.
+            // The keyword occurs twice, and both conditions apply.
             _ => schema = json!({ "allOf": [schema, { keyword: condition }] }),
         }
     }

@@ -1,12 +1,12 @@
-//! What a tool's author may write as a schema: JSON Schema, a type in RTFS notation, or the shorthand.
+//! Parses the schema of a tool's author: JSON Schema, a type in RTFS notation, or the shorthand.
 //!
-//! A text is a type of RTFS: `"[:map {:city :string, :limit [:and :int [:> 0]] ?}]"`. A mapping is one of
-//! the other two.
+//! A text is an RTFS type: `"[:map {:city :string, :limit [:and :int [:> 0]] ?}]"`. A mapping is JSON
+//! Schema or the shorthand.
 //!
 //! # The shorthand
 //!
 //! A mapping of fields to types, for an object with these fields (others are admitted, as in JSON
-//! Schema itself):
+//! Schema):
 //!
 //! ```yaml
 //! city: string                 # has to be there
@@ -30,16 +30,16 @@
 //!
 //! A mapping is JSON Schema if
 //! - it is empty, or
-//! - it has something that shorthand never has: a key that begins with `$`, a keyword whose value is a list,
-//!   number or boolean, or `properties` whose entries are all mappings or booleans, or
-//! - all of its keys are keywords of JSON Schema, and either `type` is the name of a JSON type or
-//!   some value is no type of the shorthand. So is the value of `not`, `if`, `then`, `contains` and their like if it only
-//!   restricts values: `{not: {required: [a]}}`.
+//! - it has a part that shorthand never has: a key that begins with `$`, a keyword whose value is a
+//!   list, number or boolean, or `properties` whose entries are all mappings or booleans, or
+//! - all of its keys are keywords of JSON Schema, and either `type` is the name of a JSON type or some
+//!   value is not a type of the shorthand. The value of `not`, `if`, `then`, `contains` and similar
+//!   keywords counts as such if it only restricts values: `{not: {required: [a]}}`.
 //!
-//! Otherwise it is shorthand. One exception makes a field called `type` possible: a whole declaration of two or
-//! more keys that has only shorthand types, and whose `type` is not `object`, is shorthand, because the input of a
-//! tool is mostly an object. (`type: string` and `title: string?` are two fields; `type: string` alone is JSON
-//! Schema for a text.)
+//! Otherwise it is shorthand. One exception makes a field called `type` possible: a whole declaration of
+//! two or more keys that has only shorthand types, and whose `type` is not `object`, is shorthand,
+//! because the input of a tool is usually an object. (`type: string` and `title: string?` are two
+//! fields; `type: string` alone is JSON Schema for a text.)
 
 use rtfs::text::excerpt;
 use rtfs::{Definitions, TypeExpr};
@@ -49,11 +49,11 @@ use super::validate::JsonValidator;
 use super::{SchemaError, json_schema_of, type_from_json_schema};
 use crate::json::push_key;
 
-/// The deepest array that one type may declare: `string[][][]…`.
+/// The maximum nesting of arrays in one type: `string[][][]…`.
 const MAX_BRACKETS: usize = 8;
 
-/// The type that a tool's author declares, as JSON Schema, in RTFS notation or in the shorthand of this
-/// module.
+/// Parses the type that a tool's author declares, as JSON Schema, in RTFS notation or in the shorthand
+/// of this module.
 ///
 /// # Errors
 /// The declaration has none of these forms: the path in it, what was expected there, and what was
@@ -79,7 +79,7 @@ pub fn schema_from_declaration(declared: &Json) -> Result<TypeExpr, SchemaError>
     Ok(type_from_json_schema(&schema))
 }
 
-/// As [`schema_from_declaration`], for the input of a capability, which is an object.
+/// Like [`schema_from_declaration`], for the input of a capability, which must be an object.
 ///
 /// # Errors
 /// Those of [`schema_from_declaration`], and a type that admits no object.
@@ -89,7 +89,7 @@ pub fn input_from_declaration(declared: &Json) -> Result<TypeExpr, SchemaError> 
     Ok(schema)
 }
 
-/// Checks that a schema admits an object, as far as its `type` says.
+/// Checks that a schema admits an object, according to its `type`.
 ///
 /// # Errors
 /// It does not.
@@ -147,7 +147,7 @@ fn kind_of(mapping: &Object<String, Json>, is_root: bool) -> Kind {
     }
 }
 
-/// Whether this entry cannot be one of the shorthand.
+/// Returns whether this entry cannot belong to the shorthand.
 fn is_unmistakable(key: &str, value: &Json) -> bool {
     match (key, value) {
         ("properties" | "patternProperties" | "definitions", Json::Object(entries)) => {
@@ -159,8 +159,8 @@ fn is_unmistakable(key: &str, value: &Json) -> bool {
     }
 }
 
-/// Whether the value of a keyword that takes a schema cannot be the type of a field: it only restricts values, such as
-/// `{required: [a]}`, and does not say of what kind they are.
+/// Returns whether the value of a keyword that takes a schema cannot be the type of a field: it only
+/// restricts values, such as `{required: [a]}`, and does not name their kind.
 fn is_no_field(key: &str, value: &Object<String, Json>) -> bool {
     let restricts = |value: &Object<String, Json>| {
         value.keys().all(|key| RESTRICTIONS.contains(&&**key)) && !value.values().all(is_type)
@@ -171,7 +171,7 @@ fn is_no_field(key: &str, value: &Object<String, Json>) -> bool {
     }
 }
 
-/// What is doubtful about a declaration, if it is taken for the shorthand and looks like JSON Schema.
+/// Returns a doubt about a declaration that is taken for shorthand and looks like JSON Schema.
 pub fn doubt(declared: &Json) -> Option<String> {
     let mapping = declared.as_object().filter(|mapping| kind_of(mapping, true) == Kind::Shorthand)?;
     let is_schema =
@@ -192,7 +192,7 @@ fn is_type(value: &Json) -> bool {
     value.as_str().is_some_and(|text| parse_type(text).is_ok())
 }
 
-/// Checks a declared JSON Schema, and that no field of the shorthand got lost in it.
+/// Checks a declared JSON Schema, and that no field of the shorthand was lost in it.
 fn json_schema(
     declared: &Json,
     mapping: &Object<String, Json>,
@@ -251,7 +251,7 @@ fn shorthand(mapping: &Object<String, Json>, path: &str) -> Result<Json, SchemaE
     Ok(schema)
 }
 
-/// A type of the shorthand as JSON Schema.
+/// A type of the shorthand, converted to JSON Schema.
 #[derive(Debug)]
 struct ParsedType {
     schema: Json,
@@ -425,7 +425,7 @@ const TAKE_A_SCHEMA: [&str; 12] = [
     "unevaluatedProperties",
 ];
 
-/// Keywords that restrict values and say nothing of their kind.
+/// Keywords that restrict values without naming their kind.
 const RESTRICTIONS: [&str; 19] = [
     "dependentRequired",
     "exclusiveMaximum",

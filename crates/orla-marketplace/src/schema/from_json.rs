@@ -1,8 +1,9 @@
-//! JSON Schema → [`TypeExpr`].
+//! Converts JSON Schema to a [`TypeExpr`].
 //!
-//! What a type cannot express becomes `:any` or is left out, so a type admits everything that its schema
-//! admits and perhaps more. There are two exceptions: `:int` does not admit `1.0`, which JSON Schema takes for an
-//! integer, and a `format` is checked, while JSON Schema treats it as an annotation.
+//! Constraints that a type cannot express become `:any` or are left out, so a type admits everything
+//! that its schema admits and perhaps more. There are two exceptions: `:int` does not admit `1.0`, which
+//! JSON Schema treats as an integer, and a `format` is checked, while JSON Schema treats it as an
+//! annotation.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -15,26 +16,26 @@ use super::target;
 use super::to_json::{INTEGER_PATTERN, json_schema_of};
 use crate::json::value_from_json;
 
-/// How deep a type may get when references are replaced by their targets.
+/// The maximum depth of a type when references are replaced by their targets.
 const MAX_DEPTH: usize = 100;
-/// The most schemas that replace references, counting nested ones. Otherwise the shared parts of large documents
-/// would be there once for every path that leads to them.
+/// The maximum number of schemas that replace references, counting nested ones. Otherwise the shared
+/// parts of large documents would be duplicated for every path that leads to them.
 const MAX_REPLACED: usize = 200;
 
-/// The type that comes nearest to a JSON Schema, with the schema's text attached.
+/// Returns the nearest type to a JSON Schema, with the schema's text attached.
 ///
-/// What a type cannot express becomes `:any` or is left out, so a type admits everything that its schema
-/// admits and perhaps more. There are two exceptions: `:int` does not admit `1.0`, which JSON Schema takes for an
-/// integer, and formats are checked. References within the schema are replaced by their targets, up to a bound
-/// beyond which they are `:any`. One that leads back to itself is a `[:ref Name]`, and the type carries the
-/// definition of that name.
+/// Constraints that a type cannot express become `:any` or are left out, so a type admits everything
+/// that its schema admits and perhaps more. There are two exceptions: `:int` does not admit `1.0`, which
+/// JSON Schema treats as an integer, and formats are checked. References within the schema are replaced
+/// by their targets, up to a limit beyond which they are `:any`. A reference that leads back to itself
+/// is a `[:ref Name]`, and the type carries the definition of that name.
 ///
-/// It is read when more than its text is used.
+/// The schema is parsed when more than its text is used.
 pub fn type_from_json_schema(schema: &Json) -> TypeExpr {
     type_from_schema_text(schema.to_string().into())
 }
 
-/// As [`type_from_json_schema`], of the schema's text. A text that is not JSON admits anything.
+/// Like [`type_from_json_schema`], for the schema's text. A text that is not JSON admits any value.
 pub fn type_from_schema_text(text: Arc<str>) -> TypeExpr {
     TypeExpr::of_json_schema(text, |text| {
         serde_json::from_str(text).map_or(TypeExpr::ANY, |schema| read(&schema))
@@ -52,11 +53,11 @@ fn read(schema: &Json) -> TypeExpr {
 struct Reader<'s> {
     root: &'s Json,
     depth: Cell<usize>,
-    /// How many schemas may still come out of references.
+    /// The remaining number of schemas that may replace references.
     left: Cell<usize>,
-    /// The references that are being replaced, and whether each was met again meanwhile.
+    /// The references that are being replaced, and whether each was encountered again meanwhile.
     open: RefCell<Vec<(&'s str, bool)>>,
-    /// What leads back to itself, by name.
+    /// The recursive definitions, by name.
     recursive: RefCell<Definitions>,
 }
 
@@ -86,7 +87,7 @@ impl<'s> Reader<'s> {
         ty
     }
 
-    /// Counts one more schema, if it comes out of a reference.
+    /// Counts one more schema, if it replaces a reference.
     fn may_replace(&self) -> bool {
         if self.open.borrow().is_empty() {
             return true;
@@ -113,7 +114,7 @@ impl<'s> Reader<'s> {
         }
     }
 
-    /// The part of a schema that it does not take from others.
+    /// Returns the type of a schema's own keywords, without referenced schemas.
     fn alone(&self, schema: &'s Object<String, Json>, known: Option<&'s Json>) -> TypeExpr {
         if let Some(value) = schema.get("const") {
             return value_of(value).map_or(TypeExpr::ANY, TypeExpr::Val);
@@ -133,7 +134,7 @@ impl<'s> Reader<'s> {
                     Some(alternatives) => {
                         union(alternatives.iter().map(|ty| self.ty(ty, None)).collect())
                     }
-                    None => TypeExpr::ANY, // `properties` without `type` admits a string, too
+                    None => TypeExpr::ANY, // `properties` without `type` also admits a string
                 }
             }
         }
@@ -214,7 +215,7 @@ impl<'s> Reader<'s> {
         TypeExpr::Map(MapType { fields, others: others.map(Box::new) })
     }
 
-    /// The type of a map's keys, whose names match a schema.
+    /// Returns the type of a map's keys, whose names match a schema.
     fn key(&self, names: &'s Json) -> Option<TypeExpr> {
         if names.get("pattern").is_some_and(|pattern| pattern == INTEGER_PATTERN) {
             return Some(Primitive::Int.into());
@@ -240,7 +241,7 @@ impl<'s> Reader<'s> {
         }
     }
 
-    /// What a reference leads to, or its name if it leads back to itself.
+    /// Returns the target of a reference, or its name if it leads back to itself.
     fn referred(&self, reference: &'s str) -> TypeExpr {
         let Some(target) = target(self.root, reference) else { return TypeExpr::ANY };
         let name = name_of(reference);
@@ -279,7 +280,7 @@ fn name_of(reference: &str) -> String {
     name.filter(plain).unwrap_or(reference).to_owned()
 }
 
-/// A type without the values that a schema admits, as far as a type can express that.
+/// Excludes the values that a schema admits from a type, as far as a type can express that.
 fn without(ty: TypeExpr, not: &Json, meaning: impl FnOnce() -> TypeExpr) -> TypeExpr {
     if ty != TypeExpr::ANY {
         let only = not.as_object().filter(|not| not.len() == 1).and_then(|not| not.get("const"));
@@ -292,11 +293,11 @@ fn without(ty: TypeExpr, not: &Json, meaning: impl FnOnce() -> TypeExpr) -> Type
     if *not == Json::Bool(true) || not.as_object().is_some_and(Object::is_empty) {
         return Primitive::Never.into();
     }
-    // A type that says all that its schema does has that schema.
+    // The schema of a type that expresses its schema completely equals that schema.
     if json_schema_of(&meaning) == *not { TypeExpr::Not(Box::new(meaning)) } else { TypeExpr::ANY }
 }
 
-/// The intersection of two types, or at least one of them if no type expresses it.
+/// Returns the intersection of two types, or at least one of them if no type expresses it.
 fn both(a: TypeExpr, b: TypeExpr) -> TypeExpr {
     match (a, b) {
         (TypeExpr::Primitive(Primitive::Any), ty) | (ty, TypeExpr::Primitive(Primitive::Any)) => ty,
@@ -357,7 +358,7 @@ fn both_records(a: MapType, b: MapType) -> MapType {
 
 fn union(types: Vec<TypeExpr>) -> TypeExpr {
     if types.is_empty() {
-        return TypeExpr::ANY; // no schema says that on purpose
+        return TypeExpr::ANY; // a schema without this meaning would be a mistake
     }
     let mut flat = Vec::new();
     for ty in types {
@@ -378,7 +379,7 @@ fn union(types: Vec<TypeExpr>) -> TypeExpr {
         1 => types.remove(0),
         _ if types.contains(&TypeExpr::ANY) => TypeExpr::ANY,
         _ => {
-            // `A?` has its nil at the end.
+            // In `A?`, nil is last.
             types.sort_by_key(|ty| *ty == TypeExpr::Primitive(Primitive::Nil));
             TypeExpr::Union(types)
         }

@@ -1,8 +1,8 @@
-//! JSON that is checked under a budget.
+//! JSON that is checked with a limited number of steps.
 //!
 //! A schema may make its check exponential: four definitions that are each an `anyOf` of two equal
-//! references take minutes at five levels of data. Every look at a value is a step here, and a check that has
-//! used up its steps unwinds to [`within`]. No panic is reported, as nothing is broken.
+//! references take minutes at five levels of data. Every access to a value is a step here, and a check
+//! that has used up its steps unwinds to [`within`]. No panic is reported, because this is not a bug.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -18,10 +18,10 @@ thread_local! {
     static DEADLINE: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
-/// The clock is read once in so many steps (a power of two).
+/// The number of steps between readings of the clock (a power of two).
 const STEPS_BETWEEN_LOOKS: u64 = 1 << 16;
 
-/// A check has used up its steps.
+/// Signals that a check has used up its steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Exhausted;
 
@@ -39,7 +39,7 @@ pub(super) fn within<T>(steps: u64, check: impl FnOnce() -> T) -> Result<T, Exha
     })
 }
 
-/// Runs checks that end, as [`Exhausted`], at `deadline` at the latest.
+/// Runs checks that end with [`Exhausted`] at `deadline` at the latest.
 pub(crate) fn until<T>(deadline: Instant, checks: impl FnOnce() -> T) -> T {
     struct Restore(Option<Instant>);
     impl Drop for Restore {
@@ -51,7 +51,7 @@ pub(crate) fn until<T>(deadline: Instant, checks: impl FnOnce() -> T) -> T {
     checks()
 }
 
-/// The time that the checks of this thread have left, if that is bounded.
+/// Returns the remaining time of the checks of this thread, if limited.
 pub(super) fn time_left() -> Option<Duration> {
     DEADLINE.get().map(|deadline| deadline.saturating_duration_since(Instant::now()))
 }
@@ -60,7 +60,7 @@ fn step() {
     steps(1);
 }
 
-/// Reading a long value takes time in proportion to its length: a step for eight bytes.
+/// Counts the steps for reading a long value: one step for eight bytes.
 fn steps_of(value: &Json) {
     let length = match value {
         Json::String(text) => text.len() / 8,

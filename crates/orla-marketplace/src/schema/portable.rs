@@ -1,7 +1,7 @@
-//! Which regular expressions mean the same to everyone.
+//! Recognises regular expressions that mean the same to all clients.
 
-/// Whether an expression of Rust is one of JSON Schema (ECMA-262, with the flag `u`), too. A client
-/// that cannot read the pattern of a schema may refuse the whole tool.
+/// Returns whether a Rust regular expression is also valid in JSON Schema (ECMA-262, with the flag `u`).
+/// A client that cannot parse the pattern of a schema may refuse the whole tool.
 pub(super) fn is_portable(pattern: &str) -> bool {
     let mut chars = pattern.chars().peekable();
     let (mut in_class, mut after) = (false, None);
@@ -21,14 +21,14 @@ pub(super) fn is_portable(pattern: &str) -> bool {
                     return false;
                 }
             }
-            // Nested classes, sets of classes and an opening bracket have another meaning there.
+            // Nested classes, sets of classes and an opening bracket have another meaning in ECMA-262.
             '[' if in_class => return false,
             '&' | '-' | '~' if in_class && next == Some(c) => return false,
             '[' => {
                 in_class = true;
                 chars.next_if_eq(&'^');
                 if matches!(chars.peek(), Some(']')) {
-                    return false; // Rust takes this bracket for a member
+                    return false; // Rust treats this bracket as a member
                 }
             }
             ']' if in_class => in_class = false,
@@ -46,7 +46,8 @@ pub(super) fn is_portable(pattern: &str) -> bool {
                     return false;
                 }
             }
-            // Both lazy and swapped greed are written `+?`; a second plus is possessive to some.
+            // Both lazy and swapped greed are written `+?`. Some engines treat a second plus as
+            // possessive.
             '+' if !in_class && matches!(after, Some('+' | '*' | '?')) => return false,
             _ => {}
         }

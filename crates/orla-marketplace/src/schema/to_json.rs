@@ -1,10 +1,10 @@
-//! [`TypeExpr`] → JSON Schema.
+//! Converts a [`TypeExpr`] to JSON Schema.
 //!
-//! A schema describes values in JSON, where keywords, symbols, instants and UUIDs are strings and sets are arrays.
-//! What JSON Schema cannot express is left out, so the schema admits the JSON of every value of the type and
-//! perhaps more: it is an over-approximation. Below `not`, the schema is an under-approximation: it admits only JSON of
-//! values of the type.
-//! There is one exception: to JSON Schema `1.0` is an integer.
+//! A schema describes values in JSON, where keywords, symbols, instants and UUIDs are strings and sets
+//! are arrays. Constraints that JSON Schema cannot express are left out, so the schema admits the JSON
+//! of every value of the type and perhaps more: it is an over-approximation. Below `not`, the schema is
+//! an under-approximation: it admits only JSON of values of the type. There is one exception: JSON
+//! Schema treats `1.0` as an integer.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -18,11 +18,12 @@ use super::conditions::{conditions, constrained, is_exact};
 /// An integer as the key of a map.
 pub(super) const INTEGER_PATTERN: &str = "^(0|-?[1-9][0-9]*)$";
 
-/// The JSON Schema (2020-12) of a type: the original if there is one, or else the nearest one.
+/// Returns the JSON Schema (2020-12) of a type: the original if there is one, or else the nearest one.
 ///
-/// It describes the type's JSON form, so a `:keyword` is a string and a `[:set T]` an array. It admits the JSON of
-/// every value of the type, and more if JSON Schema has no equivalent: functions, streams and unknown names admit
-/// anything. Names that the type carries ([`TypeExpr::with_definitions`]) become `$defs`.
+/// The schema describes the type's JSON form, so a `:keyword` is a string and a `[:set T]` an array. It
+/// admits the JSON of every value of the type, and more if JSON Schema has no equivalent: functions,
+/// streams and unknown names admit any value. Names that the type carries
+/// ([`TypeExpr::with_definitions`]) become `$defs`.
 pub fn json_schema_of(ty: &TypeExpr) -> Json {
     match ty {
         TypeExpr::JsonSchema { text, meaning } => {
@@ -54,9 +55,9 @@ fn json_schema_with(ty: &TypeExpr, definitions: &Definitions) -> Json {
 /// How a schema may differ from a type.
 #[derive(Clone, Copy, PartialEq)]
 enum Approximation {
-    /// It admits all that the type does.
+    /// The schema admits all that the type does.
     Over,
-    /// It admits only what the type admits.
+    /// The schema admits only what the type admits.
     Under,
 }
 
@@ -76,8 +77,8 @@ impl Approximation {
         }
     }
 
-    /// Types whose JSON is also that of another type, such as keywords (strings): the schema when over-approximating,
-    /// `false` when under-approximating.
+    /// Returns the schema of a type whose JSON is also that of another type, such as keywords (strings):
+    /// the schema itself when over-approximating, `false` when under-approximating.
     fn looks_like(self, schema: Json) -> Json {
         match self {
             Self::Over => schema,
@@ -86,11 +87,11 @@ impl Approximation {
     }
 }
 
-/// Converts types; knows the definitions of names, and which of them have been used.
+/// Converts types. Knows the definitions of names, and which of them have been used.
 struct Converter<'d> {
     definitions: &'d Definitions,
     used: RefCell<BTreeSet<String>>,
-    /// How many schemas with references of their own are inside.
+    /// The number of nested schemas with their own references.
     nested: Cell<usize>,
 }
 
@@ -155,7 +156,7 @@ impl Converter<'_> {
         }
     }
 
-    /// A schema inside of another: its references lead into itself.
+    /// Returns a schema nested in another. Its references lead into itself.
     fn nested(&self, mut schema: Json) -> Json {
         let refers = ["\"$ref\"", "\"$dynamicRef\"", "\"$recursiveRef\""];
         let text = schema.to_string();
@@ -202,7 +203,7 @@ impl Converter<'_> {
         let (mut properties, mut required) = (Object::new(), Vec::new());
         for Field { key, ty, optional } in &record.fields {
             let Some(name) = key_name(key) else {
-                // A map that has this key cannot be written as JSON; a map without it can.
+                // A map that has this key cannot be written as JSON, but a map without it can.
                 if *optional && approximation == Approximation::Over {
                     continue;
                 }
@@ -216,7 +217,7 @@ impl Converter<'_> {
                 .iter()
                 .all(|field| field.key == *key || key_name(&field.key).as_deref() != Some(&name));
             if !is_alone {
-                // JSON does not say which of the two it is.
+                // JSON does not distinguish the two.
                 properties.insert(name.into_owned(), json!({}));
                 continue;
             }
@@ -288,7 +289,7 @@ impl Converter<'_> {
         })
     }
 
-    /// What all values of a type look like in JSON, if that is one kind.
+    /// Returns the JSON kind of all values of a type, if there is only one.
     fn kind_of(&self, ty: &TypeExpr) -> Option<Kind> {
         match ty {
             TypeExpr::Primitive(primitive) => match primitive {
@@ -354,7 +355,7 @@ fn any_of(mut schemas: Vec<Json>) -> Json {
     }
 }
 
-/// The names of the types, if each schema says nothing but such.
+/// Returns the names of the types, if each schema contains only a type.
 fn bare_types(schemas: &[Json]) -> Option<Vec<&str>> {
     let mut names = Vec::new();
     for schema in schemas {
@@ -396,7 +397,8 @@ fn negated(schema: Json) -> Json {
     }
 }
 
-/// One of these values. Values without JSON are left out. Values whose JSON is not exact cannot be expressed.
+/// Returns a schema of one of these values. Values without JSON are left out. Values whose JSON is not
+/// exact cannot be expressed.
 fn constants(values: &[Value], approximation: Approximation) -> Json {
     let mut all: Vec<Json> = Vec::new();
     for value in values {
@@ -431,7 +433,7 @@ pub(super) fn exact_json(value: &Value) -> Result<Json, NoJson> {
     if again.compare(&before).is_eq() { Ok(json) } else { Err(NoJson::Inexact) }
 }
 
-/// Whether reading its JSON gives the same value again.
+/// Returns whether parsing its JSON gives the same value again.
 pub(super) fn round_trips(value: &Value) -> bool {
     let json = value_to_json(value).ok();
     json.is_some_and(|json| rtfs::json::value_from_json(&json).is_ok_and(|again| again == *value))
@@ -474,7 +476,7 @@ fn is_injective(ty: &TypeExpr) -> bool {
         }
         TypeExpr::Enum(values) => {
             let all: Option<Vec<_>> = values.iter().map(|value| exact_json(value).ok()).collect();
-            // Compared as the numbers that they are.
+            // Numbers are compared by value.
             let same = |a: &Json, b: &Json| a == b || (a.is_number() && a.as_f64() == b.as_f64());
             all.is_some_and(|all| {
                 all.iter().enumerate().all(|(i, json)| !all[..i].iter().any(|other| same(other, json)))
@@ -485,7 +487,7 @@ fn is_injective(ty: &TypeExpr) -> bool {
     }
 }
 
-/// A number for the kind of JSON that all values of a type have, if there is one.
+/// Returns a number for the JSON kind of all values of a type, if there is only one.
 fn json_kind(ty: &TypeExpr) -> Option<u8> {
     Some(match ty {
         TypeExpr::Primitive(Primitive::Nil) => 0,
@@ -505,7 +507,7 @@ fn json_kind(ty: &TypeExpr) -> Option<u8> {
     })
 }
 
-/// A name as a step of a reference: of a JSON pointer, in a URI.
+/// Escapes a name as a step of a reference: of a JSON pointer, in a URI.
 fn escaped(name: &str) -> String {
     let pointer = name.replace('~', "~0").replace('/', "~1");
     let mut uri = String::new();

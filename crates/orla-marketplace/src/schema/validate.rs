@@ -1,4 +1,4 @@
-//! Checking data against a JSON Schema.
+//! Checks data against a JSON Schema.
 
 use std::sync::OnceLock;
 
@@ -13,38 +13,38 @@ use super::{SchemaError, json_schema_of, walk};
 use crate::error::{NOTHING, REQUIRED, UNKNOWN, Violation};
 use crate::json::{MAX_PATH, push_index, push_key, value_from_json};
 
-/// As much of a value as an error shows, in characters.
+/// The maximum number of characters of a value in an error.
 const SHOWN: usize = 80;
-/// As much of a schema as an error shows, in characters.
+/// The maximum number of characters of a schema in an error.
 const SHOWN_EXPECTED: usize = 300;
-/// The deepest nesting that can be checked, by serde's limit.
+/// The maximum nesting that can be checked, which is serde's limit.
 const MAX_CHECKED_DEPTH: u16 = 127;
-/// How often one check may look at the data: enough for any schema that was written to be used.
+/// The maximum number of accesses to the data in one check: enough for any practical schema.
 const STEPS: u64 = 10_000_000;
-/// How many more steps a check may take for each byte of the data.
+/// The additional steps of a check for each byte of the data.
 const STEPS_PER_BYTE: u64 = 64;
-/// How many steps a check may take to say what is wrong. Collecting that takes memory.
+/// The maximum number of steps to collect violations, which takes memory.
 const STEPS_TO_EXPLAIN: u64 = 200_000;
-/// The most violations that one check reports: a longer list is of no use.
+/// The maximum number of violations that one check reports.
 const MAX_VIOLATIONS: usize = 1_000;
 
 /// A JSON Schema that is ready to check data.
 ///
-/// Whether a schema can be enforced is known from the start. Its compiled form takes several times
-/// the time and memory of the schema, so it is made when first needed: few of thousands of
-/// capabilities are ever called.
+/// Whether a schema can be enforced is determined on creation. Its compiled form takes several times the
+/// time and memory of the schema, so it is created on first use: few of thousands of capabilities are
+/// ever called.
 #[derive(Debug)]
 pub(super) struct JsonValidator {
     schema: Json,
     compiled: OnceLock<Result<Compiled, SchemaError>>,
-    /// What its regular expressions cost, in states of their automata.
+    /// The cost of its regular expressions, in states of their automata.
     pattern_cost: u64,
 }
 
 type Compiled = jsonschema::Validator<MeteredJson>;
 
 impl JsonValidator {
-    /// Makes a type ready, by the JSON Schema it came from if it did.
+    /// Prepares a type, by the JSON Schema that it was made from, if any.
     ///
     /// # Errors
     /// The JSON Schema is invalid, refers to something outside of itself, has references that multiply, or has
@@ -58,13 +58,13 @@ impl JsonValidator {
         let pattern_cost = walk::pattern_cost(&schema)?;
         if walk::has_references(&schema) {
             walk::bounded_references(&schema)?;
-            // Where references lead shows when they are followed.
+            // The targets of references are known only when they are followed.
             compiled_form(&walk::without_patterns(&schema))?;
         }
         Ok(Self { schema, compiled: OnceLock::new(), pattern_cost })
     }
 
-    /// What its regular expressions cost, in states of their automata.
+    /// Returns the cost of its regular expressions, in states of their automata.
     pub(super) fn pattern_cost(&self) -> u64 {
         self.pattern_cost
     }
@@ -91,7 +91,7 @@ impl JsonValidator {
         let whole =
             |expected: String| vec![Violation { path: root.to_owned(), expected, got: shown(&data) }];
         let steps = STEPS + STEPS_PER_BYTE * json_text.len() as u64;
-        // The usual case, and much faster than to collect nothing.
+        // The usual case, which is much faster than collecting violations.
         match metered::within(steps, || compiled.is_valid(Metered(&data))) {
             Ok(true) => return Ok(()),
             Ok(false) => {}
@@ -117,7 +117,7 @@ impl JsonValidator {
         Err(violations)
     }
 
-    /// What one error means: one violation, or one for each property or item concerned.
+    /// Converts one error to violations: one, or one for each property or item concerned.
     fn violations(&self, root: &str, error: &ValidationError<'_>, data: &Json) -> Vec<Violation> {
         let path = path_of(root, error.instance_path().as_str(), data);
         let instance = error.instance();
@@ -139,7 +139,7 @@ impl JsonValidator {
         }
     }
 
-    /// Names the properties that exist, if the schema lists them.
+    /// Names the existing properties, if the schema lists them.
     fn no_such_property(&self, error: &ValidationError<'_>) -> String {
         let keyword = error.schema_path().as_str();
         let parent = keyword.rsplit_once('/').map_or("", |(parent, _)| parent);
@@ -160,7 +160,7 @@ fn compiled_form(schema: &Json) -> Result<Compiled, SchemaError> {
 
 fn unreadable(json_text: &str, root: &str, error: &serde_json::Error) -> Violation {
     let (path, problem) = match value_from_json(json_text) {
-        // Our reader knows where.
+        // Our own parser knows the position.
         Err(error) => (error.path.replacen('$', root, 1), error.problem),
         Ok(value) if value.depth() > MAX_CHECKED_DEPTH => {
             let problem =
@@ -197,7 +197,7 @@ fn schema_error(error: &ValidationError<'_>, schema: &Json) -> SchemaError {
     SchemaError { path, problem }
 }
 
-/// Appends the pointer to the first reference that a problem is about, if there is one.
+/// Appends the pointer to the first reference that a problem concerns, if there is one.
 fn push_reference(pointer: &mut String, schema: &Json, problem: &str) -> bool {
     let length = pointer.len();
     let mut step = |key: &str, below: &Json| {
@@ -220,7 +220,7 @@ fn push_reference(pointer: &mut String, schema: &Json, problem: &str) -> bool {
     }
 }
 
-/// What an error says was expected, in words that follow "expected".
+/// Returns the expectation of an error, in words that follow "expected".
 fn expected(error: &ValidationError<'_>) -> String {
     let text = match error.kind() {
         Kind::Type { kind: TypeKind::Single(ty) } => type_in_words(*ty).to_owned(),
@@ -280,7 +280,7 @@ fn type_in_words(ty: JsonType) -> &'static str {
     }
 }
 
-/// What would have done, for each alternative of `anyOf` or `oneOf`.
+/// Returns the expectations of the alternatives of `anyOf` or `oneOf`.
 fn alternatives(error: &ValidationError<'_>, context: &[Vec<ValidationError<'static>>]) -> String {
     let base = error.instance_path().as_str();
     let mut wanted: Vec<String> = Vec::new();
@@ -323,7 +323,7 @@ fn path_of(root: &str, pointer: &str, data: &Json) -> String {
     path
 }
 
-/// A path that starts at nothing: `items[3]`, not `.items[3]`.
+/// Returns a path without a root: `items[3]`, not `.items[3]`.
 fn relative_path(pointer: &str, data: &Json) -> String {
     let path = path_of("", pointer, data);
     path.strip_prefix('.').map(str::to_owned).unwrap_or(path)

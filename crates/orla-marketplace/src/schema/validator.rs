@@ -1,4 +1,4 @@
-//! Checking data against a declared schema of any kind.
+//! Checks data against a declared schema of any kind.
 
 use std::sync::OnceLock;
 
@@ -11,9 +11,9 @@ use crate::error::Violation;
 use crate::json::{value_from_json, value_to_json};
 use crate::payload::Payload;
 
-/// Up to how much a check is quick: bytes of the schema times bytes of the data.
+/// The maximum cost of a quick check: bytes of the schema times bytes of the data.
 const QUICK_CHECK: usize = 64 << 20;
-/// The size of a type in RTFS notation, roughly.
+/// The approximate size of a type in RTFS notation.
 const TYPE_BYTES: usize = 1 << 10;
 
 /// A schema that is ready to check data.
@@ -23,7 +23,7 @@ const TYPE_BYTES: usize = 1 << 10;
 #[derive(Debug)]
 pub struct Validator {
     schema: TypeExpr,
-    /// Made when first needed, or before.
+    /// The compiled schema, created on first use, or earlier.
     compiled: OnceLock<Result<Compiled, SchemaError>>,
 }
 
@@ -36,7 +36,7 @@ struct Compiled {
 }
 
 impl Validator {
-    /// Makes a type ready.
+    /// Prepares a type.
     ///
     /// # Errors
     /// The JSON Schema is invalid, refers to something outside of itself, or has regular expressions that need
@@ -45,18 +45,18 @@ impl Validator {
         Ok(Self { schema: ty.clone(), compiled: Ok(Compiled::of(ty)?).into() })
     }
 
-    /// Prepares a type when the first data is checked: for a type of the program itself, which is known to be
-    /// valid. If it is not, no data matches it.
+    /// Creates a validator that compiles its type when the first data is checked. It is used for
+    /// built-in types, which are known to be valid. If the type is invalid, no data matches it.
     pub(crate) fn deferred(ty: &TypeExpr) -> Self {
         Self { schema: ty.clone(), compiled: OnceLock::new() }
     }
 
-    /// Whether it has been made ready.
+    /// Returns whether the type was compiled successfully.
     pub(crate) fn is_good(&self) -> bool {
         matches!(self.compiled.get(), Some(Ok(_)))
     }
 
-    /// Whether a check of a payload may take long: its size and that of the schema multiply.
+    /// Returns whether a check of a payload may take long: its size times that of the schema is large.
     pub(crate) fn may_take_long(&self, payload: &Payload) -> bool {
         let (schema, data) = match self.schema.json_schema() {
             // The check needs the text anyway.
@@ -66,7 +66,8 @@ impl Validator {
         schema.saturating_mul(data) > QUICK_CHECK
     }
 
-    /// What its regular expressions cost, in states of their automata; nothing until it has been made ready.
+    /// Returns the cost of its regular expressions, in states of their automata; zero until the type is
+    /// compiled.
     pub(crate) fn pattern_cost(&self) -> u64 {
         let compiled = self.compiled.get().and_then(|compiled| compiled.as_ref().ok());
         compiled.and_then(|compiled| compiled.json.as_ref()).map_or(0, JsonValidator::pattern_cost)
@@ -96,7 +97,7 @@ impl Validator {
         compiled.json.as_ref().map_or(Ok(()), |json| json.check(json_text, root))
     }
 
-    /// Checks a value of RTFS.
+    /// Checks an RTFS value.
     ///
     /// # Errors
     /// As [`check`](Self::check). For JSON Schema, a value that has no JSON is a violation, too.
@@ -110,7 +111,7 @@ impl Validator {
         json.check(&text, root)
     }
 
-    /// Checks a payload in the form it arrived in, and converts it only if anyone needs the other form.
+    /// Checks a payload in its original form, and converts it only if the other form is needed.
     ///
     /// # Errors
     /// As [`check`](Self::check) and [`check_value`](Self::check_value).
@@ -124,7 +125,7 @@ impl Validator {
             }
         }
         let Some(json) = &compiled.json else { return Ok(()) };
-        // Either form is made only if it is needed.
+        // Either form is created only if it is needed.
         if let Ok(text) = payload.json() {
             return json.check(text.as_str(), root);
         }
@@ -146,7 +147,7 @@ impl Compiled {
 
 fn of_type(ty: &TypeExpr, value: &Value, form: Form, root: &str) -> Result<(), Vec<Violation>> {
     let checking = Checking { form, ..Checking::default() };
-    // The default is a second's worth.
+    // The default is about one second.
     let max_steps = time_left().map_or(checking.max_steps, |left| {
         let part = left.as_micros().min(1_000_000) as u64;
         checking.max_steps / 1_000_000 * part
@@ -218,7 +219,7 @@ mod tests {
         let violation = r#"input: expected one of :low, :high, got "low""#;
         assert_eq!(texts(validator.check_value(&"low".into(), "input")), [violation]);
         let payload = Payload::from_value("low".into());
-        assert!(payload.json().is_ok()); // however often it is converted
+        assert!(payload.json().is_ok()); // regardless of earlier conversions
         assert_eq!(texts(validator.check_payload(&payload, "input")), [violation]);
     }
 

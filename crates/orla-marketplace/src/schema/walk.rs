@@ -1,4 +1,4 @@
-//! What is known about a schema without compiling it: the cost of its regular expressions, and how often its
+//! Analyses a schema without compiling it: the cost of its regular expressions, and how far its
 //! references multiply. Pure functions.
 
 use std::collections::HashMap;
@@ -11,18 +11,19 @@ use serde_json::{Map as Object, Value as Json};
 use super::SchemaError;
 use crate::json::{push_index, push_key};
 
-/// The largest regular expression, in states of its automaton. `^\w{1,64}$` has 65, and fifty letters of any script
-/// have 33,000.
+/// The maximum size of a regular expression, in states of its automaton. `^\w{1,64}$` has 65, and fifty
+/// letters of any script have 33,000.
 pub(super) const MAX_PATTERN: u64 = 50_000;
-/// The largest regular expressions of one schema together, and of all schemas of one provider.
+/// The maximum total size of the regular expressions of one schema, and of all schemas of one provider.
 pub(crate) const MAX_PATTERNS: u64 = 200_000;
-/// How many schemas may apply to one place in the data by references alone.
+/// The maximum number of schemas that references alone may apply to one place in the data.
 const MAX_PATHS: u64 = 100_000;
-/// How many references may follow one another without a step into the data. Each is a frame on the stack.
+/// The maximum number of consecutive references without a step into the data. Each is a frame on the
+/// stack.
 const MAX_CHAIN: usize = 500;
-/// How many schemas may be looked at to find what all references may name.
+/// The maximum number of schemas that are visited to find the targets of all references.
 const MAX_LOOKS: usize = 10_000_000;
-/// How many references a schema may have.
+/// The maximum number of references in a schema.
 const MAX_REFERENCES: usize = 20_000;
 
 /// Keywords whose value is a mapping from names to schemas.
@@ -33,7 +34,7 @@ const DATA: [&str; 4] = ["enum", "const", "default", "examples"];
 /// Keywords whose schemas apply to the same value as the schema around them.
 const IN_PLACE: [&str; 7] = ["allOf", "anyOf", "oneOf", "not", "if", "then", "else"];
 
-/// What the regular expressions of a schema cost together, in states of their automata.
+/// Returns the total cost of the regular expressions of a schema, in states of their automata.
 ///
 /// # Errors
 /// An expression is invalid, needs more than linear time, or is too large; or all of them together are too large.
@@ -81,7 +82,7 @@ fn states(hir: &Hir) -> u64 {
         HirKind::Empty | HirKind::Look(_) => 1,
         HirKind::Literal(literal) => literal.0.len() as u64,
         HirKind::Class(Class::Bytes(_)) => 1,
-        // A range beyond ASCII takes one to four states, most of which it shares with others.
+        // A range beyond ASCII takes one to four states, most of which are shared.
         HirKind::Class(Class::Unicode(class)) if class.is_ascii() => 1,
         HirKind::Class(Class::Unicode(class)) => class.ranges().len() as u64,
         HirKind::Repetition(repetition) => {
@@ -95,12 +96,12 @@ fn states(hir: &Hir) -> u64 {
     }
 }
 
-/// Whether a schema refers to anything.
+/// Returns whether a schema contains a reference.
 pub(super) fn has_references(schema: &Json) -> bool {
     references(schema) > 0
 }
 
-/// How many references are in a schema, data included.
+/// Returns the number of references in a schema, data included.
 fn references(schema: &Json) -> usize {
     match schema {
         Json::Object(members) => {
@@ -115,7 +116,8 @@ fn is_reference(key: &str) -> bool {
     matches!(key, "$ref" | "$dynamicRef" | "$recursiveRef")
 }
 
-/// The schema without its regular expressions, which take long to compile. Its references have the same targets.
+/// Returns the schema without its regular expressions, which take long to compile. Its references have
+/// the same targets.
 pub(super) fn without_patterns(schema: &Json) -> Json {
     match schema {
         Json::Object(members) => {
@@ -134,9 +136,9 @@ pub(super) fn without_patterns(schema: &Json) -> Json {
     }
 }
 
-/// Checks that the references of a schema do not multiply beyond a bound without a step into the data: twenty
-/// definitions that each name the next one twice would be a million checks of one value. They must not follow one
-/// another without end either, because each uses a part of the stack.
+/// Checks that the references of a schema do not multiply beyond a limit without a step into the data:
+/// twenty definitions that each name the next one twice would mean a million checks of one value. Chains
+/// of references must not be too long either, because each reference uses a part of the stack.
 ///
 /// # Errors
 /// They multiply, or there are too many of them.
@@ -163,9 +165,10 @@ pub(super) fn bounded_references(schema: &Json) -> Result<(), SchemaError> {
     })
 }
 
-/// What references may name. Where they lead depends on the ids around them, so whatever may be meant is taken.
+/// The possible targets of references. They depend on the surrounding ids, so all possible targets are
+/// included.
 struct Places<'s> {
-    /// What a pointer may begin at: the whole, and every schema with an id.
+    /// The possible starting points of a pointer: the whole schema, and every schema with an id.
     wholes: Vec<&'s Json>,
     anchors: HashMap<&'s str, Vec<&'s Json>>,
 }
@@ -197,7 +200,7 @@ impl<'s> Places<'s> {
         }
     }
 
-    /// How many schemas one reference may name.
+    /// Returns the maximum number of schemas that one reference may name.
     fn most(&self) -> usize {
         self.anchors.values().map(Vec::len).max().unwrap_or(0).max(self.wholes.len())
     }
@@ -212,12 +215,12 @@ impl<'s> Places<'s> {
     }
 }
 
-/// What references reach without a step into the data.
+/// The schemas that references reach without a step into the data.
 #[derive(Clone, Copy)]
 struct Reach {
-    /// The schemas that apply to one value.
+    /// The number of schemas that apply to one value.
     schemas: u64,
-    /// The most references that follow one another.
+    /// The maximum number of consecutive references.
     chain: usize,
 }
 
@@ -225,7 +228,7 @@ const ONE: Reach = Reach { schemas: 1, chain: 0 };
 
 struct Reaches<'s> {
     places: Places<'s>,
-    /// By the address of the schema. One that is being looked at stands for itself alone.
+    /// Results by the address of the schema. A schema in progress counts only itself.
     known: HashMap<*const Object<String, Json>, Reach>,
     /// The references that are being followed.
     chain: usize,
@@ -293,7 +296,7 @@ impl<'s> Reaches<'s> {
     }
 }
 
-/// Shows each schema within a schema, with its path.
+/// Passes each schema within a schema to a function, with its path.
 fn each_schema<'s>(
     schema: &'s Json,
     path: &mut String,
@@ -359,7 +362,7 @@ mod tests {
 
     #[test]
     fn a_long_chain_of_references_is_refused_before_it_takes_the_stack() {
-        // The way to a definition, and whether each refers to the one after it or before it.
+        // The path to a definition, and whether each definition refers to the next or the previous one.
         let chain = |to: &str, is_forward: bool, length: usize| {
             let number = |at: usize| if is_forward { at } else { length - at };
             let definition = |at: usize| {
@@ -401,7 +404,7 @@ mod tests {
         for (schema, path) in cases {
             assert_eq!(pattern_cost(&schema).unwrap_err().path, path);
         }
-        // Data and names that look like a pattern do not count as one.
+        // Data and names that look like a pattern are not counted.
         let data = json!({"enum": [{"pattern": "("}], "properties": {"pattern": {"type": "string"}}});
         assert_eq!(pattern_cost(&data), Ok(0));
     }

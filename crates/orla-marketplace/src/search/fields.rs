@@ -1,4 +1,4 @@
-//! What one capability can be found by.
+//! The searchable texts of one capability.
 
 use std::borrow::Cow;
 
@@ -15,21 +15,21 @@ const DESCRIPTION: f32 = 1.0;
 const PARAMETER: f32 = 0.8;
 const ABOUT_PARAMETER: f32 = 0.4;
 
-/// Bytes that count of a description, and of the descriptions of all parameters together.
+/// The maximum number of bytes of a description, and of the descriptions of all parameters together.
 const MAX_TEXT: usize = 16 * 1024;
-/// How deep parameters within parameters count.
+/// The maximum nesting of parameters.
 const MAX_DEPTH: usize = 6;
 
-/// What one capability can be found by.
+/// The searchable texts of one capability.
 pub(crate) struct Words<'a> {
-    /// The order of equal scores.
+    /// The id, which orders equal scores.
     pub(crate) id: &'a str,
-    /// In the order of [`FIELDS`].
+    /// The texts in the order of [`FIELDS`].
     pub(crate) texts: [Cow<'a, str>; FIELDS.len()],
 }
 
 impl<'a> Words<'a> {
-    /// The words of a capability with this JSON Schema of its input.
+    /// Collects the texts of a capability with this input schema.
     pub(crate) fn of(manifest: &'a CapabilityManifest, input_schema: &str) -> Self {
         let (id, name) = (manifest.id.as_str(), manifest.name.as_str());
         let names = if id == name { Cow::Borrowed(id) } else { Cow::Owned(format!("{id} {name}")) };
@@ -43,7 +43,7 @@ impl<'a> Words<'a> {
     }
 }
 
-/// The names and descriptions of parameters, along all keywords that hold further schemas.
+/// Collects the names and descriptions of parameters, along all keywords that hold further schemas.
 fn collect(schema: &Json, depth: usize, names: &mut String, about: &mut String) {
     let Json::Object(schema) = schema else { return };
     if depth > MAX_DEPTH || names.len() + about.len() > MAX_TEXT {

@@ -1,4 +1,4 @@
-//! The index: for each word, where it occurs and its weight there.
+//! The index: for each word, its occurrences and its weight.
 
 use std::collections::HashMap;
 
@@ -7,26 +7,27 @@ use super::words::{each_word, is_empty_word, stem};
 
 /// How fast the weight of further occurrences of a word decreases (BM25's k₁).
 const SATURATION: f32 = 1.2;
-/// How much a word says less in a longer text, by field (BM25's b): a long name is a precise one.
+/// How much the weight of a word decreases in a longer text, by field (BM25's b): a long name is a
+/// precise one.
 const LENGTH: [f32; FIELDS.len()] = [0.3, 0.3, 0.75, 0.75, 0.75];
-/// The weight of a word of which only the beginning was given.
+/// The weight of a word of which only a prefix was given.
 const BEGINNING: f32 = 0.5;
-/// The same if the beginning is itself a word.
+/// The weight of a word of which only a prefix was given, if the prefix is itself a word.
 const LONGER: f32 = 0.2;
 /// The weight of a word that is only similar to the given one.
 const NEAR: f32 = 0.4;
-/// The most words of a question that count.
+/// The maximum number of words in a query.
 const MAX_WORDS: usize = 32;
 
-/// Finds documents by words. Documents are identified by their positions.
+/// Finds documents by words. Documents are identified by their index.
 pub(crate) struct Index {
     /// Every form of a word that occurs, sorted, with its stem.
     forms: Vec<(Box<str>, u32)>,
     stems: HashMap<Box<str>, u32>,
-    /// Where the entries of a stem begin; they end where those of the next begin.
+    /// The index of the first entry of each stem. The entries end where those of the next stem begin.
     starts: Vec<u32>,
     places: Vec<Place>,
-    /// For each document, its number in the order of the ids.
+    /// For each document, its rank in the order of the ids.
     ranks: Vec<u32>,
 }
 
@@ -45,13 +46,13 @@ struct Occurrence {
     count: u32,
 }
 
-/// What is counted while the documents are read.
+/// Counts that are collected while the documents are read.
 #[derive(Default)]
 struct Count {
     forms: HashMap<Box<str>, u32>,
     stems: HashMap<Box<str>, u32>,
     occurrences: Vec<Occurrence>,
-    /// Words by document and field.
+    /// Word counts by document and field.
     lengths: Vec<[u32; FIELDS.len()]>,
 }
 
@@ -105,8 +106,8 @@ impl Index {
         Self { forms, stems: count.stems, starts, places, ranks }
     }
 
-    /// The documents in which a word of the question occurs, the best first, equal ones in the order of their ids.
-    /// Every score is finite and above 0.
+    /// Returns the documents that contain a word of the query, the best first, equal ones in the order
+    /// of their ids. Every score is finite and above 0.
     pub(crate) fn search(&self, question: &str) -> Vec<(usize, f32)> {
         let words = words_of(question);
         let mut scores = vec![0.0_f32; self.ranks.len()];
@@ -135,7 +136,7 @@ impl Index {
         found
     }
 
-    /// The stems that a word of a question stands for, and the weight of each.
+    /// Returns the stems that match a word of a query, and the weight of each.
     fn stems_for(&self, word: &str, is_last: bool) -> Vec<(u32, f32)> {
         let exact = self.stems.get(&*stem(word)).copied();
         let mut stems: Vec<(u32, f32)> = exact.map(|stem| (stem, 1.0)).into_iter().collect();
@@ -145,7 +146,7 @@ impl Index {
             longer.sort_unstable();
             longer.dedup();
             longer.retain(|stem| Some(*stem) != exact);
-            // Together they are one word, no matter how rare each of them is.
+            // Together they count as one word, no matter how rare each of them is.
             let found: usize = longer.iter().map(|stem| self.places_of(*stem).len()).sum();
             let together = rarity(self.ranks.len(), found);
             stems.extend(longer.into_iter().map(|stem| {
@@ -165,7 +166,7 @@ impl Index {
         forms.take_while(move |(form, _)| form.starts_with(start)).map(|(_, stem)| *stem)
     }
 
-    /// The word that a misspelt one most likely stands for: one slip in a word of four letters, two in
+    /// Returns the most likely correction of a misspelt word: one edit in a word of four letters, two in
     /// one of eight, and none in the first letter.
     fn near(&self, word: &str) -> Option<u32> {
         let length = word.chars().count();
@@ -190,7 +191,7 @@ impl Index {
     }
 }
 
-/// The words of a question, each once. Stop words count only if there are no others.
+/// Returns the words of a query, each once. Stop words count only if there are no others.
 fn words_of(question: &str) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     each_word(question, |word| {
@@ -204,8 +205,8 @@ fn words_of(question: &str) -> Vec<String> {
     words
 }
 
-/// How much a word says that is found in so many of the documents (BM25's inverse document frequency);
-/// above 0.
+/// Returns the weight of a word that occurs in this many of the documents (BM25's inverse document
+/// frequency); above 0.
 fn rarity(documents: usize, found: usize) -> f32 {
     let (documents, found) = (documents as f32, found.min(documents) as f32);
     (1.0 + (documents - found + 0.5) / (found + 0.5)).ln()
@@ -219,7 +220,7 @@ fn weighed(count: &Count) -> (Vec<u32>, Vec<Place>) {
         let sum: u64 = count.lengths.iter().map(|lengths| u64::from(lengths[field])).sum();
         *average = (sum as f32 / documents.max(1) as f32).max(1.0);
     }
-    // Sorted by stem without comparing; the documents of each stay in their order.
+    // The entries are sorted by stem without comparing; the documents of each stem stay in order.
     let mut ends = vec![0_u32; count.stems.len() + 1];
     for occurrence in &count.occurrences {
         ends[occurrence.stem as usize + 1] += 1;

@@ -2,19 +2,19 @@
 //!
 //! # How it works
 //!
-//! [`Words`] are the words of one capability, in [`FIELDS`] of different weight. [`words`] cuts text into words
-//! (`camelCase`, `snake_case`, dots) and reduces English forms to one. [`Index`] holds, for each word, the
-//! capabilities in which it occurs and its weight there. That is computed once, so a search adds numbers up and
-//! sorts. All of it is pure.
+//! [`Words`] are the words of one capability, in [`FIELDS`] of different weight. [`words`] splits text
+//! into words (`camelCase`, `snake_case`, dots) and reduces English forms to their stem. [`Index`]
+//! holds, for each word, the capabilities in which it occurs and its weight there. The index is computed
+//! once, so a search only adds numbers and sorts. All of it is pure.
 //!
-//! A capability need not contain all words of a query, but each word that it contains counts, rare
-//! words most. The last word may be the beginning of a word, because the user may still be typing.
-//! A word that occurs nowhere stands for the nearest word that does.
+//! A capability need not contain all words of a query. Each contained word counts, rare words most. The
+//! last word may be a prefix, because the user may still be typing. A word that occurs nowhere is
+//! replaced by the nearest word that does.
 //!
 //! # What is deliberately absent
 //!
-//! Meaning: there are no synonyms and no embeddings. An agent that uses another word than the author has to try
-//! other words.
+//! Semantics: there are no synonyms and no embeddings. An agent that uses another word than the author
+//! has to try other words.
 
 mod fields;
 mod index;

@@ -1,10 +1,10 @@
-//! Text → words, and the stem of each word. Pure functions.
+//! Splits text into words, and computes the stem of each word. Pure functions.
 
-/// The most characters of a word that count.
+/// The maximum number of characters of a word.
 const MAX_WORD: usize = 48;
 
-/// Stop words: English words that say nothing about what a capability does. They are left out of a question that
-/// has others.
+/// Stop words: English words that say nothing about a capability. They are ignored in a query that has
+/// other words.
 const EMPTY: [&str; 32] = [
     "a", "about", "all", "an", "and", "any", "are", "as", "at", "be", "by", "can", "do", "for", "from",
     "how", "i", "in", "into", "is", "it", "me", "my", "of", "on", "or", "that", "the", "this", "to",
@@ -16,8 +16,8 @@ pub(super) fn is_empty_word(word: &str) -> bool {
     EMPTY.binary_search(&word).is_ok()
 }
 
-/// Passes every word of a text to `take`, in lower case: runs of letters and digits. A run in camelCase gives each
-/// part, then the whole (`GitHub` gives `git`, `hub` and `github`).
+/// Passes every word of a text to `take`, in lower case: runs of letters and digits. A run in camelCase
+/// gives each part, then the whole (`GitHub` gives `git`, `hub` and `github`).
 pub(super) fn each_word(text: &str, mut take: impl FnMut(&str)) {
     let (mut part, mut whole) = (String::new(), String::new());
     for run in text.split(|c: char| !c.is_alphanumeric()).filter(|run| !run.is_empty()) {
@@ -58,14 +58,14 @@ fn begins_part(before: char, c: char, after: Option<char>) -> bool {
 }
 
 fn push(word: &mut String, c: char) {
-    // Counted in bytes if that is enough, because most words are short.
+    // The length in bytes is checked first, because most words are short.
     if word.len() < MAX_WORD || word.chars().count() < MAX_WORD {
         word.push(c);
     }
 }
 
-/// The stem of an English word: without the endings of the plural, `-ing`, `-ed` and a last `e`. It need not be a
-/// word itself.
+/// Returns the stem of an English word: without the endings of the plural, `-ing`, `-ed` and a final
+/// `e`. It need not be a word itself.
 pub(super) fn stem(word: &str) -> String {
     let mut stem = word.to_owned();
     if !word.bytes().all(|byte| byte.is_ascii_lowercase()) {
@@ -104,7 +104,7 @@ fn base(word: &mut String) {
         _ => return,
     };
     let rest = &word[..word.len() - cut];
-    // `string` is no form of a verb `str`.
+    // `string` is not a form of a verb `str`.
     if !rest.contains(['a', 'e', 'i', 'o', 'u', 'y']) {
         return;
     }

@@ -1,19 +1,20 @@
 //! The input and output types of a program's function, as its text declares them.
 //!
-//! The forms are read as data. A type that the program names (`deftype-alias`, `defstruct`) replaces its name,
-//! because a schema stands on its own. A type that refers to itself is `any` further down.
+//! The forms are read as data. A type that the program names (`deftype-alias`, `defstruct`) replaces its
+//! name, because a schema must be self-contained. In a type that refers to itself, deeper levels are
+//! `any`.
 
 use std::collections::HashMap;
 
 use rtfs::{List, Map, Symbol, TypeExpr, Value};
 
-/// How deep names within named types are resolved.
+/// The depth to which names within named types are resolved.
 const FOLLOWED: usize = 4;
 
 /// The input and output types of one function.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Signature {
-    /// Whether it has a parameter at all.
+    /// Whether the function has a parameter.
     pub(super) takes_input: bool,
     /// Its input type, if declared.
     pub(super) input: Option<TypeExpr>,
@@ -31,7 +32,7 @@ impl Signature {
             _ => None,
         });
         let Some(rest) = defined else {
-            // The parameters of a function that another function makes are unknown.
+            // The parameters of a function that another function returns are unknown.
             return Ok(Self { takes_input: true, ..Self::default() });
         };
         let Some(at) = rest.iter().position(|part| matches!(part, Value::Vector(_) | Value::List(_)))
@@ -115,7 +116,7 @@ impl Names {
             Value::Vector(parts) => match parts.items() {
                 [head, Value::Symbol(name)] if is_keyword(head, "ref") => named(name.name()),
                 [head, Value::Keyword(name)] if is_keyword(head, "ref") => named(name.name()),
-                // What these hold are values and not types.
+                // These forms hold values, not types.
                 [head, ..] if is_keyword(head, "enum") || is_keyword(head, "val") => data.clone(),
                 parts => vector(parts.iter().map(|part| self.resolved(part, followed)).collect()),
             },
@@ -134,7 +135,7 @@ impl Names {
         }
     }
 
-    /// The keys that a destructured map must have; anything if the pattern is a name.
+    /// Returns the required keys of a destructured map; any type if the pattern is a name.
     fn of_pattern(&self, pattern: &Value) -> Result<Option<TypeExpr>, String> {
         let Value::Map(pattern) = pattern else { return Ok(None) };
         let defaults = match pattern.get_keyword("or") {
