@@ -49,7 +49,7 @@ pub(crate) fn run() -> Outcome {
     Ok(tally.close())
 }
 
-/// The strings of a list in a TOML file that is written one to a line.
+/// Returns the strings of a list in a TOML file that is written one to a line.
 fn list<'a>(text: &'a str, name: &str) -> Vec<&'a str> {
     text.lines()
         .map(str::trim)
@@ -60,7 +60,7 @@ fn list<'a>(text: &'a str, name: &str) -> Vec<&'a str> {
         .collect()
 }
 
-/// Whether an SPDX expression can be met with accepted licences alone.
+/// Returns whether an SPDX expression can be met with accepted licences alone.
 fn is_met(expression: &str, accepted: &[&str]) -> bool {
     // `/` is how old packages write OR.
     let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");

@@ -172,13 +172,13 @@ fn main() -> ExitCode {
 /// What a job gives back: whether everything it checked holds, or why it could not check.
 type Outcome = Result<bool, String>;
 
-/// The root of the repository.
+/// Returns the root of the repository.
 fn root() -> PathBuf {
     let manifest = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     manifest.parent().map_or_else(|| manifest.clone(), PathBuf::from)
 }
 
-/// A folder below cargo's target directory, made if it is not there.
+/// Returns a folder below cargo's target directory, made if it is not there.
 fn target(name: &str) -> Result<PathBuf, String> {
     let base = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
     let folder = base.join(name);

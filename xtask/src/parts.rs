@@ -31,12 +31,12 @@ impl<'a> Parts<'a> {
         }
     }
 
-    /// Whether no part is asked for by name.
+    /// Returns whether no part is asked for by name.
     pub(crate) fn is_all(&self) -> bool {
         self.names.is_empty()
     }
 
-    /// Whether a part is to run: it is asked for by name, or none is.
+    /// Returns whether a part is to run: it is asked for by name, or none is.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.is_all() || self.names.contains(&name)
     }

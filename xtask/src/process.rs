@@ -14,7 +14,7 @@ pub(crate) struct Finished {
 }
 
 impl Finished {
-    /// The program's standard output, or an error with the end of what it wrote.
+    /// Returns the program's standard output, or an error with the end of what it wrote.
     pub(crate) fn stdout_of_success(self) -> Result<String, String> {
         if self.status.success() {
             return Ok(self.stdout);

@@ -126,7 +126,7 @@ fn count(orla: &Orla, stand_in: &StandIn) -> Result<(), String> {
     Ok(())
 }
 
-/// The texts of all JSON files below a folder.
+/// Returns the texts of all JSON files below a folder.
 fn collect(folder: &Path, take: &mut impl FnMut(&str)) -> Result<(), String> {
     let problem = |err: std::io::Error| format!("{}: {err}", folder.display());
     for entry in fs::read_dir(folder).map_err(problem)? {
@@ -215,7 +215,7 @@ impl StandIn {
         *self.state.mode.lock().unwrap_or_else(PoisonError::into_inner) = mode;
     }
 
-    /// The names of the servers of the folder.
+    /// Returns the names of the servers of the folder.
     fn names(&self) -> Vec<String> {
         self.state.servers.keys().filter(|name| *name != OWN).cloned().collect()
     }
@@ -276,7 +276,7 @@ fn reply(state: &State, path: &str) -> Option<String> {
     Some(json!({"server": state.servers.get(name)?}).to_string())
 }
 
-/// The text without the escapes of a URL.
+/// Returns the text without the escapes of a URL.
 fn decoded(text: &str) -> String {
     let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
     while let Some((byte, tail)) = rest.split_first() {

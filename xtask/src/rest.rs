@@ -45,7 +45,7 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
     Ok(tally.close())
 }
 
-/// The address of the document with everything that a caller may call.
+/// Returns the address of the document with everything that a caller may call.
 fn document(address: &str) -> String {
     format!("{address}/api/openapi.json?all=true")
 }
@@ -97,7 +97,7 @@ const TAIL: &str = r#"{
 }
 "#;
 
-/// A statement that makes a call and checks its output.
+/// Returns a statement that makes a call and checks its output.
 fn call(case: &Value) -> String {
     let (name, input, output) =
         (case["name"].as_str().unwrap_or_default(), &case["input"], &case["output"]);
@@ -127,7 +127,7 @@ fn schemathesis(foreign: &Foreign, address: &str, is_quick: bool) -> Result<(), 
     finish(foreign, &mut run)
 }
 
-/// A program of the virtual environment.
+/// Returns a program of the virtual environment.
 fn tool(foreign: &Foreign, name: &str) -> Command {
     let mut command = Command::new(foreign.python.with_file_name(name));
     command.current_dir(&foreign.folder);

@@ -28,7 +28,7 @@ pub(crate) fn build() -> Result<PathBuf, String> {
     Ok(crate::target("release")?.join("orla"))
 }
 
-/// The binary to test: that of `$ORLA_BIN`, or else the release binary, which is built.
+/// Returns the binary to test: that of `$ORLA_BIN`, or else the release binary, which is built.
 pub(crate) fn binary() -> Result<PathBuf, String> {
     match std::env::var_os("ORLA_BIN") {
         Some(binary) => Ok(binary.into()),
@@ -36,7 +36,7 @@ pub(crate) fn binary() -> Result<PathBuf, String> {
     }
 }
 
-/// The address in a line of the server's log.
+/// Returns the address in a line of the server's log.
 pub(crate) fn address(line: &str) -> Option<String> {
     let line: Value = serde_json::from_str(line).ok()?;
     (line["message"] == "listening").then(|| line["address"].as_str().map(str::to_owned)).flatten()
@@ -148,7 +148,7 @@ impl Server {
         }
     }
 
-    /// The next whole line of the log, if it has been written.
+    /// Returns the next whole line of the log, if it has been written.
     pub(crate) fn next_line(&mut self) -> Result<Option<String>, String> {
         self.log.read_line(&mut self.unfinished).map_err(|err| format!("log: {err}"))?;
         if !self.unfinished.ends_with('\n') {
@@ -158,7 +158,7 @@ impl Server {
         Ok(Some(line.trim_end().to_owned()))
     }
 
-    /// The process id.
+    /// Returns the process id.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -228,7 +228,8 @@ pub(crate) fn resident(pid: u32) -> Result<u64, String> {
         .ok_or_else(|| format!("{path}: no VmRSS"))
 }
 
-/// The processor time that a process and the children that it has reaped have taken, where the system has `/proc`.
+/// Returns the processor time that a process and the children that it has reaped have taken, where the
+/// system has `/proc`.
 pub(crate) fn processor_time(pid: u32) -> Result<Duration, String> {
     /// The unit of times in `/proc`: a hundredth of a second on every kernel.
     const TICK: Duration = Duration::from_millis(10);

@@ -131,7 +131,7 @@ fn test(
     Ok(rows.collect())
 }
 
-/// A test that failed and why, of pytest's summary.
+/// Returns a test that failed and why, of pytest's summary.
 fn failure(line: &str) -> Option<(&str, &str)> {
     let rest = line.strip_prefix("FAILED ").or_else(|| line.strip_prefix("ERROR "))?;
     let rest = Some(rest).filter(|rest| rest.starts_with("tests/"))?;

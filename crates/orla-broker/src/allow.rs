@@ -35,7 +35,7 @@ impl Host {
         is_name.then(|| Self::Name(name.to_ascii_lowercase()))
     }
 
-    /// The permission that this host and port need, as it is written.
+    /// Returns the permission that this host and port need, as it is written.
     pub fn permission(&self, port: u16) -> String {
         format!("net:{self}:{port}")
     }
@@ -84,7 +84,7 @@ impl Allowed {
         if problems.is_empty() { Ok(Self { hosts, loopback: network.loopback }) } else { Err(problems) }
     }
 
-    /// Whether a host and port are declared.
+    /// Returns whether a host and port are declared.
     pub fn names(&self, host: &Host, port: u16) -> bool {
         let is_declared =
             |(known, on): &(Host, Option<u16>)| known == host && on.is_none_or(|on| on == port);
@@ -95,7 +95,8 @@ impl Allowed {
         self.hosts.iter().any(is_declared) || self.loopback && is_loopback
     }
 
-    /// Whether a declared host may lead to an address: to one that is declared itself, to a public one, and `localhost` to this machine.
+    /// Returns whether a declared host may lead to an address: to one that is declared itself, to a
+    /// public one, and `localhost` to this machine.
     pub fn leads(&self, host: &Host, address: IpAddr, port: u16) -> bool {
         let address = address.to_canonical();
         match host {

@@ -100,7 +100,7 @@ fn said(status: StatusCode, text: &str) -> Answer {
     answer
 }
 
-/// The host and port that a request is for.
+/// Returns the host and port that a request is for.
 fn target(method: &Method, uri: &Uri) -> Result<(Host, u16), &'static str> {
     let authority = uri.authority().ok_or("this is a proxy: the request has to name a host")?;
     let default = match uri.scheme_str() {

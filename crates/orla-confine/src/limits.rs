@@ -20,7 +20,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// The limits with those of `other` in place of its own, where that has any.
+    /// Returns the limits with those of `other` in place of its own, where that has any.
     #[must_use]
     pub fn changed_by(&self, other: &Self) -> Self {
         Self {
@@ -33,7 +33,7 @@ impl Limits {
         }
     }
 
-    /// How long a call may take where `timeout` is declared beside them: the shorter of the two.
+    /// Returns how long a call may take where `timeout` is declared beside them: the shorter of the two.
     pub fn wall_or(&self, timeout: Option<Duration>) -> Option<Duration> {
         self.wall.into_iter().chain(timeout).min()
     }
@@ -54,7 +54,7 @@ impl Limits {
         ]
     }
 
-    /// Whether a process has to be confined for them.
+    /// Returns whether a process has to be confined for them.
     pub fn confine(&self) -> bool {
         self.enforced().iter().any(|(_, limit)| limit.is_some())
     }

@@ -43,7 +43,7 @@ pub struct Network {
 }
 
 impl Network {
-    /// The words for it.
+    /// Returns the words for it.
     pub fn words(&self) -> impl Iterator<Item = Word> {
         let all = self.all.then_some(Word::Net).into_iter();
         let hosts = self.hosts.iter().map(|(name, port)| Word::Host { name: name.clone(), port: *port });
@@ -77,7 +77,7 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// The profile of a declaration.
+    /// Returns the profile of a declaration.
     ///
     /// # Errors
     /// Why a word or a path has no meaning, a sentence for each.
@@ -160,7 +160,7 @@ impl Profile {
     }
 }
 
-/// The path that a text means.
+/// Returns the path that a text means.
 fn path(text: &str, places: &Places<'_>) -> Result<PathBuf, String> {
     let mut expanded = String::with_capacity(text.len());
     let mut rest = text;

@@ -21,7 +21,7 @@ impl Reach {
     /// All of them, from the largest set to the smallest.
     pub const ALL: [Self; 4] = [Self::Public, Self::Private, Self::Loopback, Self::LinkLocal];
 
-    /// The reach of an address.
+    /// Returns the reach of an address.
     pub fn of(address: IpAddr) -> Self {
         match address {
             IpAddr::V4(address) => Self::of_v4(address),

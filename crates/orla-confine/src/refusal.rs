@@ -158,7 +158,7 @@ fn is_of_dash(line: &str, denied: usize) -> bool {
     path.starts_with('/') && !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// The first text in quotes that may be a path, and `is_path`.
+/// Returns the first text in quotes that may be a path, and `is_path`.
 fn quoted(line: &str, is_path: impl Fn(&&str) -> bool) -> Option<&str> {
     const QUOTES: [(char, char); 3] = [('\'', '\''), ('\u{2018}', '\u{2019}'), ('"', '"')];
     let of = |(open, close): (char, char)| {
@@ -170,7 +170,8 @@ fn quoted(line: &str, is_path: impl Fn(&&str) -> bool) -> Option<&str> {
     QUOTES.into_iter().filter_map(of).min_by_key(|(at, _)| *at).map(|(_, text)| text)
 }
 
-/// The path before the text of the error: `cat: /x/y: Permission denied`, `open /x/y: permission denied`.
+/// Returns the path before the text of the error: `cat: /x/y: Permission denied`, `open /x/y: permission
+/// denied`.
 fn before(line: &str, denied: usize) -> Option<&str> {
     let text = line[..denied].trim_end_matches(|c: char| c == ':' || c == ',' || c.is_whitespace());
     // Python's and Node's say the path behind it.
@@ -185,7 +186,7 @@ fn before(line: &str, denied: usize) -> Option<&str> {
     (is_path && path.contains(['/', '.'])).then_some(path)
 }
 
-/// A path without `.` and `..`, as far as its text says.
+/// Returns a path without `.` and `..`, as far as its text says.
 pub(crate) fn normal(path: &Path) -> PathBuf {
     let mut normal = PathBuf::new();
     for part in path.components() {
@@ -198,7 +199,7 @@ pub(crate) fn normal(path: &Path) -> PathBuf {
     normal
 }
 
-/// The directory of a file, unless that is the root of the file system, or a home or around one.
+/// Returns the directory of a file, unless that is the root of the file system, or a home or around one.
 fn around<'p>(path: &'p Path, home: Option<&Path>) -> &'p Path {
     let is_wide = |place: &Path| home.is_some_and(|home| home.starts_with(place));
     path.parent().filter(|place| place.parent().is_some() && !is_wide(place)).unwrap_or(path)
@@ -286,7 +287,7 @@ fn of_network(line: &str, all: &str, allowed: &Allowed<'_>) -> Option<Refusal> {
     None
 }
 
-/// A host, with or without a port.
+/// Returns a host, with or without a port.
 fn is_address(text: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:[]".contains(&byte);
     text.bytes().any(|byte| byte.is_ascii_alphanumeric())
@@ -294,7 +295,7 @@ fn is_address(text: &str) -> bool {
         && format!("net:{text}").parse::<crate::Word>().is_ok()
 }
 
-/// The host of the first URL in a text, with its port.
+/// Returns the host of the first URL in a text, with its port.
 fn url_in(text: &str) -> Option<String> {
     let (scheme, rest) = ["https://", "http://"]
         .into_iter()

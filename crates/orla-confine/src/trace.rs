@@ -151,7 +151,8 @@ impl Trace {
         }
     }
 
-    /// The smallest permissions for this, sensibly folded: several files of a directory are the directory.
+    /// Returns the smallest permissions for this, sensibly folded: several files of a directory are the
+    /// directory.
     pub fn permissions(&self, around: &Surroundings<'_>) -> Vec<String> {
         let is_base = |path: &Path| around.base.iter().any(|base| path.starts_with(base));
         let is_temporary = |path: &Path| path.parent() == Some(around.temporary);
@@ -233,13 +234,13 @@ impl Call<'_> {
         !self.result.is_empty() && !self.result.starts_with(['-', '?'])
     }
 
-    /// The process that it made.
+    /// Returns the process that it made.
     fn child(&self) -> Option<u32> {
         let is_clone = matches!(self.name, "clone" | "clone3" | "fork" | "vfork");
         is_clone.then(|| self.result.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()).flatten()
     }
 
-    /// The real path of what it opened: `3</srv/data>`.
+    /// Returns the real path of what it opened: `3</srv/data>`.
     fn opened(&self) -> Option<PathBuf> {
         let (_, rest) = self.result.split_once('<')?;
         let path = rest.strip_suffix('>').unwrap_or(rest);
@@ -293,13 +294,13 @@ fn calls(text: &str) -> Vec<Call<'_>> {
     calls
 }
 
-/// The arguments and the result behind them.
+/// Returns the arguments and the result behind them.
 fn split_result(text: &str) -> (&str, &str) {
     let Some((args, result)) = text.rsplit_once(" = ") else { return (text, "") };
     (args.trim_end().strip_suffix(')').unwrap_or(args), result.trim())
 }
 
-/// The arguments, apart at the commas that are in no text and in no bracket.
+/// Returns the arguments, apart at the commas that are in no text and in no bracket.
 fn arguments(text: &str) -> impl Iterator<Item = &str> {
     let (mut parts, mut start, mut depth) = (Vec::new(), 0, 0_usize);
     let (mut is_text, mut is_escaped) = (false, false);
@@ -322,7 +323,8 @@ fn arguments(text: &str) -> impl Iterator<Item = &str> {
     parts.into_iter()
 }
 
-/// The processes that ran the program and their descendants, each with the index of the call since which it counts.
+/// Returns the processes that ran the program and their descendants, each with the index of the call
+/// since which it counts.
 fn family(calls: &[Call<'_>], traced: &Traced<'_>) -> BTreeMap<u32, usize> {
     let mut family = BTreeMap::new();
     for (at, call) in calls.iter().enumerate() {
@@ -344,7 +346,8 @@ fn family(calls: &[Call<'_>], traced: &Traced<'_>) -> BTreeMap<u32, usize> {
     }
 }
 
-/// Whether these arguments of `execve` start the program: by its file, by a copy under its name, or by the shell.
+/// Returns whether these arguments of `execve` start the program: by its file, by a copy under its name,
+/// or by the shell.
 fn is_start(args: &str, traced: &Traced<'_>) -> bool {
     let mut parts = arguments(args);
     let file = parts.next().and_then(text);
@@ -373,18 +376,18 @@ fn is_start(args: &str, traced: &Traced<'_>) -> bool {
     is_whole && given.iter().zip(expected).all(is_alike)
 }
 
-/// A text in quotes.
+/// Returns a text in quotes.
 fn text(quoted: &str) -> Option<String> {
     Some(unescaped(quoted.strip_prefix('"')?.strip_suffix('"')?))
 }
 
-/// The names in queries of the domain name system.
+/// Returns the names in queries of the domain name system.
 fn looked_up(args: &str) -> Vec<String> {
     let texts = args.split('"').skip(1).step_by(2);
     texts.filter_map(|text| name_in(&bytes(text))).collect()
 }
 
-/// The name that a query asks for: a header of 12 bytes, then labels.
+/// Returns the name that a query asks for: a header of 12 bytes, then labels.
 fn name_in(query: &[u8]) -> Option<String> {
     let (header, mut rest) = query.split_at_checked(12)?;
     // One question and no answer.
@@ -408,7 +411,7 @@ fn name_in(query: &[u8]) -> Option<String> {
     (labels.len() > 1).then(|| labels.join("."))
 }
 
-/// A text as `strace` escapes it.
+/// Returns a text as `strace` escapes it.
 fn unescaped(text: &str) -> String {
     String::from_utf8_lossy(&bytes(text)).into_owned()
 }
@@ -455,7 +458,7 @@ fn bytes(text: &str) -> Vec<u8> {
 /// How many entries of a directory stand for the directory.
 const MANY: usize = 3;
 
-/// Where there are many in a directory, the directory instead; never one that is too wide.
+/// Returns where there are many in a directory, the directory instead; never one that is too wide.
 fn folded(mut paths: BTreeSet<PathBuf>, around: &Surroundings<'_>) -> BTreeSet<PathBuf> {
     loop {
         let mut counts: BTreeMap<PathBuf, usize> = BTreeMap::new();
@@ -482,7 +485,7 @@ fn outermost(paths: &BTreeSet<PathBuf>) -> BTreeSet<PathBuf> {
     paths.iter().filter(is_outermost).cloned().collect()
 }
 
-/// A path as a declaration would have it.
+/// Returns a path as a declaration would have it.
 fn shown(path: &Path, around: &Surroundings<'_>) -> String {
     let relative = |base: Option<&Path>, prefix: &str| {
         let below = path.strip_prefix(base?).ok()?;

@@ -63,7 +63,7 @@ impl Preset {
     const ALL: [(&'static str, Self); 4] =
         [("node", Self::Node), ("python", Self::Python), ("npx", Self::Npx), ("uvx", Self::Uvx)];
 
-    /// The words that it stands for.
+    /// Returns the words that it stands for.
     pub(crate) fn words(self) -> &'static [&'static str] {
         match self {
             Self::Node => &["env:NODE_PATH", "env:NODE_ENV"],
@@ -73,7 +73,7 @@ impl Preset {
         }
     }
 
-    /// The directories in which its programs are kept.
+    /// Returns the directories in which its programs are kept.
     pub(crate) fn caches(self) -> &'static [Cache] {
         match self {
             Self::Node | Self::Python => &[],
@@ -108,12 +108,13 @@ impl fmt::Display for Preset {
     }
 }
 
-/// Whether a word confines, or is a misspelt one that should: words of other kinds are for policies alone.
+/// Returns whether a word confines, or is a misspelt one that should: words of other kinds are for
+/// policies alone.
 pub fn confines(word: &str) -> bool {
     word.parse() != Ok(Word::Other)
 }
 
-/// The forms of the words that confine, for messages.
+/// Returns the forms of the words that confine, for messages.
 pub fn forms() -> String {
     KINDS.map(|(_, form)| form).join(", ")
 }
@@ -121,8 +122,8 @@ pub fn forms() -> String {
 /// The keys of a declaration that confine.
 const KEYS: [&str; 3] = ["permissions", "limits", "sandbox_fallback"];
 
-/// The confining key of a declaration that an unknown key is probably meant to be: it differs by its case, its
-/// separators, or one edit.
+/// Returns the confining key of a declaration that an unknown key is probably meant to be: it differs by
+/// its case, its separators, or one edit.
 pub fn misspelt_key(key: &str) -> Option<&'static str> {
     let folded = |key: &str| key.to_ascii_lowercase().replace(['-', '_', ' '], "");
     let key = folded(key);
@@ -137,7 +138,7 @@ pub fn check(word: &str) -> Result<(), String> {
     word.parse::<Word>().map(drop)
 }
 
-/// The same word, with a relative path in it made one below `base`.
+/// Returns the same word, with a relative path in it made one below `base`.
 pub fn placed(word: &str, base: &Path) -> String {
     let place = |path: &str| match path.starts_with(['/', '~']) || path.starts_with("${") {
         true => path.to_owned(),
@@ -153,8 +154,9 @@ pub fn placed(word: &str, base: &Path) -> String {
 }
 
 impl Word {
-    /// Whether who has this has the other, too: all of the network has a host, writing has reading, and a directory what is
-    /// below it. Relative paths may begin at different places, so only the same ones have each other.
+    /// Returns whether who has this has the other, too: all of the network has a host, writing has
+    /// reading, and a directory what is below it. Relative paths may begin at different places, so only
+    /// the same ones have each other.
     pub fn covers(&self, other: &Self) -> bool {
         let below = |directory: &str, path: &str| {
             let is_anchored =
@@ -260,7 +262,7 @@ fn host(text: &str) -> Option<Word> {
     is_name.then(|| Word::Host { name: name.to_ascii_lowercase(), port })
 }
 
-/// The kind that was probably meant.
+/// Returns the kind that was probably meant.
 fn misspelt(kind: &str) -> Option<&'static str> {
     let kinds = KINDS.iter().map(|(known, _)| *known);
     let lower = kind.to_ascii_lowercase();

@@ -217,7 +217,8 @@ const TAB: &str = "a tab cannot indent YAML: use spaces";
 const REFERENCE: &str =
     "within brackets or braces, the brace of ${…} begins a mapping: put the text in quotes";
 
-/// The likeliest cause of an error at this place: a tab before the first word of this line or the next.
+/// Returns the likeliest cause of an error at this place: a tab before the first word of this line or
+/// the next.
 pub(super) fn tab_near(text: &str, at: Position) -> Option<SyntaxError> {
     (at.line..=at.line + 1).find_map(|line| {
         let written = text.lines().nth(line - 1)?;
@@ -226,7 +227,7 @@ pub(super) fn tab_near(text: &str, at: Position) -> Option<SyntaxError> {
     })
 }
 
-/// The cause of an error at the brace of a `${…}` without quotes, within brackets or braces.
+/// Returns the cause of an error at the brace of a `${…}` without quotes, within brackets or braces.
 pub(super) fn reference_at(text: &str, at: Position) -> Option<SyntaxError> {
     let column = at.column.checked_sub(2)?;
     let mut written = text.lines().nth(at.line - 1)?.chars().skip(column);

@@ -107,8 +107,8 @@ pub fn parse(text: &str) -> Result<Option<Node>, SyntaxError> {
     parse_within(text, MAX_WEIGHT)
 }
 
-/// The same, with another bound for the weight of the tree: the bytes of its texts, and 64 for each node, once
-/// aliases are expanded. For generated documents.
+/// Returns the same, with another bound for the weight of the tree: the bytes of its texts, and 64 for
+/// each node, once aliases are expanded. For generated documents.
 ///
 /// # Errors
 /// As [`parse`].
@@ -189,7 +189,7 @@ impl Node {
         Self { at: Position::START, kind: Kind::Scalar(scalar) }
     }
 
-    /// Whether it is null, written or left out.
+    /// Returns whether it is null, written or left out.
     pub fn is_null(&self) -> bool {
         self.as_scalar().is_some_and(Scalar::is_null)
     }
@@ -207,7 +207,8 @@ impl Node {
         self.as_scalar()?.as_text()
     }
 
-    /// The place of the part at a path such as `properties.tags[0]`, or of the nearest part around it that is there.
+    /// Returns the place of the part at a path such as `properties.tags[0]`, or of the nearest part
+    /// around it that is there.
     pub fn place_of(&self, path: &str) -> Position {
         let path = path.strip_prefix('.').unwrap_or(path);
         let part = match &self.kind {
@@ -224,8 +225,8 @@ impl Node {
         part.map_or(self.at, |(node, rest)| node.place_of(rest))
     }
 
-    /// The value without the places, read by YAML 1.2's core schema. Numbers that JSON has not got, such
-    /// as `.inf`, stay texts.
+    /// Returns the value without the places, read by YAML 1.2's core schema. Numbers that JSON has not
+    /// got, such as `.inf`, stay texts.
     pub fn to_json(&self) -> Value {
         match &self.kind {
             Kind::Scalar(scalar) => scalar.to_json(),
@@ -236,7 +237,8 @@ impl Node {
         }
     }
 
-    /// The value as JSON text, in which numbers are written as in the document wherever JSON has that form.
+    /// Returns the value as JSON text, in which numbers are written as in the document wherever JSON has
+    /// that form.
     pub fn to_json_text(&self) -> String {
         let mut out = String::new();
         self.write_json(&mut out);
@@ -298,7 +300,7 @@ impl Node {
     }
 }
 
-/// The first `limit` characters of a text, and an ellipsis if there are more.
+/// Returns the first `limit` characters of a text, and an ellipsis if there are more.
 fn excerpt(text: &str, limit: usize) -> String {
     match text.char_indices().nth(limit) {
         None => text.to_owned(),

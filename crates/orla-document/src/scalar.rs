@@ -20,7 +20,7 @@ impl Scalar {
         }
     }
 
-    /// Whether it reads as a number: `7`, `-1.5e3`, `0x1f`, `0o17`, `.inf`.
+    /// Returns whether it reads as a number: `7`, `-1.5e3`, `0x1f`, `0o17`, `.inf`.
     pub fn is_number(&self) -> bool {
         if self.plain && self.as_based().is_some() {
             return true;

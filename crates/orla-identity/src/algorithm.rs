@@ -43,7 +43,7 @@ impl Algorithm {
         ("EdDSA", Self::EdDSA),
     ];
 
-    /// All of them.
+    /// Returns all of them.
     pub fn all() -> Vec<Self> {
         Self::NAMES.iter().map(|(_, algorithm)| *algorithm).collect()
     }
@@ -53,7 +53,8 @@ impl Algorithm {
         Self::NAMES.iter().find(|(_, known)| *known == self).map_or("", |(name, _)| name)
     }
 
-    /// The algorithm with this name. Ed25519 is the newer name of EdDSA with that curve (RFC 9864).
+    /// Returns the algorithm with this name. Ed25519 is the newer name of EdDSA with that curve (RFC
+    /// 9864).
     pub(crate) fn named(name: &str) -> Option<Self> {
         let name = if name == "Ed25519" { "EdDSA" } else { name };
         Self::NAMES.iter().find(|(known, _)| *known == name).map(|(_, algorithm)| *algorithm)
@@ -125,7 +126,7 @@ impl PublicKey {
         Some(Self { id: text("kid").map(Into::into), algorithm, material })
     }
 
-    /// Whether the key may verify signatures of this algorithm.
+    /// Returns whether the key may verify signatures of this algorithm.
     pub(crate) fn fits(&self, algorithm: Algorithm) -> bool {
         let is_of_kind = match self.material {
             Material::Rsa { .. } => algorithm.rsa().is_some(),
@@ -136,7 +137,8 @@ impl PublicKey {
         is_of_kind && self.algorithm.is_none_or(|own| own == algorithm)
     }
 
-    /// Whether this is the signature of `message`. A key never verifies an algorithm that it does not [fit](Self::fits).
+    /// Returns whether this is the signature of `message`. A key never verifies an algorithm that it
+    /// does not [fit](Self::fits).
     pub(crate) fn verifies(&self, algorithm: Algorithm, message: &[u8], signature: &[u8]) -> bool {
         if !self.fits(algorithm) {
             return false;

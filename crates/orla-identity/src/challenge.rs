@@ -14,7 +14,8 @@ pub const METADATA: &str = "/.well-known/oauth-protected-resource";
 const ENDPOINTS: [&str; 7] = ["", "/", "/mcp", "/mcp/", "/rtfs", "/a2a", "/api"];
 
 impl Authenticator {
-    /// The metadata of the resource (RFC 9728 §2), if a path is theirs and there are authorization servers.
+    /// Returns the metadata of the resource (RFC 9728 §2), if a path is theirs and there are
+    /// authorization servers.
     pub fn metadata(&self, head: &Head<'_>, path: &str) -> Option<String> {
         let endpoint = path.strip_prefix(METADATA).filter(|rest| ENDPOINTS.contains(rest))?;
         if self.issuers.is_empty() {
@@ -37,7 +38,7 @@ impl Authenticator {
         Some(metadata.to_string())
     }
 
-    /// The value of `WWW-Authenticate` for a refused request.
+    /// Returns the value of `WWW-Authenticate` for a refused request.
     pub fn challenge(&self, head: &Head<'_>, denied: Denied) -> String {
         let error = match denied {
             Denied::Absent => None,
@@ -50,21 +51,21 @@ impl Authenticator {
         parameters([error, Some(("resource_metadata", self.metadata_url(head))), scopes])
     }
 
-    /// The value of `WWW-Authenticate` for a caller whose token lacks a scope (RFC 6750 §3.1). `scopes` are those that
-    /// its token would need, separated by spaces; empty if none is known.
+    /// Returns the value of `WWW-Authenticate` for a caller whose token lacks a scope (RFC 6750 §3.1).
+    /// `scopes` are those that its token would need, separated by spaces; empty if none is known.
     pub fn insufficient_scope(&self, head: &Head<'_>, scopes: &str) -> String {
         let scopes = Some(("scope", scopes.to_owned())).filter(|(_, scopes)| !scopes.is_empty());
         let error = Some(("error", "insufficient_scope".to_owned()));
         parameters([error, scopes, Some(("resource_metadata", self.metadata_url(head)))])
     }
 
-    /// Whether a caller can bring a token with more scopes.
+    /// Returns whether a caller can bring a token with more scopes.
     pub fn can_step_up(&self, principal: Option<&Principal>) -> bool {
         let issued = |principal: &Principal| matches!(principal.identified_by(), IdentifiedBy::OAuth(_));
         !self.issuers.is_empty() && principal.is_some_and(issued)
     }
 
-    /// The address of a request without its query, as its client sees it.
+    /// Returns the address of a request without its query, as its client sees it.
     pub(crate) fn address(&self, head: &Head<'_>) -> String {
         format!("{}{}", self.base(head), head.uri.path())
     }
@@ -79,7 +80,8 @@ impl Authenticator {
         format!("{}{METADATA}{endpoint}", self.base(head))
     }
 
-    /// The scheme and host by which the client reached the server. Behind a proxy, the audience says that it is HTTPS.
+    /// Returns the scheme and host by which the client reached the server. Behind a proxy, the audience
+    /// says that it is HTTPS.
     fn base(&self, head: &Head<'_>) -> String {
         let host = head.headers.get(HOST).and_then(|host| host.to_str().ok());
         let host = host
@@ -93,7 +95,7 @@ impl Authenticator {
         format!("{}://{host}", scheme.map_or(own, |(scheme, _)| scheme))
     }
 
-    /// The identifier of the resource, if an audience is one: an address (RFC 8707 §2).
+    /// Returns the identifier of the resource, if an audience is one: an address (RFC 8707 §2).
     fn identifier(&self) -> Option<&str> {
         let audiences = self.issuers.iter().flat_map(|issuer| &issuer.options.audience);
         let is_url =
@@ -101,7 +103,7 @@ impl Authenticator {
         audiences.into_iter().find(is_url).map(String::as_str)
     }
 
-    /// The scopes that grant something, in the order of the configuration.
+    /// Returns the scopes that grant something, in the order of the configuration.
     fn scopes(&self) -> Vec<&str> {
         let mut scopes: Vec<&str> = Vec::new();
         for (scope, _) in self.issuers.iter().flat_map(|issuer| &issuer.options.scopes) {
@@ -113,7 +115,8 @@ impl Authenticator {
     }
 }
 
-/// A challenge with these parameters. Their values have no quotes in them: addresses, scopes and words.
+/// Returns a challenge with these parameters. Their values have no quotes in them: addresses, scopes and
+/// words.
 fn parameters<const N: usize>(parameters: [Option<(&str, String)>; N]) -> String {
     let is_plain = |c: &char| matches!(c, ' ' | '!' | '#'..='[' | ']'..='~');
     let quoted = parameters.into_iter().flatten().map(|(name, value)| {

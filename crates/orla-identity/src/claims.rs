@@ -70,14 +70,14 @@ impl Claims {
 }
 
 impl IssuerOptions {
-    /// The permissions that these scopes grant.
+    /// Returns the permissions that these scopes grant.
     pub(crate) fn permissions_of(&self, scopes: &[&str]) -> Vec<Permission> {
         let granted = self.scopes.iter().filter(|(scope, _)| scopes.contains(&scope.as_str()));
         granted.flat_map(|(_, permissions)| permissions.iter().cloned()).collect()
     }
 }
 
-/// A claim by its name, or by the path to it (`realm_access.roles`).
+/// Returns a claim by its name, or by the path to it (`realm_access.roles`).
 fn claim<'a>(claims: &'a Object, name: &str) -> Option<&'a Value> {
     claims.get(name).or_else(|| {
         let (outer, inner) = name.split_once('.')?;
@@ -85,7 +85,8 @@ fn claim<'a>(claims: &'a Object, name: &str) -> Option<&'a Value> {
     })
 }
 
-/// The scopes: `scope` (RFC 9068 §2.2.3) and `scp`, as some servers call it; a text with spaces, or a list.
+/// Returns the scopes: `scope` (RFC 9068 §2.2.3) and `scp`, as some servers call it; a text with spaces,
+/// or a list.
 fn scopes(claims: &Object) -> Result<Vec<&str>, &'static str> {
     let mut scopes = Vec::new();
     for claim in ["scope", "scp"] {
@@ -96,7 +97,7 @@ fn scopes(claims: &Object) -> Result<Vec<&str>, &'static str> {
     if is_bounded { Ok(scopes) } else { Err("the token's scopes are malformed") }
 }
 
-/// A name, or a list of names.
+/// Returns a name, or a list of names.
 fn names(claim: Option<&Value>) -> Result<Option<Vec<&str>>, &'static str> {
     names_with(claim, is_name)
 }
@@ -121,7 +122,7 @@ fn is_name(text: &str) -> bool {
     (1..=MAX_NAME).contains(&text.len()) && !text.chars().any(char::is_control)
 }
 
-/// A `NumericDate` (RFC 7519 §2).
+/// Returns a `NumericDate` (RFC 7519 §2).
 fn instant(claim: Option<&Value>) -> Result<Option<SystemTime>, &'static str> {
     const MALFORMED: &str = "a time in the token is malformed";
     let Some(claim) = claim else { return Ok(None) };
@@ -130,7 +131,8 @@ fn instant(claim: Option<&Value>) -> Result<Option<SystemTime>, &'static str> {
     SystemTime::UNIX_EPOCH.checked_add(since).map(Some).ok_or(MALFORMED)
 }
 
-/// The key that the token is bound to (`cnf`, RFC 7800 §3.1). A binding that cannot be checked is an error.
+/// Returns the key that the token is bound to (`cnf`, RFC 7800 §3.1). A binding that cannot be checked
+/// is an error.
 fn confirmation(claims: &Object) -> Result<Option<Box<str>>, &'static str> {
     const UNKNOWN: &str = "the token is bound to its bearer in a way that is not supported";
     let Some(confirmation) = claims.get("cnf") else { return Ok(None) };

@@ -74,7 +74,7 @@ pub(crate) fn check(
     if used.add(id, 2 * FRESH) { Ok(()) } else { Err("the DPoP proof was used before") }
 }
 
-/// The thumbprint of a public key (RFC 7638).
+/// Returns the thumbprint of a public key (RFC 7638).
 fn thumbprint_of(jwk: &Object) -> Option<String> {
     let members: &[&str] = match jwk.get("kty")?.as_str()? {
         "RSA" => &["e", "kty", "n"],
@@ -93,8 +93,8 @@ fn sha256(bytes: &[u8]) -> String {
     BASE64_URL_SAFE_NO_PAD.encode(digest(&SHA256, bytes))
 }
 
-/// Whether two addresses are the same but for query and fragment, the case of the host, and the port that the scheme
-/// implies (RFC 9449 §4.3).
+/// Returns whether two addresses are the same but for query and fragment, the case of the host, and the
+/// port that the scheme implies (RFC 9449 §4.3).
 fn same(claimed: &str, address: &str) -> bool {
     match (normal(claimed), normal(address)) {
         (Some(claimed), Some(address)) => claimed == address,

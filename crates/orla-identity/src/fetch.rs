@@ -8,13 +8,13 @@ use crate::json::{Object, object};
 /// Sends requests to authorization servers. An implementation bounds the size of an answer and the time for it.
 #[async_trait]
 pub trait Fetch: Send + Sync + 'static {
-    /// The body of a successful answer to GET.
+    /// Returns the body of a successful answer to GET.
     ///
     /// # Errors
     /// Why there is none, for the log. It must not repeat secrets.
     async fn get(&self, url: &str) -> Result<Vec<u8>, String>;
 
-    /// The body of a successful answer to a form that is posted with HTTP Basic authentication.
+    /// Returns the body of a successful answer to a form that is posted with HTTP Basic authentication.
     ///
     /// # Errors
     /// Why there is none, for the log. It must not repeat secrets.
@@ -26,7 +26,8 @@ pub trait Fetch: Send + Sync + 'static {
     ) -> Result<Vec<u8>, String>;
 }
 
-/// The address of an issuer's keys, from its metadata (RFC 8414 §3, OpenID Connect Discovery §4).
+/// Returns the address of an issuer's keys, from its metadata (RFC 8414 §3, OpenID Connect Discovery
+/// §4).
 ///
 /// # Errors
 /// No document is there, or it is of another issuer.
@@ -43,7 +44,8 @@ pub(crate) async fn discover_keys(fetch: &dyn Fetch, issuer: &str) -> Result<Str
     Err(problem)
 }
 
-/// Where the metadata of an issuer may be, in the order in which MCP's authorization wants them tried.
+/// Returns where the metadata of an issuer may be, in the order in which MCP's authorization wants them
+/// tried.
 fn metadata_urls(issuer: &str) -> Vec<String> {
     let issuer = issuer.trim_end_matches('/');
     let path_at =

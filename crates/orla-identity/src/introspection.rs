@@ -52,7 +52,7 @@ impl Default for Turns {
 }
 
 impl Turns {
-    /// The turns of a peer. Those of a peer that has none at the moment are not kept.
+    /// Returns the turns of a peer. Those of a peer that has none at the moment are not kept.
     fn of(&self, peer: Option<IpAddr>) -> Arc<Semaphore> {
         let mut peers = self.of_peers.lock();
         peers.retain(|_, turns| Arc::strong_count(turns) > 1);

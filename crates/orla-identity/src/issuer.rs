@@ -38,7 +38,7 @@ impl Issuer {
         }
     }
 
-    /// Whether the issuer checks opaque tokens.
+    /// Returns whether the issuer checks opaque tokens.
     pub(crate) fn introspects(&self) -> bool {
         self.introspection.is_some()
     }

@@ -20,7 +20,7 @@ pub(crate) struct Signed<'a> {
     pub(crate) signature: Vec<u8>,
 }
 
-/// Whether a token has the shape of a signed one, and not that of an opaque one.
+/// Returns whether a token has the shape of a signed one, and not that of an opaque one.
 pub(crate) fn looks_signed(token: &str) -> bool {
     token.bytes().filter(|byte| *byte == b'.').count() >= 2
 }
@@ -62,7 +62,7 @@ impl<'a> Signed<'a> {
         })
     }
 
-    /// The name of the key that signed it.
+    /// Returns the name of the key that signed it.
     ///
     /// # Errors
     /// It is not a text.

@@ -66,12 +66,12 @@ impl Keys {
         }
     }
 
-    /// A number that changes whenever the keys do.
+    /// Returns a number that changes whenever the keys do.
     pub(crate) fn generation(&self) -> u64 {
         self.set.load().as_ref().map_or(0, |set| set.generation)
     }
 
-    /// Whether the keys can still be used. Has them fetched again if they are not fresh.
+    /// Returns whether the keys can still be used. Has them fetched again if they are not fresh.
     pub(crate) fn are_usable(self: &Arc<Self>) -> bool {
         let set = self.set.load();
         let Some(set) = set.as_ref() else { return false };
@@ -176,7 +176,7 @@ fn key_set(body: &[u8]) -> Option<Vec<PublicKey>> {
 }
 
 impl KeySet {
-    /// Whether a key with this id is known. Without an id, every key may be meant.
+    /// Returns whether a key with this id is known. Without an id, every key may be meant.
     fn has(&self, id: Option<&str>) -> bool {
         id.is_none() || self.keys.iter().any(|key| key.id.as_deref() == id)
     }

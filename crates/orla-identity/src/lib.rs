@@ -80,7 +80,7 @@ pub struct AuthOptions {
 }
 
 impl AuthOptions {
-    /// Whether every request needs a credential.
+    /// Returns whether every request needs a credential.
     pub fn are_required(&self) -> bool {
         !self.tokens.is_empty() || self.own_tokens.is_some() || !self.issuers.is_empty()
     }
@@ -193,7 +193,8 @@ impl Authenticator {
         }
     }
 
-    /// The caller of a request; `None` if it is anonymous, which it may be if no credentials are configured.
+    /// Returns the caller of a request; `None` if it is anonymous, which it may be if no credentials are
+    /// configured.
     ///
     /// # Errors
     /// The request presents no valid credential.
@@ -229,7 +230,7 @@ impl Authenticator {
         Ok(Some(verified.principal))
     }
 
-    /// The caller of a request whose token does not count, or that has none.
+    /// Returns the caller of a request whose token does not count, or that has none.
     fn by_connection(&self, head: &Head<'_>) -> Result<Option<Principal>, Denied> {
         match head.certificate {
             Some(certificate) => Ok(Some(certificate.clone())),
@@ -238,7 +239,7 @@ impl Authenticator {
         }
     }
 
-    /// The bearer of one of orla's own tokens.
+    /// Returns the bearer of one of orla's own tokens.
     fn bearer(&self, digest: &Digest) -> Result<Option<Principal>, Denied> {
         // Every token is compared, so that the time reveals nothing about the right one.
         let mut found = None;
@@ -295,7 +296,8 @@ impl Authenticator {
         Err(problem)
     }
 
-    /// Whether the caller has proven to have the key that its token is bound to, if it is bound to one.
+    /// Returns whether the caller has proven to have the key that its token is bound to, if it is bound
+    /// to one.
     fn check_proof(
         &self,
         head: &Head<'_>,
@@ -321,14 +323,14 @@ impl Authenticator {
         dpop::check(proof, &request, thumbprint, &self.proofs, now)
     }
 
-    /// Whether there may be more than one caller.
+    /// Returns whether there may be more than one caller.
     pub fn has_several_callers(&self) -> bool {
         self.tokens.len() + self.own.len() > 1 || !self.issuers.is_empty()
     }
 
-    /// Whether the credential of a principal is still accepted: its token was not revoked, and its authorization server
-    /// is still one whose tokens are. An access token that has expired is replaced by its caller, who stays known;
-    /// certificates are checked with their connections.
+    /// Returns whether the credential of a principal is still accepted: its token was not revoked, and
+    /// its authorization server is still one whose tokens are. An access token that has expired is
+    /// replaced by its caller, who stays known; certificates are checked with their connections.
     pub fn still_knows(&self, principal: &Principal) -> bool {
         if let Some(digest) = principal.fingerprint() {
             return self.bearer(digest).is_ok_and(|bearer| bearer.as_ref() == Some(principal));
@@ -375,7 +377,7 @@ impl<'a> Credential<'a> {
     }
 }
 
-/// The digest by which a token is known.
+/// Returns the digest by which a token is known.
 pub fn sha256(token: &[u8]) -> [u8; 32] {
     let mut bytes = [0; 32];
     bytes.copy_from_slice(digest(&SHA256, token).as_ref());

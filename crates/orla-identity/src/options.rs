@@ -83,7 +83,7 @@ pub struct IntrospectionOptions {
 }
 
 impl IssuerOptions {
-    /// The tokens of this issuer for this audience.
+    /// Returns the tokens of this issuer for this audience.
     pub fn new(issuer: impl Into<String>, audience: impl Into<String>) -> Self {
         Self {
             issuer: issuer.into(),

@@ -112,7 +112,7 @@ fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
     pairs.iter().map(pair).collect()
 }
 
-/// The head of a `GET` without TLS and without a certificate.
+/// Returns the head of a `GET` without TLS and without a certificate.
 fn head<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Head<'a> {
     Head {
         headers,

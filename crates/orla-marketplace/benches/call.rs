@@ -42,7 +42,7 @@ fn main() {
     println!("ten secrets      {:>6} ns for an answer of 1 KB", redacted.as_nanos());
 }
 
-/// The time that it takes to look for secrets in a text that has none.
+/// Returns the time that it takes to look for secrets in a text that has none.
 fn looking(secrets: &Redactor, text: &str) -> Duration {
     let began = Instant::now();
     for _ in 0..CALLS {
@@ -51,7 +51,7 @@ fn looking(secrets: &Redactor, text: &str) -> Duration {
     began.elapsed() / CALLS
 }
 
-/// A quota that is never reached. The first three concern the call.
+/// Returns a quota that is never reached. The first three concern the call.
 fn quota(number: usize) -> QuotaRule {
     let mut rule = QuotaRule::new(format!("quotas[{number}]"));
     rule.rate = Some(Rate::new(1_000_000_000, Period::Day));

@@ -130,7 +130,7 @@ impl Enforcement {
         }
     }
 
-    /// Why the schema is declared but not enforced.
+    /// Returns why the schema is declared but not enforced.
     pub(crate) fn fault(&self) -> Option<&SchemaError> {
         match self {
             Self::NotEnforced(fault) => Some(fault),
@@ -177,7 +177,7 @@ impl Limits {
         Bounds { running: max_concurrency, of_one_provider, waiting: max_queue }
     }
 
-    /// The bounds of one capability, of which `size` calls may run at once.
+    /// Returns the bounds of one capability, of which `size` calls may run at once.
     fn bounds_of_one(&self, size: usize) -> Bounds {
         Bounds { running: size, of_one_provider: size, waiting: self.max_queue }
     }
@@ -253,12 +253,12 @@ impl Catalog {
         self.loaded == other.loaded
     }
 
-    /// Every capability, in the order of their MCP names.
+    /// Returns every capability, in the order of their MCP names.
     pub fn entries(&self) -> &[Arc<Entry>] {
         &self.entries
     }
 
-    /// The capability with this id or MCP name.
+    /// Returns the capability with this id or MCP name.
     pub fn get(&self, id_or_name: &str) -> Option<&Arc<Entry>> {
         let at = self.by_id.get(id_or_name).or_else(|| self.by_name.get(id_or_name))?;
         self.entries.get(*at)
@@ -268,7 +268,7 @@ impl Catalog {
         self.by_id.get(id).and_then(|at| self.entries.get(*at))
     }
 
-    /// Up to three names similar to one that does not exist, the nearest first.
+    /// Returns up to three names similar to one that does not exist, the nearest first.
     pub fn similar(&self, name: &str) -> Vec<String> {
         self.similar_where(name, |_| true)
     }
@@ -334,13 +334,13 @@ impl Catalog {
         self.entries.iter().filter(|entry| entry.is_listed())
     }
 
-    /// The capabilities that clients see when they list, in the order of their MCP names: those that are listed and
-    /// available.
+    /// Returns the capabilities that clients see when they list, in the order of their MCP names: those
+    /// that are listed and available.
     pub fn offered(&self) -> impl Iterator<Item = &Arc<Entry>> {
         self.entries.iter().filter(|entry| entry.is_offered())
     }
 
-    /// Whether this caller may call a capability.
+    /// Returns whether this caller may call a capability.
     ///
     /// # Errors
     /// What the caller lacks.
@@ -351,12 +351,13 @@ impl Catalog {
         self.access.permits(principal, &entry.manifest.id, &entry.name, &entry.needs)
     }
 
-    /// The capabilities that this caller may call, in the order of their MCP names, including unlisted and unavailable ones.
+    /// Returns the capabilities that this caller may call, in the order of their MCP names, including
+    /// unlisted and unavailable ones.
     pub fn permitted(&self, principal: Option<&Principal>) -> impl Iterator<Item = &Arc<Entry>> {
         self.entries.iter().filter(move |entry| self.permits(principal, entry).is_ok())
     }
 
-    /// Whether this caller may use a prompt or a resource of a [`Surface`].
+    /// Returns whether this caller may use a prompt or a resource of a [`Surface`].
     ///
     /// # Errors
     /// The permission that the caller lacks.
@@ -386,7 +387,7 @@ impl Catalog {
         self.permits_part(principal, part, permission) && (principal.is_none() || self.has_policy())
     }
 
-    /// Whether a policy says what callers may do. Without one, everybody may do everything.
+    /// Returns whether a policy says what callers may do. Without one, everybody may do everything.
     pub fn has_policy(&self) -> bool {
         self.access.is_some()
     }
@@ -404,7 +405,7 @@ impl Catalog {
         self.permits_item(principal, &Item { id, name, needs }).is_ok()
     }
 
-    /// The capability with this id or MCP name, if this caller may know about it.
+    /// Returns the capability with this id or MCP name, if this caller may know about it.
     pub fn visible(&self, principal: Option<&Principal>, id_or_name: &str) -> Option<&Arc<Entry>> {
         self.get(id_or_name).filter(|entry| self.permits(principal, entry).is_ok())
     }
@@ -442,7 +443,7 @@ impl Catalog {
         &self.surfaces
     }
 
-    /// The admission that bounds the calls of a capability.
+    /// Returns the admission that bounds the calls of a capability.
     pub(crate) fn admission_of(&self, entry: &Entry) -> &Arc<Admission> {
         if entry.manifest.provider.is_internal() { &self.internal } else { &self.admission }
     }
@@ -451,7 +452,7 @@ impl Catalog {
         [&self.admission, &self.internal].into_iter()
     }
 
-    /// The bounds for calls of this snapshot.
+    /// Returns the bounds for calls of this snapshot.
     pub fn limits(&self) -> &Limits {
         &self.limits
     }
@@ -474,7 +475,7 @@ impl Entry {
         Item { id: self.manifest.id.clone(), name: self.name.to_string(), needs: self.needs.to_vec() }
     }
 
-    /// The permissions that its calls need: the declared ones and those of its kind of provider.
+    /// Returns the permissions that its calls need: the declared ones and those of its kind of provider.
     pub fn needs(&self) -> &[Permission] {
         &self.needs
     }
@@ -490,12 +491,12 @@ impl Entry {
         self.policy.listing == Listing::Listed
     }
 
-    /// Whether it can be called.
+    /// Returns whether it can be called.
     pub fn is_available(&self) -> bool {
         self.unavailable().is_none()
     }
 
-    /// Why it cannot be called.
+    /// Returns why it cannot be called.
     pub fn unavailable(&self) -> Option<&str> {
         match &self.policy.availability {
             Availability::Available | Availability::Unlearned => None,
@@ -540,7 +541,7 @@ impl Entry {
         schema.unwrap_or_else(|| text(&json!({"type": "object"})))
     }
 
-    /// The JSON Schema of the output that clients are shown, if there is one.
+    /// Returns the JSON Schema of the output that clients are shown, if there is one.
     pub fn output_schema(&self) -> Option<JsonText> {
         let declared = self.manifest.output_schema.as_ref().map(schema_text);
         declared.or_else(|| self.manifest.provider.custom()?.advertised_output())

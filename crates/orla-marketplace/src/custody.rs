@@ -8,8 +8,8 @@ use futures_util::future::BoxFuture;
 
 /// The content that runs when one capability is called.
 pub trait Content: Send + Sync {
-    /// The hash of the present content, as [`hash_text`](crate::attestation::hash_text) writes it. May block:
-    /// reads files that have changed since they were last read.
+    /// Returns the hash of the present content, as [`hash_text`](crate::attestation::hash_text) writes
+    /// it. May block: reads files that have changed since they were last read.
     ///
     /// # Errors
     /// Why it cannot be read, as one clause.
@@ -59,7 +59,7 @@ impl Custody {
         self
     }
 
-    /// The hash of the present content; see [`Content::hash`].
+    /// Returns the hash of the present content; see [`Content::hash`].
     ///
     /// # Errors
     /// Why it cannot be read.
@@ -75,7 +75,7 @@ impl Custody {
         }
     }
 
-    /// Whether the present content is attested. Reads it again only if it may have changed.
+    /// Returns whether the present content is attested. Reads it again only if it may have changed.
     pub fn holds(&self) -> bool {
         let Some(vouched) = &self.vouched else { return false };
         let same = match self.content.known_hash() {

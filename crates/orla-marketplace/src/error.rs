@@ -223,14 +223,14 @@ pub enum RuntimeError {
 }
 
 impl RuntimeError {
-    /// The error for a provider's own MCP result with `isError`.
+    /// Returns the error for a provider's own MCP result with `isError`.
     pub fn reported(id: impl Into<String>, outcome: Outcome) -> Self {
         let id = id.into();
         let message = outcome.last_text().unwrap_or_else(|| format!("{id} reported an error"));
         Self::Reported { id, message, outcome: Box::new(outcome) }
     }
 
-    /// The error of a call that exceeds a quota.
+    /// Returns the error of a call that exceeds a quota.
     pub fn quota(
         id: impl Into<String>,
         rule: impl Into<String>,
@@ -242,7 +242,7 @@ impl RuntimeError {
         Self::Quota { id: id.into(), rule, limit, retry_after, outcome }
     }
 
-    /// The error of a program, here or at another instance, also as data.
+    /// Returns the error of a program, here or at another instance, also as data.
     pub fn structured(
         id: impl Into<String>,
         message: impl Into<String>,
@@ -264,7 +264,7 @@ impl RuntimeError {
         }
     }
 
-    /// The rule of the configuration that refused the call, such as `quotas[0]`.
+    /// Returns the rule of the configuration that refused the call, such as `quotas[0]`.
     pub fn rule(&self) -> Option<&str> {
         match self {
             Self::Quota { rule, .. } | Self::Unapproved { rule, .. } => Some(rule),
@@ -318,7 +318,7 @@ impl RuntimeError {
         }
     }
 
-    /// The output of the capability before it failed.
+    /// Returns the output of the capability before it failed.
     pub fn outcome(&self) -> Option<&Outcome> {
         match self {
             Self::InvalidOutput { outcome, .. }

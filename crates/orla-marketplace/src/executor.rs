@@ -25,7 +25,7 @@ use crate::provider::ProviderType;
 /// on every core.
 #[async_trait]
 pub trait CapabilityExecutor: Send + Sync {
-    /// The type of the settings struct whose calls this executor runs.
+    /// Returns the type of the settings struct whose calls this executor runs.
     fn provider_type_id(&self) -> TypeId;
 
     /// Runs one call.
@@ -142,7 +142,7 @@ pub struct SandboxStatus {
 }
 
 impl SandboxStatus {
-    /// The status of processes that nothing confines.
+    /// Returns the status of processes that nothing confines.
     pub fn unconfined() -> Self {
         Self {
             level: "unconfined",
@@ -160,7 +160,7 @@ impl SandboxStatus {
         is_unavailable.then(|| format!("it cannot be confined as declared: {}", self.missing.join("; ")))
     }
 
-    /// The status of a capability that does not run for this reason.
+    /// Returns the status of a capability that does not run for this reason.
     #[must_use]
     pub fn unavailable(mut self, reason: &str) -> Self {
         // The reason why a declaration cannot be read is known to the code that read it.

@@ -54,7 +54,7 @@ pub fn unused(name: &str, is_taken: impl Fn(&str) -> bool) -> String {
     }
 }
 
-/// Whether every MCP client accepts the character in a tool's name.
+/// Returns whether every MCP client accepts the character in a tool's name.
 pub fn is_name_char(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '_' | '-')
 }
@@ -71,7 +71,7 @@ pub fn short_hash(bytes: &[u8]) -> u32 {
 pub struct Pattern(String);
 
 impl Pattern {
-    /// The pattern written as `text`.
+    /// Returns the pattern written as `text`.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
@@ -93,12 +93,12 @@ impl Pattern {
         self.matches(id) || self.is_above(id)
     }
 
-    /// Whether the pattern equals the beginning of an id, up to a dot.
+    /// Returns whether the pattern equals the beginning of an id, up to a dot.
     pub fn is_above(&self, id: &str) -> bool {
         id.strip_prefix(&*self.0).is_some_and(|rest| rest.starts_with('.'))
     }
 
-    /// Whether the whole of `name` matches. Usually linear in both lengths; at worst, their
+    /// Returns whether the whole of `name` matches. Usually linear in both lengths; at worst, their
     /// product.
     pub fn matches(&self, name: &str) -> bool {
         let (pattern, name) = (self.0.as_bytes(), name.as_bytes());
@@ -128,7 +128,7 @@ impl Pattern {
     }
 }
 
-/// A number that differs from instance to instance; not a secret.
+/// Returns a number that differs from instance to instance; not a secret.
 pub(crate) fn instance_number() -> u32 {
     let mut hasher = DefaultHasher::new();
     std::process::id().hash(&mut hasher);

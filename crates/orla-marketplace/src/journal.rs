@@ -151,7 +151,7 @@ impl Action {
         Self::AwaitEvent,
     ];
 
-    /// The name of the form.
+    /// Returns the name of the form.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Call => "call",

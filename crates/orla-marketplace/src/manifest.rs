@@ -257,7 +257,7 @@ impl ShownTo {
         if is_shown { callers.insert(Arc::clone(id)) } else { callers.remove(id) }
     }
 
-    /// Whether this caller has been shown the capability.
+    /// Returns whether this caller has been shown the capability.
     pub fn includes(&self, caller: Option<&Principal>) -> bool {
         caller.is_some_and(|caller| self.0.read().contains(caller.id()))
     }
@@ -308,14 +308,14 @@ pub enum Listing {
 }
 
 impl CallPolicy {
-    /// The policy with this timeout per call.
+    /// Returns the policy with this timeout per call.
     #[must_use]
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    /// The policy of a capability that cannot be called, for this reason.
+    /// Returns the policy of a capability that cannot be called, for this reason.
     #[must_use]
     pub fn unavailable(mut self, reason: impl Into<String>) -> Self {
         self.availability = Availability::Unavailable { reason: reason.into() };

@@ -127,7 +127,7 @@ impl CapabilityMarketplace {
         self.redaction.store(redactor);
     }
 
-    /// The name of this node, if this instance is a node of a cluster.
+    /// Returns the name of this node, if this instance is a node of a cluster.
     pub fn node(&self) -> Option<&str> {
         self.node.get().map(|node| &**node)
     }
@@ -152,12 +152,12 @@ impl CapabilityMarketplace {
         self.stopping.load(Ordering::Acquire)
     }
 
-    /// The executor for the provider's kind.
+    /// Returns the executor for the provider's kind.
     pub(crate) fn executor_of(&self, provider: &ProviderType) -> Option<Arc<dyn CapabilityExecutor>> {
         self.executors.load().find(provider).cloned()
     }
 
-    /// The context for a request to a surface, which [`Call::target`] names. Only the time limit
+    /// Returns the context for a request to a surface, which [`Call::target`] names. Only the time limit
     /// applies.
     pub fn surface_context(&self, call: &Call) -> CallContext {
         let limit = self.catalog.load().limits.timeout;
@@ -179,7 +179,7 @@ impl CapabilityMarketplace {
         )
     }
 
-    /// An id for a future call, unique within this instance.
+    /// Returns an id for a future call, unique within this instance.
     pub fn reserve_call_id(&self) -> Arc<str> {
         let number = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
         format!("{:08x}-{number}", self.instance).into()
@@ -249,12 +249,12 @@ impl CapabilityMarketplace {
         Some(removed)
     }
 
-    /// The capability with this id or MCP name in the newest snapshot.
+    /// Returns the capability with this id or MCP name in the newest snapshot.
     pub fn get(&self, id_or_name: &str) -> Option<Arc<Entry>> {
         self.snapshot().get(id_or_name).cloned()
     }
 
-    /// Every capability of the newest snapshot, in the order of their MCP names.
+    /// Returns every capability of the newest snapshot, in the order of their MCP names.
     pub fn list(&self) -> Vec<Arc<Entry>> {
         self.snapshot().entries().to_vec()
     }
@@ -271,7 +271,7 @@ impl CapabilityMarketplace {
         format!("{:08x}", self.instance).into()
     }
 
-    /// The newest snapshot.
+    /// Returns the newest snapshot.
     pub fn snapshot(&self) -> Arc<Catalog> {
         self.catalog.load_full()
     }
@@ -281,7 +281,7 @@ impl CapabilityMarketplace {
         self.catalog.load()
     }
 
-    /// A builder for the next snapshot, empty, which knows the registered executors.
+    /// Returns a builder for the next snapshot, empty, which knows the registered executors.
     pub fn builder(&self, limits: Limits) -> CatalogBuilder {
         CatalogBuilder::new(self.executors.load_full(), limits, Some(self.snapshot()))
     }
@@ -306,7 +306,7 @@ impl CapabilityMarketplace {
         self.changes.subscribe()
     }
 
-    /// The state of a capability's provider, as far as it is known without asking it.
+    /// Returns the state of a capability's provider, as far as it is known without asking it.
     pub fn status(&self, entry: &Entry) -> ProviderStatus {
         let executors = self.executors.load();
         let provider = &entry.manifest.provider;
@@ -511,7 +511,7 @@ impl CapabilityMarketplace {
         problems
     }
 
-    /// The error for a name that does not exist, or that the caller may not know about.
+    /// Returns the error for a name that does not exist, or that the caller may not know about.
     pub(crate) fn unknown(
         &self,
         catalog: &Catalog,

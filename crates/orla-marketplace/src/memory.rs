@@ -130,7 +130,7 @@ impl MemoryBudget {
 }
 
 impl Reservation {
-    /// The reserved bytes.
+    /// Returns the reserved bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }

@@ -35,7 +35,7 @@ struct Observed {
 }
 
 impl NoticeSink {
-    /// A sink that passes each notice to `take`, which must not block.
+    /// Returns a sink that passes each notice to `take`, which must not block.
     pub fn new(take: impl Fn(Notice) + Send + Sync + 'static) -> Self {
         Self { take: Some(Arc::new(take)), ..Self::default() }
     }
@@ -150,7 +150,7 @@ impl LogText {
         self.sent.as_deref()
     }
 
-    /// The text.
+    /// Returns the text.
     pub fn into_text(self) -> String {
         self.text
     }
@@ -227,7 +227,7 @@ impl LogLevel {
         Self::Emergency,
     ];
 
-    /// The level's name on the wire.
+    /// Returns the level's name on the wire.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Debug => "debug",

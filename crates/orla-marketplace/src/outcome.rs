@@ -32,15 +32,15 @@ impl Outcome {
         Self { structured: Some(Payload::from_value(value)), ..Self::default() }
     }
 
-    /// The size of its JSON texts in bytes.
+    /// Returns the size of its JSON texts in bytes.
     pub fn bytes(&self) -> usize {
         let structured = self.structured.as_ref().map_or(0, Payload::text_bytes);
         let of = |text: &Option<JsonText>| text.as_ref().map_or(0, |text| text.as_str().len());
         structured + of(&self.content) + of(&self.meta)
     }
 
-    /// The outcome as an RTFS value: the structured one, or else the content blocks. A single block of text
-    /// becomes that text.
+    /// Returns the outcome as an RTFS value: the structured one, or else the content blocks. A single
+    /// block of text becomes that text.
     ///
     /// # Errors
     /// JSON that no value can hold.
@@ -75,7 +75,7 @@ impl Outcome {
         json.map(Payload::from_json).map_err(|err| RuntimeError::Generic(err.to_string()))
     }
 
-    /// The text of the last content block that is a text.
+    /// Returns the text of the last content block that is a text.
     pub fn last_text(&self) -> Option<String> {
         let texts = self.blocks().ok()?.into_iter().rev().filter(|block| block.kind == "text");
         texts.filter_map(|block| block.text).map(Cow::into_owned).next()

@@ -39,7 +39,7 @@ impl Payload {
         Self(Arc::new(Forms { came_as_json: false, json: OnceLock::new(), value: value.into() }))
     }
 
-    /// The empty object, the input of a call without arguments.
+    /// Returns the empty object, the input of a call without arguments.
     pub fn empty() -> Self {
         static EMPTY: OnceLock<Payload> = OnceLock::new();
         EMPTY.get_or_init(|| Self::from_json(JsonText(Bytes::from_static(b"{}")))).clone()
@@ -50,7 +50,7 @@ impl Payload {
         self.0.came_as_json
     }
 
-    /// The payload as JSON text.
+    /// Returns the payload as JSON text.
     ///
     /// # Errors
     /// A value that JSON cannot express (a function, `NaN`, an infinity); the error names its
@@ -69,7 +69,7 @@ impl Payload {
         self.0.json.get().map_or(0, |text| text.as_str().len())
     }
 
-    /// The payload as an RTFS value.
+    /// Returns the payload as an RTFS value.
     ///
     /// # Errors
     /// JSON that no value can hold (nested beyond 1,000 levels, duplicate keys, `1e400`).
@@ -124,7 +124,7 @@ impl JsonText {
         Ok(Self::slice_of(&bytes, raw))
     }
 
-    /// The JSON of anything that can be serialised.
+    /// Returns the JSON of anything that can be serialised.
     ///
     /// # Errors
     /// The type cannot be JSON, such as a map whose keys are not strings.
@@ -144,25 +144,25 @@ impl JsonText {
         }
     }
 
-    /// The part of the text in this range, which must be one whole value; shared. `None` if the range is not
-    /// within the text.
+    /// Returns the part of the text in this range, which must be one whole value; shared. `None` if the
+    /// range is not within the text.
     pub fn part(&self, range: Range<usize>) -> Option<Self> {
         (range.start < range.end && range.end <= self.0.len()).then(|| Self(self.0.slice(range)))
     }
 
-    /// The text.
+    /// Returns the text.
     pub fn as_str(&self) -> &str {
         // The bytes were checked on creation, so the fallback is never used; only `unsafe` could avoid
         // the scan.
         std::str::from_utf8(&self.0).unwrap_or_default()
     }
 
-    /// The bytes of the text, shared.
+    /// Returns the bytes of the text, shared.
     pub fn bytes(&self) -> &Bytes {
         &self.0
     }
 
-    /// The text as serde's raw value.
+    /// Returns the text as serde's raw value.
     ///
     /// # Errors
     /// None in practice: the text was checked when it was made.

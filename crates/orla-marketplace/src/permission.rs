@@ -120,7 +120,7 @@ impl Permission {
         }
     }
 
-    /// Whether it is `*`.
+    /// Returns whether it is `*`.
     pub(crate) fn is_everything(&self) -> bool {
         self.scope == Scope::Everything
     }
@@ -192,7 +192,7 @@ impl fmt::Debug for Permission {
     }
 }
 
-/// A host and its port, if there is one; an IPv6 address is in brackets.
+/// Returns a host and its port, if there is one; an IPv6 address is in brackets.
 fn host_and_port(text: &str) -> (&str, Option<&str>) {
     match text.rsplit_once(':') {
         // A colon within brackets, or one of several without brackets, is a part of the address.

@@ -49,7 +49,7 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// Whether the rule applies to this caller and this capability.
+    /// Returns whether the rule applies to this caller and this capability.
     fn applies(&self, principal: Option<&Principal>, id: &str, name: &str) -> bool {
         self.to.matches(principal) && self.capabilities.iter().any(|pattern| pattern.fits(id, name))
     }
@@ -157,7 +157,7 @@ struct Applied<'p, 'c> {
 }
 
 impl<'p> Applied<'p, '_> {
-    /// The `*` with which a rule denies the capability altogether.
+    /// Returns the `*` with which a rule denies the capability altogether.
     fn denied_altogether(&self) -> Option<(&'p Permission, Decision)> {
         self.rules.iter().find_map(|(at, rule)| {
             let everything = rule.deny.iter().find(|denied| denied.is_everything())?;
@@ -196,7 +196,7 @@ pub enum Decision {
 }
 
 impl Decision {
-    /// Whether the need is met.
+    /// Returns whether the need is met.
     pub fn is_allowed(self) -> bool {
         matches!(self, Self::AllowedBy(_) | Self::AllowedByScope)
     }

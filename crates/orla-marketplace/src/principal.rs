@@ -69,17 +69,17 @@ impl Principal {
         Self::of(TOKEN, name)
     }
 
-    /// The holder of a client certificate with this name.
+    /// Returns the holder of a client certificate with this name.
     pub fn certificate(name: &str) -> Self {
         Self::of(CERTIFICATE, name)
     }
 
-    /// The subject of an access token, named `name` by this issuer.
+    /// Returns the subject of an access token, named `name` by this issuer.
     pub fn oauth(issuer: &str, name: &str) -> Self {
         Self::of(&format!("{OAUTH}{} ", issuer.replace(' ', "%20")), name)
     }
 
-    /// The schedule of the configuration with this name.
+    /// Returns the schedule of the configuration with this name.
     pub fn schedule(name: &str) -> Self {
         Self::of(SCHEDULE, name)
     }
@@ -183,17 +183,17 @@ impl Principal {
         self.identified_by() == IdentifiedBy::OAuth(&issuer.replace(' ', "%20"))
     }
 
-    /// The groups that its credential names.
+    /// Returns the groups that its credential names.
     pub fn groups(&self) -> impl Iterator<Item = &str> {
         self.0.groups.iter().map(|group| &**group)
     }
 
-    /// The scopes of its credential.
+    /// Returns the scopes of its credential.
     pub fn scopes(&self) -> impl Iterator<Item = &str> {
         self.0.scopes.iter().map(|scope| &**scope)
     }
 
-    /// The permissions that its scopes grant (`auth.oauth.scopes`).
+    /// Returns the permissions that its scopes grant (`auth.oauth.scopes`).
     pub fn permissions(&self) -> &[Permission] {
         &self.0.permissions
     }
@@ -204,7 +204,7 @@ impl Principal {
         self.0.credential.as_deref()
     }
 
-    /// The SHA-256 digest of its bearer token, if one of orla's own tokens identified it.
+    /// Returns the SHA-256 digest of its bearer token, if one of orla's own tokens identified it.
     pub fn fingerprint(&self) -> Option<&[u8; 32]> {
         self.0.fingerprint.as_ref()
     }
@@ -277,12 +277,12 @@ pub enum CallerPattern {
 pub struct NoCallers(pub String);
 
 impl Callers {
-    /// Every caller, with or without a principal.
+    /// Returns every caller, with or without a principal.
     pub fn everyone() -> Self {
         Self(vec![CallerPattern::Named(Pattern::new("*"))])
     }
 
-    /// The callers that match one of these entries.
+    /// Returns the callers that match one of these entries.
     ///
     /// # Errors
     /// The first entry that names no callers.
@@ -290,12 +290,12 @@ impl Callers {
         entries.into_iter().map(|entry| entry.as_ref().parse()).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Whether one of the entries matches this caller.
+    /// Returns whether one of the entries matches this caller.
     pub fn matches(&self, caller: Option<&Principal>) -> bool {
         self.0.iter().any(|entry| entry.matches(caller))
     }
 
-    /// The entries.
+    /// Returns the entries.
     pub fn entries(&self) -> &[CallerPattern] {
         &self.0
     }

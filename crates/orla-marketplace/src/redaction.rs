@@ -61,18 +61,18 @@ impl Redactor {
         Self { values, search }
     }
 
-    /// A redactor for the secrets of all of these.
+    /// Returns a redactor for the secrets of all of these.
     pub fn of_all<'r>(all: impl IntoIterator<Item = &'r Self>) -> Self {
         Self::new(all.into_iter().flat_map(|one| &one.values))
     }
 
-    /// A redactor for the secrets of both.
+    /// Returns a redactor for the secrets of both.
     #[must_use]
     pub fn and(&self, other: &Self) -> Self {
         Self::new(self.values.union(&other.values))
     }
 
-    /// A redactor for the secrets of both, if there is at least one.
+    /// Returns a redactor for the secrets of both, if there is at least one.
     pub fn united(one: Option<Arc<Self>>, other: Option<&Arc<Self>>) -> Option<Arc<Self>> {
         match (one, other) {
             (Some(one), Some(other)) => Some(Arc::new(one.and(other))),
@@ -80,17 +80,17 @@ impl Redactor {
         }
     }
 
-    /// Whether it replaces nothing.
+    /// Returns whether it replaces nothing.
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()
     }
 
-    /// Whether a text contains a secret.
+    /// Returns whether a text contains a secret.
     pub fn finds(&self, text: &str) -> bool {
         !self.is_empty() && self.search.as_ref().is_none_or(|search| search.is_match(text))
     }
 
-    /// The text without secrets.
+    /// Returns the text without secrets.
     pub fn text<'t>(&self, text: &'t str) -> Cow<'t, str> {
         if !self.finds(text) {
             return Cow::Borrowed(text);
@@ -125,7 +125,7 @@ impl Redactor {
         Some(replaced.or_else(|_| JsonText::of(&tree())).unwrap_or_default())
     }
 
-    /// A JSON value without secrets.
+    /// Returns a JSON value without secrets.
     pub(crate) fn tree(&self, value: Json) -> Json {
         let clean = |text: &str| self.text(text).into_owned();
         fn walk(value: Json, clean: &dyn Fn(&str) -> String) -> Json {
@@ -146,7 +146,7 @@ impl Redactor {
         walk(value, &clean)
     }
 
-    /// A payload without secrets.
+    /// Returns a payload without secrets.
     #[must_use]
     pub fn payload(&self, payload: Payload) -> Payload {
         if self.is_empty() {
@@ -162,7 +162,7 @@ impl Redactor {
         }
     }
 
-    /// An outcome without secrets.
+    /// Returns an outcome without secrets.
     #[must_use]
     pub fn outcome(&self, outcome: Outcome) -> Outcome {
         Outcome {
@@ -173,7 +173,7 @@ impl Redactor {
         }
     }
 
-    /// An error without secrets in the parts that its caller sees.
+    /// Returns an error without secrets in the parts that its caller sees.
     #[must_use]
     pub fn error(&self, mut error: RuntimeError) -> RuntimeError {
         if self.is_empty() {
@@ -227,7 +227,7 @@ impl Redactor {
         error
     }
 
-    /// A notice without secrets.
+    /// Returns a notice without secrets.
     #[must_use]
     pub(crate) fn notice(&self, notice: Notice) -> Notice {
         let clean = |text: String| self.text(&text).into_owned();

@@ -177,7 +177,7 @@ impl Routed {
         &self.route
     }
 
-    /// The providers, with their names.
+    /// Returns the providers, with their names.
     pub fn providers(&self) -> impl Iterator<Item = (&str, &ProviderType)> {
         self.targets.iter().map(|target| (&*target.name, &target.provider))
     }
@@ -187,7 +187,7 @@ impl Routed {
         self.is_idempotent
     }
 
-    /// The indexes of the providers in the order in which a call tries them.
+    /// Returns the indexes of the providers in the order in which a call tries them.
     fn order(&self, inputs: &Payload) -> Result<Vec<usize>, String> {
         let all = self.targets.len();
         let from = |first: usize| (0..all).map(|at| (first + at) % all).collect::<Vec<_>>();
@@ -207,7 +207,7 @@ impl Routed {
         })
     }
 
-    /// Whether a call that failed with this error moves on to the next provider.
+    /// Returns whether a call that failed with this error moves on to the next provider.
     fn moves_on(&self, error: &RuntimeError, target: &Target, ctx: &CallContext) -> bool {
         let may_be_repeated = self.is_idempotent || target.is_safe();
         let may_pass = match error {
@@ -237,14 +237,15 @@ impl Drop for RunningAt<'_> {
 }
 
 impl Target {
-    /// Whether its calls are idempotent by the method of their requests (RFC 9110 §9.2.2).
+    /// Returns whether its calls are idempotent by the method of their requests (RFC 9110 §9.2.2).
     fn is_safe(&self) -> bool {
         let ProviderType::Http(http) = &self.provider else { return false };
         let idempotent = ["GET", "HEAD", "OPTIONS", "PUT", "DELETE"];
         http.options.method.as_deref().is_some_and(|method| idempotent.contains(&method))
     }
 
-    /// The context of a call at this provider, with the time that the provider's own settings allow.
+    /// Returns the context of a call at this provider, with the time that the provider's own settings
+    /// allow.
     fn context(&self, ctx: &CallContext) -> CallContext {
         let mut ctx = ctx.clone();
         if let Some(own) = self.provider.timeout()
@@ -301,7 +302,7 @@ pub struct RoutedExecutor {
 }
 
 impl RoutedExecutor {
-    /// An executor that uses the executors of this marketplace.
+    /// Returns an executor that uses the executors of this marketplace.
     pub fn new(marketplace: &Arc<CapabilityMarketplace>) -> Self {
         Self { marketplace: Arc::downgrade(marketplace) }
     }

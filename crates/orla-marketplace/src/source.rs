@@ -53,7 +53,7 @@ pub trait Source: Send + Sync {
     /// Returns the surfaces: prompts, resources and completions.
     fn surfaces(&self) -> Vec<Arc<dyn Surface>>;
 
-    /// A number that grows whenever the registrations change.
+    /// Returns a number that grows whenever the registrations change.
     fn changes(&self) -> watch::Receiver<u64>;
 
     /// Returns whether a capability of this name may be served, although none is known.

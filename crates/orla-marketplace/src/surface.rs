@@ -46,7 +46,7 @@ pub trait Surface: Send + Sync {
         Vec::new()
     }
 
-    /// The notifications of the surface from now on; `None` if it never sends any.
+    /// Returns the notifications of the surface from now on; `None` if it never sends any.
     fn notices(&self) -> Option<broadcast::Receiver<SurfaceNotice>> {
         None
     }
@@ -64,14 +64,14 @@ pub enum Subject<'a> {
 }
 
 impl<'a> Subject<'a> {
-    /// The name or address.
+    /// Returns the name or address.
     pub fn name(self) -> &'a str {
         match self {
             Self::Prompt(name) | Self::Resource(name) | Self::Template(name) => name,
         }
     }
 
-    /// The kind as one word, for errors, logs and the audit.
+    /// Returns the kind as one word, for errors, logs and the audit.
     pub fn kind(self) -> &'static str {
         match self {
             Self::Prompt(_) => "prompt",
@@ -192,7 +192,7 @@ impl Surface for Redacted {
 }
 
 impl Redacted {
-    /// An error without secrets.
+    /// Returns an error without secrets.
     fn clean(&self, error: SurfaceError) -> SurfaceError {
         let text = |message: String| self.redactor.text(&message).into_owned();
         match error {

@@ -115,7 +115,7 @@ impl Drop for OpenCanned {
 }
 
 impl Canned {
-    /// The manifest of a capability with this behaviour.
+    /// Returns the manifest of a capability with this behaviour.
     pub fn manifest(self, id: &str) -> CapabilityManifest {
         CapabilityManifest::new(
             id,
@@ -207,7 +207,7 @@ impl CapabilityExecutor for MockExecutor {
     }
 }
 
-/// A marketplace of canned capabilities.
+/// Returns a marketplace of canned capabilities.
 ///
 /// # Panics
 /// If an id is used twice.

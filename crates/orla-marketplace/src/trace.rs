@@ -43,7 +43,7 @@ pub enum Trace {
 pub struct TraceSink(Option<Arc<dyn Fn(Trace) + Send + Sync>>);
 
 impl TraceSink {
-    /// A sink that passes each trace to `take`, which must not block.
+    /// Returns a sink that passes each trace to `take`, which must not block.
     pub fn new(take: impl Fn(Trace) + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(take)))
     }

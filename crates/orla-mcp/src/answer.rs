@@ -51,7 +51,7 @@ impl ListedTool {
 }
 
 impl ListedTool {
-    /// Whether its server says that it is called as a task.
+    /// Returns whether its server says that it is called as a task.
     pub fn task_support(&self) -> Option<TaskSupport> {
         TaskSupport::parse(self.execution.as_ref()?.get("taskSupport")?.as_str()?)
     }
@@ -274,7 +274,7 @@ fn uri(params: &JsonText) -> Option<String> {
     serde_json::from_str(params.as_str()).ok().map(|Params { uri }| uri)
 }
 
-/// The id of the call that a capsule's own request belongs to, if the request names it.
+/// Returns the id of the call that a capsule's own request belongs to, if the request names it.
 pub fn call_of(params: &JsonText) -> Option<u64> {
     #[derive(Deserialize)]
     struct Params {

@@ -8,8 +8,8 @@ use serde_json::value::RawValue;
 
 use crate::object::{Object, push_text, trusted};
 
-/// The result of `tools/call` for an outcome, as JSON text: as a session's client receives it, but with a
-/// structured value of any kind. Parts that arrived as JSON stay unchanged.
+/// Returns the result of `tools/call` for an outcome, as JSON text: as a session's client receives it,
+/// but with a structured value of any kind. Parts that arrived as JSON stay unchanged.
 pub fn call_result_json(result: &RuntimeResult<Outcome>) -> String {
     let result = result.as_ref();
     let mut out = Vec::with_capacity(size(&result));
@@ -31,7 +31,7 @@ pub enum Form {
     Local,
 }
 
-/// The approximate size of the result in bytes.
+/// Returns the approximate size of the result in bytes.
 pub fn size(result: &Result<&Outcome, &RuntimeError>) -> usize {
     let outcome = result.map_or_else(RuntimeError::outcome, Some);
     let structured = outcome.and_then(|outcome| outcome.structured.as_ref());
@@ -134,8 +134,9 @@ fn length(text: &JsonText) -> usize {
     text.bytes().len()
 }
 
-/// The result of a call as plain JSON, from the text that [`call_result_json`] wrote: the structured content if there is
-/// one; else the text, if the content is one block of text; else `{"content": […]}`.
+/// Returns the result of a call as plain JSON, from the text that [`call_result_json`] wrote: the
+/// structured content if there is one; else the text, if the content is one block of text; else
+/// `{"content": […]}`.
 pub fn plain_json(call_result: &JsonText) -> JsonText {
     let Some(result) = Object::parse(call_result.as_str()) else { return call_result.clone() };
     if let Some(structured) = result.get("structuredContent") {

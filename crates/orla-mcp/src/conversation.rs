@@ -79,7 +79,7 @@ pub enum Ask {
 }
 
 impl Ask {
-    /// A request about one resource.
+    /// Returns a request about one resource.
     pub fn about(method: &str, uri: &str) -> Self {
         let params = serde_json::json!({ "uri": uri }).to_string();
         Self::Method { method: method.into(), params: object::trusted(params) }
@@ -161,8 +161,8 @@ pub struct ServerInfo {
 }
 
 impl ServerInfo {
-    /// Whether `now` says of a tool what `before` said, if that said anything; of the only tool of a server that does not say
-    /// what it serves, if `tool` is absent.
+    /// Returns whether `now` says of a tool what `before` said, if that said anything; of the only tool
+    /// of a server that does not say what it serves, if `tool` is absent.
     pub fn says_the_same(before: Option<&Self>, now: Option<&Self>, tool: Option<&str>) -> bool {
         let [before, now] = [before, now].map(|info| info.and_then(|info| info.tools.as_deref()));
         let Some(tool) = tool else { return before.is_none() == now.is_none() };
@@ -171,7 +171,8 @@ impl ServerInfo {
         before.iter().find(|one| one.name == tool) == now
     }
 
-    /// Why it serves nothing, if it has said so. One that lists no tools may still offer resources or prompts instead.
+    /// Returns why it serves nothing, if it has said so. One that lists no tools may still offer
+    /// resources or prompts instead.
     pub fn why_empty(&self) -> Option<&'static str> {
         let Offers { tools, resources, prompts, .. } = self.offers;
         match self.tools.as_deref()? {
@@ -297,7 +298,8 @@ pub struct Conversation {
 }
 
 impl Conversation {
-    /// The conversation with the next process of this name; `tickets` numbers the requests of all of them.
+    /// Returns the conversation with the next process of this name; `tickets` numbers the requests of
+    /// all of them.
     pub fn new(name: Arc<str>, tickets: Arc<AtomicU64>, handshake: Handshake) -> Self {
         let first = tickets.load(Ordering::Relaxed);
         let mut conversation = Self {
@@ -326,7 +328,7 @@ impl Conversation {
         conversation
     }
 
-    /// Whether calls may be sent: what it serves is known, or cannot be known.
+    /// Returns whether calls may be sent: what it serves is known, or cannot be known.
     pub fn is_open(&self) -> bool {
         self.opening == Opening::Open
     }
@@ -336,13 +338,13 @@ impl Conversation {
         self.in_flight
     }
 
-    /// The oldest request, other than our own, that waits for its answer.
+    /// Returns the oldest request, other than our own, that waits for its answer.
     pub fn oldest(&self) -> Option<u64> {
         let calls = self.pending.iter().filter(|(_, pending)| matches!(pending, Pending::Call { .. }));
         calls.map(|(ticket, _)| *ticket).min()
     }
 
-    /// The newest ping that is not answered.
+    /// Returns the newest ping that is not answered.
     pub fn unanswered_ping(&self) -> Option<u64> {
         let pings = self.pending.iter().filter(|(_, pending)| matches!(pending, Pending::Ping));
         pings.map(|(ticket, _)| *ticket).max()

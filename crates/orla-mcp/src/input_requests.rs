@@ -17,7 +17,7 @@ pub const MAX_ROUND_TRIPS: usize = 16;
 /// The most questions of one round.
 const MAX_QUESTIONS: usize = 64;
 
-/// The parameters of `subscriptions/listen`: everything that may change, and these resources.
+/// Returns the parameters of `subscriptions/listen`: everything that may change, and these resources.
 pub fn listen(offers: &Offers, uris: &[String]) -> String {
     let mut wanted = serde_json::Map::new();
     let lists = [
@@ -34,7 +34,7 @@ pub fn listen(offers: &Offers, uris: &[String]) -> String {
     json!({ "notifications": wanted }).to_string()
 }
 
-/// Whether a result is a question.
+/// Returns whether a result is a question.
 pub fn is_question(result: &JsonText) -> bool {
     // A word that must occur, so that large results are not parsed for this.
     memchr::memmem::find(result.bytes(), INPUT_REQUIRED.as_bytes()).is_some()
@@ -113,7 +113,7 @@ pub async fn answer(
     Ok(String::from_utf8(more).unwrap_or_default().into())
 }
 
-/// The parameters of a question with its key, by which its client may know it.
+/// Returns the parameters of a question with its key, by which its client may know it.
 fn named(params: &str, key: &str) -> Option<JsonText> {
     let mut params = Object::parse(params)?;
     let mut meta = Object::parse(params.get("_meta").unwrap_or("{}"))?;

@@ -16,7 +16,7 @@ pub struct Messages {
 }
 
 impl Messages {
-    /// The buffer to append to, with room to read into.
+    /// Returns the buffer to append to, with room to read into.
     pub fn room(&mut self) -> &mut BytesMut {
         self.lines.room()
     }

@@ -19,8 +19,8 @@ pub enum RequestMode {
     Sessionless,
 }
 
-/// The parameters of `initialize`. They declare everything that a client may support; the actual client is known
-/// only with each call.
+/// Returns the parameters of `initialize`. They declare everything that a client may support; the actual
+/// client is known only with each call.
 pub fn initialize() -> String {
     json!({
         "protocolVersion": SESSION,

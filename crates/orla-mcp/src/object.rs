@@ -21,17 +21,17 @@ impl<'a> Object<'a> {
         Some(Self(members.into_iter().map(|(name, value)| (name, value.get().into())).collect()))
     }
 
-    /// The text of the first member with this key.
+    /// Returns the text of the first member with this key.
     pub fn get(&self, key: &str) -> Option<&str> {
         self.0.iter().find(|(name, _)| name == key).map(|(_, value)| &**value)
     }
 
-    /// The member with this key, if it is a string.
+    /// Returns the member with this key, if it is a string.
     pub fn text(&self, key: &str) -> Option<String> {
         serde_json::from_str(self.get(key)?).ok()
     }
 
-    /// The members, in their order.
+    /// Returns the members, in their order.
     pub fn members(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, value)| (&**name, &**value))
     }
@@ -55,7 +55,7 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// The object's text.
+    /// Returns the object's text.
     pub fn to_json(&self) -> JsonText {
         let mut out = vec![b'{'];
         for (name, value) in &self.0 {
@@ -78,14 +78,14 @@ pub fn trusted(text: impl Into<Bytes>) -> JsonText {
     JsonText::parse(text).unwrap_or_else(|_| empty())
 }
 
-/// The empty object.
+/// Returns the empty object.
 pub fn empty() -> JsonText {
     let empty = orla_marketplace::Payload::empty();
     // A payload that came as JSON text has it.
     empty.json().cloned().unwrap_or_else(|_| JsonText::from(Box::<RawValue>::default()))
 }
 
-/// A text as a JSON string.
+/// Returns a text as a JSON string.
 pub fn json_string(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }

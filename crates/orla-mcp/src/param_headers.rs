@@ -18,14 +18,15 @@ pub struct ParamHeader {
 const MAX_DEPTH: usize = 32;
 
 impl ParamHeader {
-    /// The headers that an input schema asks for. Names that cannot be header fields are left out.
+    /// Returns the headers that an input schema asks for. Names that cannot be header fields are left
+    /// out.
     pub fn of_schema(schema: &Value) -> Vec<Self> {
         let mut found = Vec::new();
         collect(schema, &mut Vec::new(), &mut found);
         found
     }
 
-    /// The text of the argument, if it is a string, a number or a boolean.
+    /// Returns the text of the argument, if it is a string, a number or a boolean.
     pub fn value(&self, arguments: &str) -> Option<String> {
         let (last, parents) = self.path.split_last()?;
         let mut text = arguments.to_owned();
@@ -41,7 +42,7 @@ impl ParamHeader {
         }
     }
 
-    /// The argument as an error names it, such as `at.region`.
+    /// Returns the argument as an error names it, such as `at.region`.
     pub fn argument(&self) -> String {
         self.path.join(".")
     }

@@ -33,7 +33,7 @@ pub trait Peer: Send + Sync {
     /// Waits until it is known what it serves, within bounds of its own, and once.
     async fn learn(&self);
 
-    /// The changes that it reports from now on.
+    /// Returns the changes that it reports from now on.
     fn notices(&self) -> broadcast::Receiver<SurfaceNotice>;
 
     /// Adds one subscriber to a resource.
@@ -109,7 +109,7 @@ fn unanswered(problem: &Unanswered, ctx: &CallContext) -> RuntimeError {
     RuntimeError::Failed { id: ctx.name.to_string(), message, outcome: None }
 }
 
-/// Why a call gave no result, for its caller.
+/// Returns why a call gave no result, for its caller.
 pub fn failure(ending: Ending, ctx: &CallContext) -> RuntimeError {
     let id = ctx.name.to_string();
     match ending {

@@ -44,13 +44,13 @@ impl<'a> Iterator for Members<'a> {
     }
 }
 
-/// The first place from `at` on that is no white space.
+/// Returns the first place from `at` on that is no white space.
 fn blank(text: &[u8], at: usize) -> usize {
     let rest = text.get(at..).unwrap_or_default();
     at + rest.iter().take_while(|byte| matches!(byte, b' ' | b'\t' | b'\n' | b'\r')).count()
 }
 
-/// The place behind the value that begins at `at`.
+/// Returns the place behind the value that begins at `at`.
 fn value(text: &[u8], mut at: usize) -> usize {
     let mut depth = 0_usize;
     while let Some(byte) = text.get(at) {

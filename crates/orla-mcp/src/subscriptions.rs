@@ -42,7 +42,7 @@ impl Subscriptions {
         is_last
     }
 
-    /// The resources that are subscribed to.
+    /// Returns the resources that are subscribed to.
     pub fn uris(&self) -> Vec<String> {
         self.0.lock().keys().cloned().collect()
     }

@@ -32,13 +32,13 @@ pub struct PeerSurface<P> {
 }
 
 impl<P: Peer> PeerSurface<P> {
-    /// The surface of `peer`, with the prefix that was chosen for its prompts.
+    /// Returns the surface of `peer`, with the prefix that was chosen for its prompts.
     pub fn new(peer: Arc<P>, prefix: Option<String>) -> Self {
         let prefix = prefix.unwrap_or_else(|| format!("{}__", peer.name()));
         Self { peer, prefix, needs: Vec::new() }
     }
 
-    /// The surface of a server. Each use needs these permissions, besides `mcp:SERVER/NAME`.
+    /// Returns the surface of a server. Each use needs these permissions, besides `mcp:SERVER/NAME`.
     #[must_use]
     pub fn needing(mut self, permissions: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
         self.needs = permissions.into_iter().map(|need| Permission::needed(need.as_ref())).collect();
@@ -66,7 +66,7 @@ impl<P: Peer> PeerSurface<P> {
         Err(SurfaceError::Failed(format!("it asked for input more than {MAX_ROUND_TRIPS} times")))
     }
 
-    /// The name that a prompt has at the server.
+    /// Returns the name that a prompt has at the server.
     fn own_name<'a>(&self, name: &'a str) -> Result<&'a str, SurfaceError> {
         name.strip_prefix(&self.prefix).ok_or_else(|| not_found("prompt", name))
     }
@@ -126,7 +126,7 @@ impl<P: Peer> PeerSurface<P> {
         }
     }
 
-    /// Whether one of these lists of the server has an item with this name.
+    /// Returns whether one of these lists of the server has an item with this name.
     async fn has(&self, lists: &[&str], name: &str, ctx: &CallContext) -> Result<bool, SurfaceError> {
         for list in lists {
             let mut params = object::empty();
@@ -145,7 +145,7 @@ impl<P: Peer> PeerSurface<P> {
         Ok(false)
     }
 
-    /// The list with the prefix before each name; nothing else in it changes.
+    /// Returns the list with the prefix before each name; nothing else in it changes.
     fn with_prefix(&self, list: &JsonText) -> JsonText {
         let Some(mut list_object) = Object::parse(list.as_str()) else { return list.clone() };
         let prompts: Vec<&RawValue> = match list_object.get("prompts").map(serde_json::from_str) {
@@ -212,7 +212,7 @@ fn not_found(kind: &str, name: &str) -> SurfaceError {
     SurfaceError::NotFound(format!("unknown {kind}: {name}"))
 }
 
-/// Whether the offers include a method.
+/// Returns whether the offers include a method.
 fn includes(offers: &Offers, method: &str) -> bool {
     match method {
         "prompts/list" | "prompts/get" => offers.prompts,
@@ -224,7 +224,7 @@ fn includes(offers: &Offers, method: &str) -> bool {
     }
 }
 
-/// The empty list of a method, if it is a list.
+/// Returns the empty list of a method, if it is a list.
 fn empty_list(method: &str) -> Option<&'static str> {
     match method {
         "prompts/list" => Some(r#"{"prompts":[]}"#),

@@ -65,7 +65,7 @@ pub struct RpcError {
 }
 
 impl RpcError {
-    /// The error of a message. Any value of the member counts as an error.
+    /// Returns the error of a message. Any value of the member counts as an error.
     fn read(line: &Bytes, error: &RawValue) -> Self {
         #[derive(Deserialize)]
         struct Data<'a> {
@@ -105,7 +105,7 @@ pub fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de
     <&RawValue>::deserialize(deserializer).map(Some)
 }
 
-/// The messages of a line: itself, or those of a batch (2025-03-26).
+/// Returns the messages of a line: itself, or those of a batch (2025-03-26).
 pub fn messages(line: Bytes) -> Vec<Bytes> {
     if !line.trim_ascii_start().starts_with(b"[") {
         return vec![line];

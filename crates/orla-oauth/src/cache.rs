@@ -27,7 +27,7 @@ const MAX_SUBJECTS: usize = 10_000;
 pub struct Cache(Mutex<HashMap<String, Arc<Slot>>>);
 
 impl Cache {
-    /// The slot of a subject.
+    /// Returns the slot of a subject.
     pub fn slot(&self, subject: &str) -> Arc<Slot> {
         let mut slots = self.0.lock();
         if let Some(slot) = slots.get(subject) {
@@ -70,12 +70,12 @@ struct Ended {
 }
 
 impl Slot {
-    /// The newest token, fresh or not.
+    /// Returns the newest token, fresh or not.
     pub fn token(&self) -> Option<Arc<Token>> {
         self.token.read().clone()
     }
 
-    /// The scopes that the next token needs beyond those of the settings.
+    /// Returns the scopes that the next token needs beyond those of the settings.
     pub fn wanted(&self) -> Scopes {
         self.wanted.read().clone()
     }
@@ -86,15 +86,15 @@ impl Slot {
         *wanted = wanted.union(scopes);
     }
 
-    /// The newest token if it is fresh and not the one that was `rejected`.
+    /// Returns the newest token if it is fresh and not the one that was `rejected`.
     fn usable(&self, rejected: Option<&Secret>) -> Option<Arc<Token>> {
         let token = self.token()?;
         let is_usable = token.is_fresh(SystemTime::now()) && Some(&token.access) != rejected;
         is_usable.then_some(token)
     }
 
-    /// A fresh token that is not the `rejected` one. If there is none yet, `obtain` gets one as one of `tasks`, one at
-    /// a time. `None` if `obtain` has none.
+    /// Returns a fresh token that is not the `rejected` one. If there is none yet, `obtain` gets one as
+    /// one of `tasks`, one at a time. `None` if `obtain` has none.
     ///
     /// # Errors
     /// That of `obtain`.

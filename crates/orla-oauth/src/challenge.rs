@@ -16,7 +16,7 @@ pub struct Challenge {
     pub error: Option<String>,
 }
 
-/// The parameters of the first challenge of the scheme `Bearer`, with their names in lower case.
+/// Returns the parameters of the first challenge of the scheme `Bearer`, with their names in lower case.
 pub fn bearer_parameters<'a>(
     values: impl IntoIterator<Item = &'a str>,
 ) -> Option<Vec<(String, String)>> {
@@ -27,7 +27,7 @@ pub fn bearer_parameters<'a>(
 }
 
 impl Challenge {
-    /// The first challenge of the scheme `Bearer` in the values of the header field.
+    /// Returns the first challenge of the scheme `Bearer` in the values of the header field.
     pub fn of<'a>(values: impl IntoIterator<Item = &'a str>) -> Option<Self> {
         let parameters = bearer_parameters(values)?;
         let parameter = |name: &str| {
@@ -41,7 +41,7 @@ impl Challenge {
         })
     }
 
-    /// Whether the token lacks scopes (RFC 6750 §3.1).
+    /// Returns whether the token lacks scopes (RFC 6750 §3.1).
     pub fn is_step_up(&self) -> bool {
         self.error.as_deref() == Some("insufficient_scope")
     }
@@ -54,7 +54,7 @@ struct Raw {
     parameters: Vec<(String, String)>,
 }
 
-/// The challenges of one header field. What cannot be read is skipped.
+/// Returns the challenges of one header field. What cannot be read is skipped.
 fn challenges(field: &str) -> Vec<Raw> {
     let mut rest = Rest(&field.as_bytes()[..field.len().min(MAX_FIELD)]);
     let mut found: Vec<Raw> = Vec::new();
@@ -101,7 +101,7 @@ impl Rest<'_> {
         String::from_utf8_lossy(taken).into_owned()
     }
 
-    /// A quoted string, or everything up to a space or a comma.
+    /// Returns a quoted string, or everything up to a space or a comma.
     fn value(&mut self) -> String {
         let Some(quoted) = self.0.strip_prefix(b"\"") else {
             return self.take(|byte| !matches!(byte, b' ' | b'\t' | b','));

@@ -24,7 +24,7 @@ pub(crate) struct Discovered {
 }
 
 impl Discovered {
-    /// An endpoint of the authorization server.
+    /// Returns an endpoint of the authorization server.
     pub(crate) fn endpoint(&self, what: &str, address: Option<&String>) -> Result<Url, Error> {
         let address =
             address.ok_or_else(|| Error::Refused(format!("the authorization server has no {what}")))?;
@@ -109,7 +109,7 @@ async fn resource_metadata(
     Ok(None)
 }
 
-/// The metadata of an issuer, whose identifier has to be the one that was asked for, as text.
+/// Returns the metadata of an issuer, whose identifier has to be the one that was asked for, as text.
 async fn server_metadata(
     http: &Http,
     issuer: &str,
@@ -128,7 +128,7 @@ async fn server_metadata(
     Ok(None)
 }
 
-/// A document, if there is one at this address.
+/// Returns a document, if there is one at this address.
 async fn document<T: DeserializeOwned>(http: &Http, url: Url, trust: Trust) -> Result<Option<T>, Error> {
     let response = http.get(url, trust).await?;
     match response.status {

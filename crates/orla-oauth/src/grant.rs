@@ -134,7 +134,7 @@ pub struct Form {
 }
 
 impl TokenRequest<'_> {
-    /// The secrets in it.
+    /// Returns the secrets in it.
     pub fn secrets(&self) -> Vec<Secret> {
         let mut secrets: Vec<Secret> = self.client.secret.iter().cloned().collect();
         match self.grant {
@@ -147,7 +147,7 @@ impl TokenRequest<'_> {
         secrets
     }
 
-    /// The form of the request.
+    /// Returns the form of the request.
     pub fn form(&self) -> Form {
         let mut fields: Vec<(&str, &str)> = vec![("grant_type", self.grant.name())];
         match self.grant {
@@ -178,7 +178,7 @@ impl TokenRequest<'_> {
     }
 }
 
-/// A form of these fields, with the client's authentication.
+/// Returns a form of these fields, with the client's authentication.
 pub fn with_client(fields: Vec<(&str, &str)>, client: &Client, method: Method) -> Form {
     let mut fields = fields;
     let secret = client.secret.as_ref().map(Secret::expose).unwrap_or_default();

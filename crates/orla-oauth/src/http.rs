@@ -152,7 +152,7 @@ fn build(guard: Option<Reach>) -> Result<Client, String> {
         .map_err(|err| format!("no HTTP client can be made: {}", root_cause(&err).to_lowercase()))
 }
 
-/// The reach of a server: the widest of the addresses of its name.
+/// Returns the reach of a server: the widest of the addresses of its name.
 pub(crate) async fn reach_of(url: &Url) -> Reach {
     match url.host() {
         Some(Host::Ipv4(address)) => Reach::of(address.into()),
@@ -168,7 +168,8 @@ pub(crate) async fn reach_of(url: &Url) -> Reach {
     }
 }
 
-/// Whether a URL names an address of a smaller reach outright; names are checked when they are resolved.
+/// Returns whether a URL names an address of a smaller reach outright; names are checked when they are
+/// resolved.
 fn is_beyond(reach: Reach, url: &Url) -> bool {
     match url.host() {
         Some(Host::Ipv4(address)) => Reach::of(address.into()) > reach,
@@ -193,7 +194,8 @@ impl Resolve for Resolver {
     }
 }
 
-/// The innermost cause of an error, which is the most specific and names no address: "connection refused".
+/// Returns the innermost cause of an error, which is the most specific and names no address: "connection
+/// refused".
 pub fn root_cause(err: &dyn std::error::Error) -> String {
     let mut cause = err;
     while let Some(source) = cause.source() {
@@ -207,7 +209,7 @@ pub fn root_cause(err: &dyn std::error::Error) -> String {
 pub const UNKNOWN_AUTHORITY: &str =
     "add its authority to those of the system, or name a file of authorities in SSL_CERT_FILE";
 
-/// Why a server cannot be reached, and what to do if its authority is not known.
+/// Returns why a server cannot be reached, and what to do if its authority is not known.
 pub fn connection_problem(err: &dyn std::error::Error) -> String {
     let cause = root_cause(err);
     match cause.strip_prefix("invalid peer certificate: ") {

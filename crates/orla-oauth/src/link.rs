@@ -36,7 +36,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// A link, and where its end is told.
+    /// Returns a link, and where its end is told.
     pub(crate) fn new(url: String) -> (Self, watch::Sender<Option<Result<(), Error>>>) {
         let (end, ended) = watch::channel(None);
         (Self { url, ended }, end)
@@ -60,7 +60,7 @@ impl Link {
 }
 
 impl Links {
-    /// The link that waits for this subject.
+    /// Returns the link that waits for this subject.
     pub(crate) fn open(&self, key: &str) -> Option<Link> {
         self.open.lock().get(key).filter(|link| link.is_open()).cloned()
     }

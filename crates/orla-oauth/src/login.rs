@@ -47,7 +47,7 @@ pub enum Rejected {
 }
 
 impl SignIn {
-    /// Where the person signs in.
+    /// Returns where the person signs in.
     ///
     /// # Errors
     /// The authorization server has no such place.
@@ -75,8 +75,8 @@ impl SignIn {
         Ok(url)
     }
 
-    /// The code in the query of an authorization response, after the checks of its state and its issuer (OAuth 2.1
-    /// §4.1.2, RFC 9207 §2.4).
+    /// Returns the code in the query of an authorization response, after the checks of its state and its
+    /// issuer (OAuth 2.1 §4.1.2, RFC 9207 §2.4).
     ///
     /// # Errors
     /// See [`Rejected`].
@@ -114,7 +114,7 @@ impl SignIn {
 }
 
 impl Upstream {
-    /// Where the last sign-in of a subject returned to, if its client was registered for that.
+    /// Returns where the last sign-in of a subject returned to, if its client was registered for that.
     pub async fn registered_redirect(&self, subject: &Subject) -> Option<Url> {
         let record = self.load(subject).await.ok()??;
         if self.settings.client_id.is_some() { None } else { Url::parse(&record.redirect_uri).ok() }
@@ -142,7 +142,7 @@ impl Upstream {
         })
     }
 
-    /// The client and the scopes of a new sign-in.
+    /// Returns the client and the scopes of a new sign-in.
     async fn client_and_scopes(
         &self,
         subject: &Subject,

@@ -25,7 +25,7 @@ pub struct ResourceMetadata {
 }
 
 impl ResourceMetadata {
-    /// The scopes that it knows, if it says.
+    /// Returns the scopes that it knows, if it says.
     pub fn scopes(&self) -> Option<Scopes> {
         self.scopes_supported.as_ref().map(|scopes| scopes.iter().collect())
     }
@@ -60,12 +60,12 @@ pub struct ServerMetadata {
 }
 
 impl ServerMetadata {
-    /// The scopes that it knows, if it says.
+    /// Returns the scopes that it knows, if it says.
     pub fn scopes(&self) -> Option<Scopes> {
         self.scopes_supported.as_ref().map(|scopes| scopes.iter().collect())
     }
 
-    /// The endpoints that a server without metadata has (MCP authorization 2025-03-26).
+    /// Returns the endpoints that a server without metadata has (MCP authorization 2025-03-26).
     pub fn of_origin(origin: &Url) -> Self {
         let at = |path: &str| Some(below(origin, path).to_string());
         Self {
@@ -78,14 +78,15 @@ impl ServerMetadata {
         }
     }
 
-    /// Whether it knows PKCE with S256, without which no code is requested (MCP authorization).
+    /// Returns whether it knows PKCE with S256, without which no code is requested (MCP authorization).
     pub fn has_s256(&self) -> bool {
         let methods = self.code_challenge_methods_supported.as_deref().unwrap_or_default();
         methods.iter().any(|method| method == "S256")
     }
 }
 
-/// Where the metadata of a resource may be if no challenge says where: at its path, then at the root.
+/// Returns where the metadata of a resource may be if no challenge says where: at its path, then at the
+/// root.
 pub fn resource_urls(resource: &Url) -> Vec<Url> {
     let path = resource.path().trim_end_matches('/');
     let mut urls = vec![below(resource, &format!("{RESOURCE}{path}")), below(resource, RESOURCE)];
@@ -93,7 +94,7 @@ pub fn resource_urls(resource: &Url) -> Vec<Url> {
     urls
 }
 
-/// Where the metadata of an issuer may be, in the order in which it is asked for.
+/// Returns where the metadata of an issuer may be, in the order in which it is asked for.
 pub fn issuer_urls(issuer: &Url) -> Vec<Url> {
     let path = issuer.path().trim_end_matches('/');
     if path.is_empty() {
@@ -106,7 +107,7 @@ pub fn issuer_urls(issuer: &Url) -> Vec<Url> {
     ]
 }
 
-/// The URL of a path at the origin of `url`.
+/// Returns the URL of a path at the origin of `url`.
 fn below(url: &Url, path: &str) -> Url {
     let mut url = url.clone();
     url.set_path(path);
@@ -116,7 +117,8 @@ fn below(url: &Url, path: &str) -> Url {
     url
 }
 
-/// Whether `resource` names the server, or a part of its origin that the server is in (RFC 9728 §3.3, RFC 8707 §2).
+/// Returns whether `resource` names the server, or a part of its origin that the server is in (RFC 9728
+/// §3.3, RFC 8707 §2).
 pub fn names(resource: &str, server: &Url) -> bool {
     let Ok(resource) = Url::parse(resource) else { return false };
     let path = resource.path().trim_end_matches('/');
@@ -126,7 +128,7 @@ pub fn names(resource: &str, server: &Url) -> bool {
         && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// The identifier of a server without metadata (RFC 8707 §2): its address without a fragment.
+/// Returns the identifier of a server without metadata (RFC 8707 §2): its address without a fragment.
 pub fn canonical(server: &Url) -> String {
     let mut url = server.clone();
     url.set_fragment(None);
@@ -139,7 +141,7 @@ pub fn canonical(server: &Url) -> String {
     }
 }
 
-/// Whether a host is this machine by its name or address.
+/// Returns whether a host is this machine by its name or address.
 pub fn is_loopback(url: &Url) -> bool {
     match url.host() {
         Some(Host::Ipv4(address)) => address.is_loopback(),

@@ -18,7 +18,7 @@ pub struct Pkce {
 }
 
 impl Pkce {
-    /// A new pair.
+    /// Returns a new pair.
     ///
     /// # Errors
     /// The system has no randomness.
@@ -26,7 +26,7 @@ impl Pkce {
         Ok(Self::of(random()?))
     }
 
-    /// The pair with this verifier.
+    /// Returns the pair with this verifier.
     pub fn of(verifier: Secret) -> Self {
         let challenge = digest(&SHA256, verifier.expose().as_bytes());
         Self { challenge: BASE64_URL_SAFE_NO_PAD.encode(challenge), verifier }

@@ -34,8 +34,8 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// The name under which a record is stored. `subject` is `None` for the sign-in that all callers share. A person
-    /// gives no secret such a name.
+    /// Returns the name under which a record is stored. `subject` is `None` for the sign-in that all
+    /// callers share. A person gives no secret such a name.
     pub(crate) fn name(server: &str, subject: Option<&str>) -> String {
         match subject {
             None => format!("oauth:{server}"),
@@ -53,7 +53,7 @@ impl Record {
         }
     }
 
-    /// The record with another token.
+    /// Returns the record with another token.
     pub(crate) fn with(self, token: &Token) -> Self {
         let seconds =
             |at: SystemTime| at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();

@@ -22,7 +22,7 @@ struct Registered {
     error_description: Option<String>,
 }
 
-/// The client of the settings, or one that is registered for this redirect.
+/// Returns the client of the settings, or one that is registered for this redirect.
 pub(crate) async fn client(
     http: &Http,
     found: &Discovered,
@@ -71,7 +71,7 @@ pub(crate) async fn client(
     })
 }
 
-/// Whether the id of a client is the address of its metadata document.
+/// Returns whether the id of a client is the address of its metadata document.
 fn is_document(id: &str) -> bool {
     id.starts_with("https://")
 }

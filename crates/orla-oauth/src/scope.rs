@@ -10,8 +10,8 @@ pub const OFFLINE_ACCESS: &str = "offline_access";
 /// The most scopes that are kept.
 const MAX_SCOPES: usize = 256;
 
-/// Whether a text is one scope: not empty, and without spaces, quotes, backslashes and what is not ASCII
-/// (RFC 6749 §3.3).
+/// Returns whether a text is one scope: not empty, and without spaces, quotes, backslashes and what is
+/// not ASCII (RFC 6749 §3.3).
 pub fn is_scope(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| matches!(byte, 0x21 | 0x23..=0x5b | 0x5d..=0x7e))
 }
@@ -26,22 +26,22 @@ impl Scopes {
         text.split_ascii_whitespace().collect()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether this scope is one of them.
+    /// Returns whether this scope is one of them.
     pub fn contains(&self, scope: &str) -> bool {
         self.0.iter().any(|known| known == scope)
     }
 
-    /// Whether all of `other` are in this set.
+    /// Returns whether all of `other` are in this set.
     pub fn covers(&self, other: &Self) -> bool {
         other.0.iter().all(|scope| self.contains(scope))
     }
 
-    /// The scopes of both sets.
+    /// Returns the scopes of both sets.
     #[must_use]
     pub fn union(&self, other: &Self) -> Self {
         self.0.iter().chain(&other.0).collect()
@@ -84,7 +84,7 @@ pub struct Known<'a> {
     pub offline: bool,
 }
 
-/// The scopes to request; empty means that the parameter is left out.
+/// Returns the scopes to request; empty means that the parameter is left out.
 ///
 /// The settings decide, then the challenge, then the resource's metadata. `offline_access` is added only if the
 /// authorization server lists it (SEP-2207).

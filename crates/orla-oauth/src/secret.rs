@@ -12,17 +12,17 @@ use subtle::ConstantTimeEq;
 pub struct Secret(Arc<str>);
 
 impl Secret {
-    /// A secret of this text.
+    /// Returns a secret of this text.
     pub fn new(text: impl Into<Arc<str>>) -> Self {
         Self(text.into())
     }
 
-    /// The text, to be sent or stored.
+    /// Returns the text, to be sent or stored.
     pub fn expose(&self) -> &str {
         &self.0
     }
 
-    /// The SHA-256 hash of the text, by which it can be recognised without being kept.
+    /// Returns the SHA-256 hash of the text, by which it can be recognised without being kept.
     pub fn digest(&self) -> [u8; 32] {
         let mut bytes = [0; 32];
         bytes.copy_from_slice(digest(&SHA256, self.0.as_bytes()).as_ref());

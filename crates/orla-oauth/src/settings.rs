@@ -57,7 +57,7 @@ impl AuthSettings {
         })
     }
 
-    /// Whether tokens can be obtained before the server has asked for one.
+    /// Returns whether tokens can be obtained before the server has asked for one.
     pub fn knows_its_issuer(&self) -> bool {
         self.issuer.is_some() || self.token_endpoint.is_some()
     }

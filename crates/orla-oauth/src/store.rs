@@ -11,7 +11,7 @@ pub type Change<'a> = &'a mut dyn FnMut(Option<Secret>) -> Option<Secret>;
 
 /// Keeps texts by name. Each operation is atomic, also between processes. It may block.
 pub trait TokenStore: Send + Sync {
-    /// The text with this name.
+    /// Returns the text with this name.
     ///
     /// # Errors
     /// Why the store cannot be read.

@@ -28,7 +28,7 @@ impl Upstream {
         Record::name(&self.name, subject.record_key().as_deref())
     }
 
-    /// The stored sign-in, if it is for this server as it is configured.
+    /// Returns the stored sign-in, if it is for this server as it is configured.
     pub(crate) async fn load(&self, subject: &Subject) -> Result<Option<Record>, Error> {
         let name = self.record_name(subject);
         let text = self.stored(move |store| store.get(&name)).await?;
@@ -44,7 +44,8 @@ impl Upstream {
             && settings.client_id.as_ref().is_none_or(is_client)
     }
 
-    /// The sign-in that was made of the stored one and could not be stored, or else the stored one.
+    /// Returns the sign-in that was made of the stored one and could not be stored, or else the stored
+    /// one.
     pub(crate) fn newest(&self, subject: &Subject, stored: &Record) -> Record {
         let unsaved = self.unsaved.0.lock();
         match unsaved.get(&self.record_name(subject)) {

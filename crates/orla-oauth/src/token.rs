@@ -32,7 +32,7 @@ pub struct Token {
 }
 
 impl Token {
-    /// Whether it may be sent at this time.
+    /// Returns whether it may be sent at this time.
     pub fn is_fresh(&self, now: SystemTime) -> bool {
         self.renew_at.is_none_or(|renew_at| now < renew_at)
     }
@@ -60,12 +60,13 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// Whether the grant itself is no longer valid, so that only a new sign-in helps (OAuth 2.1 §3.2.4).
+    /// Returns whether the grant itself is no longer valid, so that only a new sign-in helps (OAuth 2.1
+    /// §3.2.4).
     pub fn is_final(&self) -> bool {
         matches!(self, Self::Code(code, _) if code == "invalid_grant")
     }
 
-    /// Whether this is the code.
+    /// Returns whether this is the code.
     pub fn is(&self, code: &str) -> bool {
         matches!(self, Self::Code(known, _) if known == code)
     }
@@ -120,7 +121,8 @@ pub fn read(
     })
 }
 
-/// The error of a response, as a sentence without the `secrets` of the request, which some servers quote.
+/// Returns the error of a response, as a sentence without the `secrets` of the request, which some
+/// servers quote.
 pub fn refusal(code: &str, description: Option<&str>, secrets: &[Secret]) -> Refusal {
     let shown = |text: &str| plain(&without(text, secrets));
     let mut text = format!("the authorization server refused: {}", shown(code));
@@ -142,7 +144,7 @@ fn plain(text: &str) -> String {
     text.chars().map(printable).take(MAX_DESCRIPTION).collect::<String>().trim().to_owned()
 }
 
-/// A number of seconds, which some servers write as text.
+/// Returns a number of seconds, which some servers write as text.
 fn seconds(value: &Value) -> Option<Duration> {
     let seconds = match value {
         Value::Number(number) => number.as_f64()?,

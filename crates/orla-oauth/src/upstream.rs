@@ -43,8 +43,8 @@ pub enum Subject {
 }
 
 impl Subject {
-    /// A text that no other subject has. An exchanged token belongs to one credential alone, so another credential of
-    /// a caller makes another subject.
+    /// Returns a text that no other subject has. An exchanged token belongs to one credential alone, so
+    /// another credential of a caller makes another subject.
     pub fn key(&self) -> String {
         match self {
             Self::Shared => "shared".to_owned(),
@@ -56,7 +56,8 @@ impl Subject {
         }
     }
 
-    /// The part of the name of its record. It is hashed, because the name of a caller can be any text.
+    /// Returns the part of the name of its record. It is hashed, because the name of a caller can be any
+    /// text.
     pub(crate) fn record_key(&self) -> Option<String> {
         match self {
             Self::Shared => None,
@@ -109,8 +110,8 @@ impl fmt::Debug for Upstream {
 }
 
 impl Upstream {
-    /// The sign-in at `server`, which messages and the store call `name`. Its renewals are among `tasks`, so that they
-    /// can be waited for. Asks nothing yet.
+    /// Returns the sign-in at `server`, which messages and the store call `name`. Its renewals are among
+    /// `tasks`, so that they can be waited for. Asks nothing yet.
     pub fn new(
         name: impl Into<String>,
         server: Url,
@@ -140,13 +141,13 @@ impl Upstream {
         &self.settings
     }
 
-    /// Whether each caller has an own token.
+    /// Returns whether each caller has an own token.
     pub fn is_per_caller(&self) -> bool {
         self.settings.per() == Per::Caller
     }
 
-    /// The token that the next request carries: the cached one, or one that needs no person. `None` if there is
-    /// none, or none is known to be needed.
+    /// Returns the token that the next request carries: the cached one, or one that needs no person.
+    /// `None` if there is none, or none is known to be needed.
     ///
     /// # Errors
     /// See [`Error`].
@@ -257,7 +258,7 @@ impl Upstream {
         slot.renewed(rejected, &self.tasks, obtain).await
     }
 
-    /// A new token, as the grant says.
+    /// Returns a new token, as the grant says.
     async fn obtain(
         &self,
         subject: &Subject,
@@ -304,7 +305,7 @@ impl Upstream {
         Ok(Some(token))
     }
 
-    /// The configured client. Its password goes to one authorization server alone.
+    /// Returns the configured client. Its password goes to one authorization server alone.
     fn configured_client(&self, found: &Discovered) -> Result<Client, Error> {
         let id = self.settings.client_id.clone();
         let id = id.ok_or_else(|| Error::Refused("`client_id` is not configured".to_owned()))?;
@@ -315,7 +316,8 @@ impl Upstream {
         Ok(Client { id, secret: self.settings.client_secret.clone(), method: None })
     }
 
-    /// The token of the stored sign-in, refreshed if necessary; `None` if only a person can help.
+    /// Returns the token of the stored sign-in, refreshed if necessary; `None` if only a person can
+    /// help.
     async fn of_record(
         &self,
         subject: &Subject,
@@ -364,7 +366,7 @@ impl Upstream {
         token
     }
 
-    /// The authorization server, as the newest challenge leads to it.
+    /// Returns the authorization server, as the newest challenge leads to it.
     pub(crate) async fn discovered(&self) -> Result<Arc<Discovered>, Error> {
         let mut discovered = self.discovered.lock().await;
         if let Some(found) = &*discovered {
@@ -389,7 +391,7 @@ impl Upstream {
         drop(self.probe(Request::new(Method::GET, self.server.clone())).await);
     }
 
-    /// Who has named the endpoints of a stored sign-in.
+    /// Returns who has named the endpoints of a stored sign-in.
     async fn trust(&self) -> Trust {
         match self.settings.knows_its_issuer() {
             true => Trust::Configured,
@@ -402,7 +404,7 @@ impl Upstream {
         self.cache.clear();
     }
 
-    /// The scopes of the newest challenge.
+    /// Returns the scopes of the newest challenge.
     pub(crate) fn challenged_scopes(&self) -> Option<Scopes> {
         self.challenge.lock().as_ref()?.scopes.clone()
     }

@@ -27,7 +27,7 @@ impl Asked {
     }
 }
 
-/// An authorization server whose metadata name this issuer, or itself.
+/// Returns an authorization server whose metadata name this issuer, or itself.
 async fn authority(issuer: Option<&'static str>) -> (Url, Asked) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a test's server");
     let base = format!("http://{}", listener.local_addr().expect("a test's server"));

@@ -48,12 +48,13 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// Whether it names files or directories: the bundle says so, and does not say that they are sensitive.
+    /// Returns whether it names files or directories: the bundle says so, and does not say that they are
+    /// sensitive.
     pub fn is_path(&self) -> bool {
         !self.is_secret
     }
 
-    /// The values that a text gives it: several are a list in JSON, or one on each line.
+    /// Returns the values that a text gives it: several are a list in JSON, or one on each line.
     pub fn values(&self, text: &str) -> Vec<String> {
         if !self.is_multiple {
             return vec![text.to_owned()];
@@ -208,7 +209,7 @@ pub struct Command {
 }
 
 impl Bundle {
-    /// The permissions that the settings are: reading what a person names in them.
+    /// Returns the permissions that the settings are: reading what a person names in them.
     pub fn grants(&self) -> impl Iterator<Item = String> {
         let paths = self.settings.iter().filter(|(_, setting)| setting.is_path());
         paths.map(|(key, _)| format!("fs:read:{BEGIN}{key}}}"))
@@ -294,12 +295,12 @@ pub(crate) fn chosen(
 /// The beginning of a reference to a setting.
 const BEGIN: &str = "${user_config.";
 
-/// The key of the setting that a text refers to, and nothing else.
+/// Returns the key of the setting that a text refers to, and nothing else.
 pub fn setting_in(text: &str) -> Option<&str> {
     text.strip_prefix(BEGIN)?.strip_suffix('}')
 }
 
-/// The text with the values of settings. `None` if one of them has none.
+/// Returns the text with the values of settings. `None` if one of them has none.
 pub(crate) fn filled(text: &str, values: &Values) -> Option<String> {
     let (mut out, mut rest) = (String::new(), text);
     while let Some(at) = rest.find(BEGIN) {

@@ -103,7 +103,7 @@ impl Requirement {
         })
     }
 
-    /// Whether an archive is the required one.
+    /// Returns whether an archive is the required one.
     pub fn is_met_by(&self, archive: &[u8]) -> bool {
         match self.digest.strip_prefix("sha512-") {
             Some(digest) => BASE64_STANDARD.encode(Sha512::digest(archive)) == digest,
@@ -210,7 +210,7 @@ fn within(total: &mut u64, files: &[File]) -> Result<(), String> {
     }
 }
 
-/// The bundle of a program of npm, made of the archives that it requires.
+/// Returns the bundle of a program of npm, made of the archives that it requires.
 ///
 /// # Errors
 /// An archive is broken, or the package is not a program.
@@ -262,7 +262,8 @@ pub fn npm_bundle(
     finish(files, &manifest)
 }
 
-/// The bundle of a program of PyPI, made of the wheels that it requires. It runs in the version of Python that they are for.
+/// Returns the bundle of a program of PyPI, made of the wheels that it requires. It runs in the version
+/// of Python that they are for.
 ///
 /// # Errors
 /// A wheel is broken, or the package is not a program.
@@ -324,13 +325,14 @@ fn summary_and_author(metadata: &str) -> [String; 2] {
     [field(&"Summary"), authors.iter().find_map(field)].map(|text| text.unwrap_or_default().to_owned())
 }
 
-/// Whether two names are the same to PyPI.
+/// Returns whether two names are the same to PyPI.
 fn same(one: &str, other: &str) -> bool {
     let plain = |name: &str| name.replace(['_', '.'], "-").to_ascii_lowercase();
     plain(one) == plain(other)
 }
 
-/// The module and the function of a program in `entry_points.txt`: the one with the package's name, or the only one.
+/// Returns the module and the function of a program in `entry_points.txt`: the one with the package's
+/// name, or the only one.
 fn entry_point<'a>(points: &'a str, name: &str) -> Option<(&'a str, &'a str)> {
     let mut section = "";
     let mut all: BTreeMap<&str, &str> = BTreeMap::new();
@@ -365,7 +367,8 @@ struct Start<'a> {
     env: Vec<(&'a str, String)>,
 }
 
-/// The manifest of the bundle. `own` is what the package says of itself: name, version, description, author.
+/// Returns the manifest of the bundle. `own` is what the package says of itself: name, version,
+/// description, author.
 fn manifest(start: &Start<'_>, launch: &Launch, own: [&str; 4]) -> Value {
     let [name, version, description, author] = own;
     let or = |text: &str, other: &str| if text.is_empty() { other.to_owned() } else { text.to_owned() };
@@ -392,7 +395,8 @@ fn manifest(start: &Start<'_>, launch: &Launch, own: [&str; 4]) -> Value {
     })
 }
 
-/// The archive of the files and the manifest. Of a name that is given twice, the first file counts.
+/// Returns the archive of the files and the manifest. Of a name that is given twice, the first file
+/// counts.
 fn finish(files: Vec<File>, manifest: &Value) -> Result<Vec<u8>, String> {
     let own = File {
         name: MANIFEST.to_owned(),

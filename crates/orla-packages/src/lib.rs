@@ -43,8 +43,8 @@ use sha2::{Digest, Sha256};
 /// Gets documents and archives.
 #[async_trait]
 pub trait Fetch: Send + Sync {
-    /// The body under a URL, of at most `max` bytes. If a document from another address named it, `named_by` is that
-    /// address: a document on the internet must not lead into a private network.
+    /// Returns the body under a URL, of at most `max` bytes. If a document from another address named
+    /// it, `named_by` is that address: a document on the internet must not lead into a private network.
     ///
     /// # Errors
     /// A sentence that says what failed, without the URL's credentials.
@@ -52,7 +52,7 @@ pub trait Fetch: Send + Sync {
         self.get_with(Wanted { url, named_by, max, accept: None, token: None }).await
     }
 
-    /// The same, with more to say.
+    /// Returns the same, with more to say.
     ///
     /// # Errors
     /// As above; [`FetchError::Unauthorized`] if a token is wanted.
@@ -88,18 +88,18 @@ pub enum FetchError {
     Failed(String),
 }
 
-/// The SHA-256 of bytes, in lower-case hexadecimal digits.
+/// Returns the SHA-256 of bytes, in lower-case hexadecimal digits.
 pub fn sha256(bytes: &[u8]) -> String {
     hex::encode(Sha256::digest(bytes))
 }
 
-/// Whether a text can be the name of a package: it begins the names of its tools.
+/// Returns whether a text can be the name of a package: it begins the names of its tools.
 pub fn is_name(name: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
     (1..=48).contains(&name.len()) && name.bytes().all(fits) && !name.starts_with('-')
 }
 
-/// A name made of any text, such as that of a bundle.
+/// Returns a name made of any text, such as that of a bundle.
 pub fn name_of(text: &str) -> String {
     let text = text.rsplit('/').next().unwrap_or(text);
     let fit = |ch: char| if ch.is_ascii_alphanumeric() || "_-".contains(ch) { ch } else { '_' };

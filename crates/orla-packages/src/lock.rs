@@ -73,7 +73,7 @@ pub struct LockError {
 }
 
 impl PackageKind {
-    /// The word for it in the file.
+    /// Returns the word for it in the file.
     pub fn word(self) -> &'static str {
         match self {
             Self::Folder => "folder",
@@ -85,12 +85,12 @@ impl PackageKind {
 }
 
 impl Lock {
-    /// The packages by name.
+    /// Returns the packages by name.
     pub fn entries(&self) -> &[Entry] {
         &self.entries
     }
 
-    /// The package with this name.
+    /// Returns the package with this name.
     pub fn get(&self, name: &str) -> Option<&Entry> {
         self.entries.iter().find(|entry| entry.name == name)
     }
@@ -153,7 +153,7 @@ impl Lock {
         }
     }
 
-    /// The file.
+    /// Returns the file.
     pub fn text(&self) -> String {
         let mut text = format!(
             "# Written by orla. `orla sync` installs what stands here, `orla update` changes it.\nformat: {FORMAT}\npackages:"
@@ -303,7 +303,7 @@ fn scalar<'a>(node: &'a Node, expected: &str) -> Result<&'a str, LockError> {
     text.ok_or_else(|| error(node.at, &format!("{expected} is expected")))
 }
 
-/// A text as YAML: plain where it cannot be taken for anything else, and else in JSON's quotes.
+/// Returns a text as YAML: plain where it cannot be taken for anything else, and else in JSON's quotes.
 fn quoted(text: &str) -> String {
     let is_plain = text.starts_with(|ch: char| ch.is_ascii_lowercase() || "./".contains(ch))
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-/@".contains(&byte))

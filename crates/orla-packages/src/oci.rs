@@ -111,7 +111,7 @@ impl Reference {
         is_good.then(|| Self { host: host.to_owned(), name: name.to_owned(), version })
     }
 
-    /// Where its repository is in the API.
+    /// Returns where its repository is in the API.
     fn base(&self) -> String {
         let plain = format!("http://{}", self.host);
         let scheme = if is_local_http(&plain) { "http" } else { "https" };
@@ -211,7 +211,7 @@ impl Asked<'_> {
     }
 }
 
-/// The manifest for this system: one of a list that names it, or the only one that names none.
+/// Returns the manifest for this system: one of a list that names it, or the only one that names none.
 fn of_this_system(manifests: &[Descriptor]) -> Option<&Descriptor> {
     let is_ours = |one: &&Descriptor| {
         let platform = one.platform.as_ref();
@@ -228,7 +228,7 @@ fn architecture() -> &'static str {
     }
 }
 
-/// The layer with the content.
+/// Returns the layer with the content.
 fn carrier(manifest: &Manifest) -> Result<&Descriptor, String> {
     let bundles: Vec<&Descriptor> = manifest.layers.iter().filter(|layer| is_bundle(layer)).collect();
     let is_image = manifest.config.as_ref().is_some_and(|one| IMAGES.contains(&&*one.media_type));
@@ -262,7 +262,7 @@ fn is_tar(layer: &Descriptor) -> bool {
     kind.ends_with("tar+gzip") || kind.ends_with("tar.gzip") || kind == "application/gzip"
 }
 
-/// The content of a layer as an archive.
+/// Returns the content of a layer as an archive.
 fn archive_of(bytes: Vec<u8>) -> Result<Vec<u8>, String> {
     if !bytes.starts_with(&[0x1f, 0x8b]) {
         return Ok(bytes);

@@ -31,12 +31,12 @@ pub struct Publication {
 }
 
 impl Publication {
-    /// The part of its name after the owner.
+    /// Returns the part of its name after the owner.
     pub fn short_name(&self) -> &str {
         self.name.rsplit('/').next().unwrap_or(&self.name)
     }
 
-    /// Whether a registry takes it.
+    /// Returns whether a registry takes it.
     ///
     /// # Errors
     /// What it does not take, and what to do.
@@ -108,7 +108,8 @@ impl Publication {
         Ok(server)
     }
 
-    /// The manifest of a bundle that orla serves: `command` with the bundle's directory as that of its tools.
+    /// Returns the manifest of a bundle that orla serves: `command` with the bundle's directory as that
+    /// of its tools.
     pub fn manifest(&self, command: &str) -> Value {
         let owner = self.name.split('/').next().unwrap_or_default();
         json!({
@@ -126,7 +127,7 @@ impl Publication {
     }
 }
 
-/// The owner and the name of a repository on GitHub, from the URL of a remote.
+/// Returns the owner and the name of a repository on GitHub, from the URL of a remote.
 pub fn github(remote: &str) -> Option<(&str, &str)> {
     let rest = ["https://github.com/", "git@github.com:", "ssh://git@github.com/"]
         .iter()

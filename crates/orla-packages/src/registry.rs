@@ -162,7 +162,7 @@ pub enum RegistryError {
 }
 
 impl<'a> Registry<'a> {
-    /// The registry at this URL.
+    /// Returns the registry at this URL.
     ///
     /// # Errors
     /// It is neither `https://` nor on this machine.
@@ -180,7 +180,7 @@ impl<'a> Registry<'a> {
         &self.url
     }
 
-    /// A server in a version, or in the latest one.
+    /// Returns a server in a version, or in the latest one.
     ///
     /// # Errors
     /// There is none, or the registry does not answer.
@@ -209,7 +209,8 @@ impl<'a> Registry<'a> {
         Ok(server)
     }
 
-    /// The latest versions of the servers whose names contain the words, up to `limit`, and whether there are more.
+    /// Returns the latest versions of the servers whose names contain the words, up to `limit`, and
+    /// whether there are more.
     ///
     /// # Errors
     /// The registry does not answer, or has more pages without such servers than are read.
@@ -313,7 +314,8 @@ impl Server {
         }
     }
 
-    /// The server as it runs elsewhere. What has no value in its headers is a setting of the person.
+    /// Returns the server as it runs elsewhere. What has no value in its headers is a setting of the
+    /// person.
     fn remote(&self, place: &Place) -> Result<Remote, String> {
         let mut remote = Remote {
             name: self.name.clone(),
@@ -350,7 +352,7 @@ impl Server {
         Ok(remote)
     }
 
-    /// The bundles that can be fetched, or why the first one cannot.
+    /// Returns the bundles that can be fetched, or why the first one cannot.
     fn bundles(&self, packages: &[&Package]) -> Result<Vec<BundleAt>, String> {
         let (mut bundles, mut problem) = (Vec::new(), None);
         for package in packages {
@@ -377,7 +379,7 @@ impl Server {
         }
     }
 
-    /// An artifact by its identifier, to which older descriptions add host and version.
+    /// Returns an artifact by its identifier, to which older descriptions add host and version.
     fn artifact(&self, package: &Package) -> Result<Reference, String> {
         let whole = &package.identifier;
         let host = package.registry_base_url.as_deref().unwrap_or("https://docker.io");
@@ -389,7 +391,7 @@ impl Server {
         Ok(reference)
     }
 
-    /// The program as a person would write it, in the one version that the registry names.
+    /// Returns the program as a person would write it, in the one version that the registry names.
     fn source_of(&self, package: &Package, kind: &str, at: &str) -> Result<Source, String> {
         let name = &self.name;
         if package.transport.as_ref().is_some_and(|transport| transport.kind != "stdio") {
@@ -458,8 +460,8 @@ impl Server {
     }
 }
 
-/// A value in which each `{NAME}` refers to a setting, whether or not it is declared: nobody means the text itself. Other
-/// braces stay.
+/// Returns a value in which each `{NAME}` refers to a setting, whether or not it is declared: nobody
+/// means the text itself. Other braces stay.
 fn with_settings(value: &str, mut setting: impl FnMut(&str)) -> String {
     // A dollar sign would begin a reference of ours.
     let value = value.replace("${", "{");
@@ -505,7 +507,7 @@ fn server_of(answer: &Value) -> Result<Server, String> {
     })
 }
 
-/// A text as a segment or a value of a URL.
+/// Returns a text as a segment or a value of a URL.
 pub(crate) fn encoded(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     text.bytes().fold(String::new(), |mut out, byte| {

@@ -77,7 +77,7 @@ impl Remote {
         Ok(remote)
     }
 
-    /// Whether a request can be made of it.
+    /// Returns whether a request can be made of it.
     ///
     /// # Errors
     /// What is wrong.
@@ -117,7 +117,7 @@ impl Remote {
         }
     }
 
-    /// The archive, the same for the same server.
+    /// Returns the archive, the same for the same server.
     ///
     /// # Errors
     /// It is too large.
@@ -127,7 +127,7 @@ impl Remote {
         assemble(&[file]).map_err(|error| error.to_string())
     }
 
-    /// The settings as those of a bundle.
+    /// Returns the settings as those of a bundle.
     pub fn settings(&self) -> BTreeMap<String, Setting> {
         let settings = self.settings.iter().map(|(key, setting)| {
             let default = setting.default.clone().map(|value| vec![value]);
@@ -138,13 +138,14 @@ impl Remote {
         settings.collect()
     }
 
-    /// The headers that it always sends, as lines for a person.
+    /// Returns the headers that it always sends, as lines for a person.
     pub fn fixed_headers(&self) -> Vec<String> {
         let fixed = self.headers.iter().filter(|(_, text)| !text.contains("${"));
         fixed.map(|(name, text)| format!("header {name}: {text}")).collect()
     }
 
-    /// The headers with the values that `set` gives for keys. One whose setting has no value is left out.
+    /// Returns the headers with the values that `set` gives for keys. One whose setting has no value is
+    /// left out.
     ///
     /// # Errors
     /// The keys of required settings without a value.

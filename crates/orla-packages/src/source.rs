@@ -131,7 +131,7 @@ impl Source {
         }
     }
 
-    /// The same source in no certain version: what two versions of one package have in common.
+    /// Returns the same source in no certain version: what two versions of one package have in common.
     #[must_use]
     pub fn without_version(mut self) -> Self {
         match &mut self {
@@ -175,7 +175,7 @@ impl Source {
     }
 }
 
-/// Whether a text can be the name of a package of npm: `name` or `@scope/name`.
+/// Returns whether a text can be the name of a package of npm: `name` or `@scope/name`.
 pub(crate) fn is_npm_name(text: &str) -> bool {
     match text.strip_prefix('@').and_then(|scoped| scoped.split_once('/')) {
         Some((scope, name)) => is_word(scope) && is_word(name),
@@ -183,13 +183,14 @@ pub(crate) fn is_npm_name(text: &str) -> bool {
     }
 }
 
-/// Whether a text can be a name or a version of a package.
+/// Returns whether a text can be a name or a version of a package.
 pub(crate) fn is_word(text: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"._-+!".contains(&byte);
     !text.is_empty() && text.bytes().all(fits) && !text.starts_with(['-', '.', '+', '!'])
 }
 
-/// Whether a URL is `http://` on this machine, where nobody in between can change what is fetched.
+/// Returns whether a URL is `http://` on this machine, where nobody in between can change what is
+/// fetched.
 pub fn is_local_http(url: &str) -> bool {
     let Some(rest) = url.strip_prefix("http://") else { return false };
     let host = rest.split(['/', '?', '#']).next().unwrap_or_default();

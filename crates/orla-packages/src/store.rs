@@ -121,22 +121,23 @@ fn io_at(path: &Path) -> impl FnOnce(io::Error) -> StoreError {
 }
 
 impl Store {
-    /// The store of the project in a directory. Without directories of the user, nothing is or can be installed.
+    /// Returns the store of the project in a directory. Without directories of the user, nothing is or
+    /// can be installed.
     pub fn new(project: impl Into<PathBuf>, own: Option<Own>) -> Self {
         Self { project: project.into(), own }
     }
 
-    /// The directory of the project.
+    /// Returns the directory of the project.
     pub fn project(&self) -> &Path {
         &self.project
     }
 
-    /// The lock's file.
+    /// Returns the lock's file.
     pub fn lock_file(&self) -> PathBuf {
         self.project.join(FILE)
     }
 
-    /// The lock as it is now; an empty one if there is none.
+    /// Returns the lock as it is now; an empty one if there is none.
     ///
     /// # Errors
     /// It cannot be read, or is no lock.
@@ -152,12 +153,12 @@ impl Store {
         Lock::parse(&text).map_err(|error| StoreError::Lock { path, error })
     }
 
-    /// Where a package is, installed or not.
+    /// Returns where a package is, installed or not.
     pub fn directory(&self, entry: &Entry) -> PathBuf {
         self.place(&entry.name, &entry.sha256)
     }
 
-    /// Whether a package can be used. Reads all of its files.
+    /// Returns whether a package can be used. Reads all of its files.
     pub fn presence(&self, entry: &Entry) -> Presence {
         self.presence_at(&self.directory(entry), &entry.sha256)
     }
@@ -235,12 +236,12 @@ impl Store {
         made.and_then(|()| write_shared(&path, b"")).map_err(io_at(&path))
     }
 
-    /// Whether the user [agreed](Self::agree) to it.
+    /// Returns whether the user [agreed](Self::agree) to it.
     pub fn is_agreed(&self, to: &str) -> bool {
         self.own.as_ref().is_some_and(|own| agreed(own, to).is_file())
     }
 
-    /// An archive of the cache.
+    /// Returns an archive of the cache.
     pub fn cached(&self, digest: &str) -> Option<Vec<u8>> {
         let bytes = read_bounded(&self.own.as_ref()?.archives.join(digest)).ok()?;
         (sha256(&bytes) == digest).then_some(bytes)
@@ -349,7 +350,8 @@ impl Transaction<'_> {
     }
 }
 
-/// Whether the name of something in the directory of packages is one that a [`Transaction`] gives.
+/// Returns whether the name of something in the directory of packages is one that a [`Transaction`]
+/// gives.
 fn is_made_here(path: &Path) -> bool {
     let Some(name) = path.file_name().and_then(|name| name.to_str()) else { return false };
     if let Some(rest) = name.strip_prefix('.') {
@@ -359,7 +361,7 @@ fn is_made_here(path: &Path) -> bool {
     name.rsplit_once('-').is_some_and(|(name, digest)| crate::is_name(name) && is_digest(digest))
 }
 
-/// Where the accepted tools of the package in a directory are.
+/// Returns where the accepted tools of the package in a directory are.
 fn accepted(directory: &Path) -> PathBuf {
     let mut name = directory.as_os_str().to_owned();
     name.push(".json");
@@ -411,12 +413,13 @@ fn read(path: &Path, max: u64) -> io::Result<Vec<u8>> {
     }
 }
 
-/// A file that is there as a whole or not at all.
+/// Returns a file that is there as a whole or not at all.
 fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
     write_by(&temporary(path), path, bytes)
 }
 
-/// The same for a file that processes of other projects may write at the same time, with the same content.
+/// Returns the same for a file that processes of other projects may write at the same time, with the
+/// same content.
 fn write_shared(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let half = path.with_file_name(format!(".{name}.{}.new", std::process::id()));
@@ -544,7 +547,7 @@ mod tests {
         store.presence(entry) == Presence::Installed
     }
 
-    /// The names of what is in the directory of packages besides what is always there.
+    /// Returns the names of what is in the directory of packages besides what is always there.
     fn found(store: &Store) -> Vec<String> {
         let names = fs::read_dir(store.root()).unwrap();
         let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());

@@ -34,7 +34,7 @@ pub struct Change {
     pub new: Option<Tool>,
 }
 
-/// The digest of tools. Their order, and the order of members, do not matter.
+/// Returns the digest of tools. Their order, and the order of members, do not matter.
 pub fn digest(tools: &[Tool]) -> String {
     let mut sorted: Vec<&Tool> = tools.iter().collect();
     sorted.sort_by(|a, b| a.name.cmp(&b.name));
@@ -46,7 +46,7 @@ pub fn digest(tools: &[Tool]) -> String {
     sha256(form.as_bytes())
 }
 
-/// The digest of each tool, by its name.
+/// Returns the digest of each tool, by its name.
 pub fn digests(tools: &[Tool]) -> BTreeMap<String, String> {
     tools.iter().map(|tool| (tool.name.clone(), digest(std::slice::from_ref(tool)))).collect()
 }
@@ -76,7 +76,7 @@ fn push(out: &mut String, value: &Value) {
     }
 }
 
-/// The differences, by name.
+/// Returns the differences, by name.
 pub fn changes(old: &[Tool], new: &[Tool]) -> Vec<Change> {
     let by_name = |tools: &[Tool]| -> BTreeMap<String, Tool> {
         tools.iter().map(|tool| (tool.name.clone(), tool.clone())).collect()

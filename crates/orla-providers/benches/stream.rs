@@ -92,7 +92,7 @@ fn register(
         .unwrap();
 }
 
-/// A server that floods, or says one thing and then nothing.
+/// Returns a server that floods, or says one thing and then nothing.
 fn serve() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());

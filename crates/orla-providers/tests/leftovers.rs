@@ -259,7 +259,7 @@ fn end(server: &mut Child, by_sigkill: bool) {
     server.wait().unwrap();
 }
 
-/// How many processes are called `marker`.
+/// Returns how many processes are called `marker`.
 fn count(marker: &str) -> usize {
     let is_it = |process: &fs::DirEntry| {
         fs::read(process.path().join("cmdline")).is_ok_and(|line| line.starts_with(marker.as_bytes()))

@@ -45,7 +45,7 @@ impl<'a> Arguments<'a> {
         })
     }
 
-    /// A value of any type, which may be nil.
+    /// Returns a value of any type, which may be nil.
     pub(crate) fn value(&self, name: &str) -> Read<&'a Value> {
         self.given(name).ok_or_else(|| BuiltinError::missing(name, "a value (required)"))
     }
@@ -86,7 +86,7 @@ impl<'a> Arguments<'a> {
         self.number(name)?.to_f64(name)
     }
 
-    /// An integer of any size.
+    /// Returns an integer of any size.
     pub(crate) fn big(&self, name: &str) -> Read<BigInt> {
         big(name, self.required(name, "an integer")?)
     }
@@ -95,7 +95,7 @@ impl<'a> Arguments<'a> {
         self.given(name).map_or(Ok(default.into()), |value| big(name, value))
     }
 
-    /// An integer within a range.
+    /// Returns an integer within a range.
     pub(crate) fn integer(&self, name: &str, range: RangeInclusive<i64>) -> Read<i64> {
         integer(name, self.required(name, "an integer")?, range)
     }
@@ -118,7 +118,7 @@ impl<'a> Arguments<'a> {
         Ok(count.map(|n| usize::try_from(n).unwrap_or(usize::MAX)))
     }
 
-    /// The items of a vector or list, or the members of a set.
+    /// Returns the items of a vector or list, or the members of a set.
     pub(crate) fn list(&self, name: &str) -> Read<Cow<'a, [Value]>> {
         list(name, self.required(name, "a list")?)
     }
@@ -140,12 +140,12 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// An object whose values are all texts; empty if it is left out.
+    /// Returns an object whose values are all texts; empty if it is left out.
     pub(crate) fn texts_by_name(&self, name: &str) -> Read<Map> {
         self.map_of(name, |at, value| text(at, value).map(|_| ()))
     }
 
-    /// An object whose values are all numbers; empty if it is left out.
+    /// Returns an object whose values are all numbers; empty if it is left out.
     pub(crate) fn numbers_by_name(&self, name: &str) -> Read<Map> {
         self.map_of(name, |at, value| Number::read(at, value).map(|_| ()))
     }
@@ -180,7 +180,7 @@ fn no_choice<T>(name: &str, words: &[(&str, T)], got: &Value) -> BuiltinError {
     BuiltinError::argument(name, format!("one of {}", words.join(", ")), got)
 }
 
-/// The name that a key of JSON has.
+/// Returns the name that a key of JSON has.
 pub(crate) fn name_of(key: &Value) -> Option<&str> {
     match key {
         Value::Keyword(keyword) => Some(keyword.name()),
@@ -207,8 +207,8 @@ pub(crate) fn big(name: &str, value: &Value) -> Read<BigInt> {
     }
 }
 
-/// An integer within a range. One beyond 64 bits is taken for the largest or the smallest of 64 bits: as a place, a count or a
-/// span, it means the same.
+/// Returns an integer within a range. One beyond 64 bits is taken for the largest or the smallest of 64
+/// bits: as a place, a count or a span, it means the same.
 pub(crate) fn integer(name: &str, value: &Value, range: RangeInclusive<i64>) -> Read<i64> {
     let integer = match value {
         Value::Int(integer) => *integer,

@@ -70,12 +70,12 @@ impl Builtin {
         (self.run)(&Arguments::new(map, self.parameters)?)
     }
 
-    /// The part of its name before the point.
+    /// Returns the part of its name before the point.
     pub fn group(&self) -> &'static str {
         self.name.split_once('.').map_or(self.name, |(group, _)| group)
     }
 
-    /// The JSON Schema of its input: an object with a described property for each parameter.
+    /// Returns the JSON Schema of its input: an object with a described property for each parameter.
     pub fn input_schema(&self) -> String {
         let mut out = String::from(r#"{"type":"object","properties":{"#);
         for (i, parameter) in self.parameters.iter().enumerate() {
@@ -109,13 +109,13 @@ impl Builtin {
         out
     }
 
-    /// The JSON Schema of its result.
+    /// Returns the JSON Schema of its result.
     pub fn output_schema(&self) -> String {
         format!("{{{}}}", self.output)
     }
 }
 
-/// A required argument.
+/// Returns a required argument.
 pub(crate) const fn required(
     name: &'static str,
     schema: &'static str,
@@ -124,7 +124,7 @@ pub(crate) const fn required(
     Parameter { name, description, required: true, default: None, schema }
 }
 
-/// An argument that may be left out.
+/// Returns an argument that may be left out.
 pub(crate) const fn optional(
     name: &'static str,
     schema: &'static str,
@@ -133,7 +133,7 @@ pub(crate) const fn optional(
     Parameter { name, description, required: false, default: None, schema }
 }
 
-/// An argument with a default value, a JSON text.
+/// Returns an argument with a default value, a JSON text.
 pub(crate) const fn defaulted(
     name: &'static str,
     schema: &'static str,

@@ -69,7 +69,7 @@ impl BuiltinError {
     }
 }
 
-/// The beginning of the output of `pr-str`; the rest of the value is not read.
+/// Returns the beginning of the output of `pr-str`; the rest of the value is not read.
 pub(crate) fn shown(value: &Value) -> String {
     rtfs::text::excerpt(format_args!("{value:?}"), SHOWN)
 }

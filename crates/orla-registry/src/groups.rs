@@ -50,7 +50,7 @@ pub(crate) static ALL: &[(&str, &[Builtin])] = &[
     ("yaml", yaml::BUILTINS),
 ];
 
-/// A map with keywords as keys, as JSON's objects become.
+/// Returns a map with keywords as keys, as JSON's objects become.
 fn record<const N: usize>(fields: [(&str, Value); N]) -> Result<Value, BuiltinError> {
     let mut map = Map::new();
     for (name, value) in fields {
@@ -59,12 +59,12 @@ fn record<const N: usize>(fields: [(&str, Value); N]) -> Result<Value, BuiltinEr
     Ok(map.into())
 }
 
-/// A length as a value.
+/// Returns a length as a value.
 fn size(size: usize) -> Value {
     Value::Int(i64::try_from(size).unwrap_or(i64::MAX))
 }
 
-/// The value of the key of this name, be it a keyword or a string.
+/// Returns the value of the key of this name, be it a keyword or a string.
 fn field<'a>(map: &'a Map, name: &str) -> Option<&'a Value> {
     map.get_keyword(name).or_else(|| map.get(&Value::from(name)))
 }

@@ -46,7 +46,7 @@ use rtfs::Value;
 pub struct CapabilityRegistry;
 
 impl CapabilityRegistry {
-    /// The built-in with this name, such as `math.add`. Allocates nothing.
+    /// Returns the built-in with this name, such as `math.add`. Allocates nothing.
     pub fn get(&self, name: &str) -> Option<&'static Builtin> {
         let (group, _) = name.split_once('.')?;
         let at = groups::ALL.binary_search_by_key(&group, |(group, _)| group).ok()?;
@@ -55,17 +55,18 @@ impl CapabilityRegistry {
         builtins.get(at)
     }
 
-    /// Every built-in, in the order of their names.
+    /// Returns every built-in, in the order of their names.
     pub fn builtins(&self) -> impl Iterator<Item = &'static Builtin> {
         groups::ALL.iter().flat_map(|(_, builtins)| *builtins)
     }
 
-    /// Whether an input is so small that any built-in is done with it in no time worth mentioning.
+    /// Returns whether an input is so small that any built-in is done with it in no time worth
+    /// mentioning.
     pub fn is_quick(&self, input: &Value) -> bool {
         limits::depth_fits(input).is_ok() && limits::Budget::small().weigh(input).is_ok()
     }
 
-    /// The version of the functions: that of this crate.
+    /// Returns the version of the functions: that of this crate.
     pub fn version(&self) -> &'static str {
         env!("CARGO_PKG_VERSION")
     }

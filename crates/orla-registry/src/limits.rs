@@ -25,12 +25,12 @@ pub(crate) const MAX_BITS: u64 = MAX_DIGITS * 3_321_928 / 1_000_000;
 /// Comparisons that a table of two texts or lists may take: 25 million take some 50 ms.
 pub(crate) const MAX_TABLE: usize = 25_000_000;
 
-/// A result whose text has so many bytes is one that fits.
+/// Returns a result whose text has so many bytes is one that fits.
 pub(crate) fn text_fits(bytes: Option<usize>) -> Result<usize, BuiltinError> {
     bytes.filter(|bytes| *bytes <= MAX_TEXT).ok_or_else(too_much_text)
 }
 
-/// A result of so many items is one that fits.
+/// Returns a result of so many items is one that fits.
 pub(crate) fn items_fit(items: Option<usize>) -> Result<usize, BuiltinError> {
     items.filter(|items| *items <= MAX_ITEMS).ok_or_else(|| too_many("the result"))
 }
@@ -45,7 +45,7 @@ pub(crate) fn table_fits(a: usize, b: usize) -> Result<(), BuiltinError> {
     }
 }
 
-/// An integer of so many bits is one that fits.
+/// Returns an integer of so many bits is one that fits.
 pub(crate) fn bits_fit(bits: Option<u64>) -> Result<(), BuiltinError> {
     match bits.filter(|bits| *bits <= MAX_BITS) {
         Some(_) => Ok(()),
@@ -53,7 +53,7 @@ pub(crate) fn bits_fit(bits: Option<u64>) -> Result<(), BuiltinError> {
     }
 }
 
-/// A collection that is made is not larger than values may be.
+/// Returns a collection that is made is not larger than values may be.
 pub(crate) fn deep<T>(made: Result<T, rtfs::TooLarge>) -> Result<T, BuiltinError> {
     made.map_err(|large| match large {
         rtfs::TooLarge::Levels => {
@@ -63,7 +63,7 @@ pub(crate) fn deep<T>(made: Result<T, rtfs::TooLarge>) -> Result<T, BuiltinError
     })
 }
 
-/// A vector of these items.
+/// Returns a vector of these items.
 pub(crate) fn vector(items: Vec<Value>) -> Result<Value, BuiltinError> {
     deep(Value::vector(items))
 }

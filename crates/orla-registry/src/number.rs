@@ -54,7 +54,7 @@ impl Number {
         }
     }
 
-    /// The nearest float.
+    /// Returns the nearest float.
     pub(crate) fn to_f64(&self, name: &str) -> Result<f64> {
         let too_large = || BuiltinError::content(name, "too large for a float");
         match self {
@@ -114,7 +114,7 @@ impl Number {
         Ok(self.combine(other, i64::checked_mul, |a, b| a * b, |a, b| a * b))
     }
 
-    /// The exact quotient of integers where there is one, else the float.
+    /// Returns the exact quotient of integers where there is one, else the float.
     pub(crate) fn divide(&self, other: &Self) -> Result<Self> {
         if other.is_zero() {
             return Err(BuiltinError::undefined("a quotient by zero has no value"));
@@ -129,7 +129,7 @@ impl Number {
         Ok(Self::Float(self.float() / other.float()))
     }
 
-    /// The quotient rounded to an integer, where both are integers.
+    /// Returns the quotient rounded to an integer, where both are integers.
     pub(crate) fn quotient(&self, other: &Self, rounding: Rounding) -> Result<Self> {
         if other.is_zero() {
             return Err(BuiltinError::undefined("a quotient by zero has no value"));
@@ -268,7 +268,7 @@ impl From<BigInt> for Number {
     }
 }
 
-/// The integer that a float without a fraction is.
+/// Returns the integer that a float without a fraction is.
 pub(crate) fn integer_of(float: f64) -> Result<Number> {
     let integer = num_traits::FromPrimitive::from_f64(float).map(|integer: BigInt| integer.into());
     integer.ok_or_else(|| BuiltinError::undefined("the result is not a finite number"))
@@ -302,7 +302,8 @@ fn divide_rounded(a: &BigInt, b: &BigInt, rounding: Rounding) -> BigInt {
     if up { down + 1 } else { down }
 }
 
-/// The float nearest to the quotient of two integers, also where each is beyond the largest float.
+/// Returns the float nearest to the quotient of two integers, also where each is beyond the largest
+/// float.
 fn ratio(a: &BigInt, b: &BigInt) -> f64 {
     /// Floats have 53 bits; with so many more, the rest does not matter.
     const KEPT: u64 = 128;
@@ -315,7 +316,7 @@ fn ratio(a: &BigInt, b: &BigInt) -> f64 {
     quotient * 2_f64.powi(exponent / 2) * 2_f64.powi(exponent - exponent / 2)
 }
 
-/// The sign as a number: -1, 0 or 1.
+/// Returns the sign as a number: -1, 0 or 1.
 pub(crate) fn sign(number: &Number) -> i64 {
     match number {
         Number::Small(integer) => integer.signum(),

@@ -72,7 +72,7 @@ impl Pattern {
         Ok(Self { nfa, dfa, cache, steps: MAX_STEPS })
     }
 
-    /// The names of the groups; the whole match is the first, and has none.
+    /// Returns the names of the groups; the whole match is the first, and has none.
     pub(crate) fn names(&self) -> Vec<Option<String>> {
         let names = self.nfa.group_info().pattern_names(PatternID::ZERO);
         names.map(|name| name.map(str::to_owned)).collect()
@@ -103,7 +103,7 @@ impl Pattern {
         Ok(())
     }
 
-    /// The first match that begins at a place or after it.
+    /// Returns the first match that begins at a place or after it.
     pub(crate) fn find(&mut self, text: &str, mut at: usize) -> Result<Option<Range<usize>>> {
         let before = (self.cache.forward().clear_count(), self.cache.forward().search_total_len());
         let found = self.dfa.try_search(&mut self.cache, &Input::new(text).range(at..));
@@ -126,7 +126,7 @@ impl Pattern {
         }
     }
 
-    /// The groups of a match that was found; the first is the match.
+    /// Returns the groups of a match that was found; the first is the match.
     pub(crate) fn groups(&mut self, text: &str, found: Range<usize>) -> Result<Groups> {
         let slots = self.crawl(text, found.clone(), true, self.nfa.group_info().slot_len())?;
         let slots = slots.unwrap_or_else(|| vec![found.start, found.end]);
@@ -277,7 +277,7 @@ fn reason(error: &dyn std::error::Error) -> String {
     format!("no regular expression that can be used: {}", last.strip_prefix("error: ").unwrap_or(last))
 }
 
-/// Whether a character means something other than itself in a pattern.
+/// Returns whether a character means something other than itself in a pattern.
 pub(crate) fn is_special(c: char) -> bool {
     "\\.+*?()|[]{}^$#&-~".contains(c)
 }

@@ -105,7 +105,7 @@ fn member<'a>(value: &'a Value, name: &str) -> Option<&'a Value> {
     map.get_keyword(name)
 }
 
-/// The type in a JSON Schema, in words: `number`, `text or null`, `array of any`.
+/// Returns the type in a JSON Schema, in words: `number`, `text or null`, `array of any`.
 fn type_of(schema: &Value) -> String {
     let word = |value: &Value| match value {
         Value::Str(word) => word.as_str().to_owned(),

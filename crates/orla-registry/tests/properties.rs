@@ -75,7 +75,7 @@ fn any_text() -> impl Strategy<Value = String> {
     ]
 }
 
-/// A value that JSON can say.
+/// Returns a value that JSON can say.
 fn any_json() -> impl Strategy<Value = Value> {
     let scalar = prop_oneof![
         4 => select(EDGES).prop_map(|json| value_from_json(json).unwrap()),
@@ -124,7 +124,7 @@ fn any_value() -> impl Strategy<Value = Value> {
     prop_oneof![3 => any_json(), 1 => other]
 }
 
-/// A built-in with arguments: of an example, or any, or none.
+/// Returns a built-in with arguments: of an example, or any, or none.
 fn any_call(value: impl Strategy<Value = Value>) -> impl Strategy<Value = (&'static Builtin, Value)> {
     (any::<Index>(), vec((0..4_u8, any::<Index>(), value), 12)).prop_map(|(builtin, choices)| {
         let builtins: Vec<_> = CapabilityRegistry.builtins().collect();

@@ -32,7 +32,7 @@ pub(crate) const MAX_FILE: u64 = 16 << 20;
 
 /// A keyring, which keeps one text for each store.
 pub(crate) trait Keyring: Send + Sync {
-    /// The text that is kept for `account`, if any.
+    /// Returns the text that is kept for `account`, if any.
     fn get(&self, account: &str) -> Result<Option<Zeroizing<String>>, NoKeyring>;
 
     /// Keeps a text for `account`.
@@ -70,8 +70,8 @@ impl Keyring for SystemKeyring {
     }
 }
 
-/// Whether this process can reach a keyring at all: on Linux, without a session bus there is no Secret Service, and no
-/// reason to wait for one.
+/// Returns whether this process can reach a keyring at all: on Linux, without a session bus there is no
+/// Secret Service, and no reason to wait for one.
 fn is_reachable() -> bool {
     let is_set = |name: &str| env::var_os(name).is_some_and(|value| !value.is_empty());
     let has_socket = || {

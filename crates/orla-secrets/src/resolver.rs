@@ -136,7 +136,7 @@ impl Resolver {
         }
     }
 
-    /// The value of a reference.
+    /// Returns the value of a reference.
     ///
     /// # Errors
     /// It has none, or `source` may not have such a reference.
@@ -157,17 +157,18 @@ impl Resolver {
         Ok(value)
     }
 
-    /// How many values were given. Those that are given from now on are [`given`](Self::given) since that number.
+    /// Returns how many values were given. Those that are given from now on are [`given`](Self::given)
+    /// since that number.
     pub fn count(&self) -> usize {
         self.given.borrow().len()
     }
 
-    /// The values that were given, without the first `since`.
+    /// Returns the values that were given, without the first `since`.
     pub fn given(&self, since: usize) -> Vec<Secret> {
         self.given.borrow().get(since..).unwrap_or_default().to_vec()
     }
 
-    /// The files that values came from. A change of one is a change of a value.
+    /// Returns the files that values came from. A change of one is a change of a value.
     pub fn files(&self) -> Vec<PathBuf> {
         self.files.borrow().iter().cloned().collect()
     }
@@ -245,13 +246,13 @@ fn reason(err: &std::io::Error) -> String {
     text.split(" (os error").next().unwrap_or(&text).to_owned()
 }
 
-/// The path below the home directory that `~/…` names.
+/// Returns the path below the home directory that `~/…` names.
 fn home(path: &str) -> Option<PathBuf> {
     let rest = path.strip_prefix("~/")?;
     Some(PathBuf::from(std::env::var_os("HOME")?).join(rest))
 }
 
-/// A value as text, without the end of its line.
+/// Returns a value as text, without the end of its line.
 fn text(mut bytes: Zeroizing<Vec<u8>>) -> Result<Secret, &'static str> {
     let value = String::from_utf8(std::mem::take(&mut *bytes)).map_err(|_| "is not UTF-8 text")?;
     if value.contains('\0') {

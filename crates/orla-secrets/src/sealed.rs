@@ -28,7 +28,7 @@ pub(crate) type Secrets = BTreeMap<String, Secret>;
 pub(crate) struct Key(Zeroizing<[u8; KEY]>);
 
 impl Key {
-    /// A new one.
+    /// Returns a new one.
     pub(crate) fn random() -> Result<Self, Broken> {
         let mut bytes = Zeroizing::new([0; KEY]);
         SystemRandom::new().fill(&mut *bytes).map_err(|_| Broken::Randomness)?;
@@ -40,7 +40,7 @@ impl Key {
         Zeroizing::new(BASE64.encode(*self.0))
     }
 
-    /// The key of a text that [`to_text`](Self::to_text) gave.
+    /// Returns the key of a text that [`to_text`](Self::to_text) gave.
     pub(crate) fn from_text(text: &str) -> Option<Self> {
         let bytes = Zeroizing::new(BASE64.decode(text.trim()).ok()?);
         Some(Self(Zeroizing::new(bytes.as_slice().try_into().ok()?)))
@@ -108,12 +108,12 @@ impl Sealed {
         }
     }
 
-    /// The text of a file.
+    /// Returns the text of a file.
     pub(crate) fn to_text(&self) -> Result<String, Broken> {
         serde_json::to_string(self).map(|text| text + "\n").map_err(|_| Broken::Form)
     }
 
-    /// The secrets.
+    /// Returns the secrets.
     pub(crate) fn open(&self, key: &Key) -> Result<Secrets, Broken> {
         let nonce = BASE64.decode(&self.nonce).ok().and_then(|bytes| bytes.try_into().ok());
         let nonce = Nonce::assume_unique_for_key(nonce.ok_or(Broken::Form)?);

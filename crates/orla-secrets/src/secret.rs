@@ -9,7 +9,8 @@ use zeroize::Zeroizing;
 pub struct Secret(Zeroizing<String>);
 
 impl Secret {
-    /// The secret in a text that people or programs wrote as a line: without the end of that line.
+    /// Returns the secret in a text that people or programs wrote as a line: without the end of that
+    /// line.
     pub fn from_line(text: impl Into<String>) -> Self {
         let mut text = text.into();
         if text.ends_with('\n') {
@@ -21,7 +22,7 @@ impl Secret {
         text.into()
     }
 
-    /// The value itself, for the one place that needs it.
+    /// Returns the value itself, for the one place that needs it.
     pub fn expose(&self) -> &str {
         &self.0
     }

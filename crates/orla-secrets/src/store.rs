@@ -84,24 +84,26 @@ pub enum StoreError {
     },
 }
 
-/// Whether a person may give a secret this name: 1 to 128 letters, digits, `_`, `-`, `.` and `/`.
+/// Returns whether a person may give a secret this name: 1 to 128 letters, digits, `_`, `-`, `.` and
+/// `/`.
 pub fn is_name(name: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.' | b'/');
     (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(fits)
 }
 
 impl SecretStore {
-    /// The store in a directory. Nothing is read yet, and nothing is made before the first secret is set.
+    /// Returns the store in a directory. Nothing is read yet, and nothing is made before the first
+    /// secret is set.
     pub fn new(directory: impl Into<PathBuf>) -> Self {
         Self::with_keyring(directory.into(), SECRETS, Arc::new(SystemKeyring))
     }
 
-    /// The store of the user: in `~/.orla`. `None` without `HOME`.
+    /// Returns the store of the user: in `~/.orla`. `None` without `HOME`.
     pub fn of_user() -> Option<Self> {
         user_directory().map(Self::new)
     }
 
-    /// The user's store of tokens: in `~/.orla` too. `None` without `HOME`.
+    /// Returns the user's store of tokens: in `~/.orla` too. `None` without `HOME`.
     pub fn tokens_of_user() -> Option<Self> {
         let directory = user_directory()?;
         Some(Self::with_keyring(directory, TOKENS, Arc::new(SystemKeyring)))
@@ -111,7 +113,7 @@ impl SecretStore {
         Self { directory, stem, keyring, key: Arc::default() }
     }
 
-    /// The value of a secret.
+    /// Returns the value of a secret.
     ///
     /// # Errors
     /// The store exists and cannot be read.
@@ -119,7 +121,7 @@ impl SecretStore {
         Ok(self.read()?.and_then(|(mut secrets, _)| secrets.remove(name)))
     }
 
-    /// The names of all secrets, in their order.
+    /// Returns the names of all secrets, in their order.
     ///
     /// # Errors
     /// The store exists and cannot be read.
@@ -173,12 +175,12 @@ impl SecretStore {
         Ok(self.sealed()?.map(|sealed| sealed.key))
     }
 
-    /// The file of the store.
+    /// Returns the file of the store.
     pub fn path(&self) -> PathBuf {
         self.file("json")
     }
 
-    /// The file of the key, if the key is in a file.
+    /// Returns the file of the key, if the key is in a file.
     pub fn key_path(&self) -> PathBuf {
         self.file("key")
     }
@@ -195,7 +197,7 @@ impl SecretStore {
         Sealed::from_text(&text).map(Some).map_err(|broken| self.unreadable(&broken))
     }
 
-    /// The secrets, and where their key is.
+    /// Returns the secrets, and where their key is.
     fn read(&self) -> Result<Option<(Secrets, Protection)>, StoreError> {
         let Some(sealed) = self.sealed()? else { return Ok(None) };
         let known = self.key.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -235,7 +237,7 @@ impl SecretStore {
         Ok((result, place))
     }
 
-    /// The key in its place.
+    /// Returns the key in its place.
     fn key(&self, place: Protection) -> Result<Option<Key>, StoreError> {
         let text = match place {
             Protection::Keyring => {
@@ -252,7 +254,8 @@ impl SecretStore {
         Ok(text.and_then(|text| Key::from_text(std::str::from_utf8(&text).ok()?)))
     }
 
-    /// The key for a new store: in the keyring if there is one, else in a file. A key that is there already is used.
+    /// Returns the key for a new store: in the keyring if there is one, else in a file. A key that is
+    /// there already is used.
     fn new_key(&self) -> Result<Protection, StoreError> {
         let (place, known) = match self.keyring.get(&self.account()) {
             Ok(text) => (Protection::Keyring, text.and_then(|text| Key::from_text(&text))),
@@ -277,7 +280,7 @@ impl SecretStore {
         Ok(place)
     }
 
-    /// The name of the key in the keyring.
+    /// Returns the name of the key in the keyring.
     fn account(&self) -> String {
         let directory = fs::canonicalize(&self.directory).unwrap_or_else(|_| self.directory.clone());
         format!("{} in {}", self.stem, directory.display())
@@ -313,7 +316,7 @@ impl SecretStore {
     }
 }
 
-/// Where the stores of the user are.
+/// Returns where the stores of the user are.
 fn user_directory() -> Option<PathBuf> {
     let home = std::env::var_os("HOME").filter(|home| !home.is_empty())?;
     Some(Path::new(&home).join(".orla"))

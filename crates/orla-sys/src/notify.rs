@@ -56,7 +56,7 @@ impl Notifications {
         Ok(Self(fd))
     }
 
-    /// The notifications that another process has passed to this one.
+    /// Returns the notifications that another process has passed to this one.
     ///
     /// # Errors
     /// The kernel's notifications have another size than those that this program was built for.
@@ -100,7 +100,8 @@ impl Notifications {
         }
     }
 
-    /// Whether a call still waits. What was read of its thread before is then of that thread: its id has not been reused.
+    /// Returns whether a call still waits. What was read of its thread before is then of that thread:
+    /// its id has not been reused.
     pub fn waits(&self, call: &Notification) -> bool {
         #[expect(unsafe_code, reason = "a system call with a pointer")]
         // SAFETY: the kernel reads one number.

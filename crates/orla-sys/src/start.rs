@@ -30,7 +30,7 @@ pub struct Exec {
 }
 
 impl Exec {
-    /// A file to execute, which is not looked for in `PATH`.
+    /// Returns a file to execute, which is not looked for in `PATH`.
     ///
     /// # Errors
     /// Something contains a NUL byte.

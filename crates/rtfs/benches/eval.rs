@@ -96,7 +96,7 @@ fn least(times: usize, mut work: impl FnMut()) -> Duration {
     (0..times).map(|_| once(&mut work)).min().unwrap_or_default()
 }
 
-/// The time of one call, from the program to the host and back.
+/// Returns the time of one call, from the program to the host and back.
 fn suspended() -> Duration {
     const CALLS: u32 = 200_000;
     let source =

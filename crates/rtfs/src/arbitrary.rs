@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use crate::{Instant, List, Map, Set, Symbol, Uuid, Value};
 
-/// A scalar; NaN is among them.
+/// Returns a scalar; NaN is among them.
 pub(crate) fn any_scalar() -> impl Strategy<Value = Value> {
     let edges = [0, 1, -1, i64::MAX, i64::MIN, 1 << 53, (1 << 53) + 1];
     let floats = [0.0, -0.0, 1.0, 0.5, -0.5, 9_223_372_036_854_775_808.0, -9_223_372_036_854_775_808.0]

@@ -112,7 +112,7 @@ pub(crate) fn parse_time(text: &str) -> Option<Clock> {
     Some(Clock { seconds: hour * 3_600 + minute * 60 + second - offset, nanoseconds })
 }
 
-/// A number of ASCII digits alone.
+/// Returns a number of ASCII digits alone.
 fn number(digits: &str) -> Option<i64> {
     digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
 }

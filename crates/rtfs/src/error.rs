@@ -47,7 +47,7 @@ pub struct Origin {
 }
 
 impl Error {
-    /// An error of this kind; the machine adds where it came from.
+    /// Returns an error of this kind; the machine adds where it came from.
     pub fn new(kind: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
         Self {
             kind: kind.into(),
@@ -61,19 +61,19 @@ impl Error {
         }
     }
 
-    /// The same with data for programs.
+    /// Returns the same with data for programs.
     pub fn with_data(self, data: Value) -> Self {
         Self { data, ..self }
     }
 
-    /// The same, said to come from a capability.
+    /// Returns the same, said to come from a capability.
     pub fn with_capability(self, id: impl Into<String>) -> Self {
         Self { capability: Some(id.into()), ..self }
     }
 
-    /// The same error where the program that it ended was called as the capability `id`: its kind, its message and
-    /// its data stay, and where it was is the cause. Of programs that call each other over and over, one level is
-    /// kept, and of all together the innermost.
+    /// Returns the same error where the program that it ended was called as the capability `id`: its
+    /// kind, its message and its data stay, and where it was is the cause. Of programs that call each
+    /// other over and over, one level is kept, and of all together the innermost.
     pub fn through(&self, id: &str) -> Self {
         let cause = match self.level() {
             Some(level) if !self.repeats(&level) => Value::Map(level),
@@ -91,7 +91,8 @@ impl Error {
         }
     }
 
-    /// Where it was, for the caller of the program. Empty if that is unknown, or if there are enough already.
+    /// Returns where it was, for the caller of the program. Empty if that is unknown, or if there are
+    /// enough already.
     fn level(&self) -> Option<Map> {
         const MAX_LEVELS: usize = 8;
         let at = self.at.as_ref()?;
@@ -109,14 +110,14 @@ impl Error {
         (self.levels().count() < MAX_LEVELS).then_some(level)
     }
 
-    /// Whether the level within this error is the same place.
+    /// Returns whether the level within this error is the same place.
     fn repeats(&self, level: &Map) -> bool {
         let within = self.levels().next();
         let same = |key| within.is_some_and(|within| within.get_keyword(key) == level.get_keyword(key));
         same("at") && same("capability")
     }
 
-    /// The places within the programs that it came through, the outermost first.
+    /// Returns the places within the programs that it came through, the outermost first.
     fn levels(&self) -> impl Iterator<Item = &Map> {
         fn level(cause: &Value) -> Option<&Map> {
             let Value::Map(level) = cause else { return None };
@@ -127,13 +128,14 @@ impl Error {
         std::iter::successors(level(&self.cause), |within| level(within.get_keyword("cause")?))
     }
 
-    /// A value that is not of its type.
+    /// Returns a value that is not of its type.
     pub(crate) fn broken(violations: &[Violation]) -> Self {
         let all: Vec<_> = violations.iter().map(ToString::to_string).collect();
         Self::new("type", all.join("; "))
     }
 
-    /// A result that is not of its type; if the host called the function, it hears of each violation.
+    /// Returns a result that is not of its type; if the host called the function, it hears of each
+    /// violation.
     pub(crate) fn broken_by_result(violations: &[Violation]) -> Self {
         let all = violations.iter().filter_map(|violation| {
             let Violation { path, expected, got } = violation;
@@ -164,7 +166,7 @@ impl Error {
         Some(all.iter().filter_map(of).collect())
     }
 
-    /// The same, but no handler of the program sees it.
+    /// Returns the same, but no handler of the program sees it.
     pub(crate) fn into_final(self) -> Self {
         Self { is_final: true, ..self }
     }
@@ -277,7 +279,7 @@ impl Origin {
         Value::Map(place)
     }
 
-    /// The position that a value is, if it is one.
+    /// Returns the position that a value is, if it is one.
     fn position_in(value: &Value) -> Option<Position> {
         let Value::Map(at) = value else { return None };
         let number = |key: &str| match at.get_keyword(key) {
@@ -288,7 +290,7 @@ impl Origin {
     }
 }
 
-/// The id of a capability as text.
+/// Returns the id of a capability as text.
 fn name_in(id: &Value) -> String {
     match id {
         Value::Keyword(id) => id.name().to_owned(),

@@ -19,7 +19,7 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// The kind of the error, without its colon.
+    /// Returns the kind of the error, without its colon.
     pub fn kind(&self) -> &str {
         match self {
             Self::Invalid(_) => "syntax",

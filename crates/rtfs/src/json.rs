@@ -65,7 +65,8 @@ pub fn push_index(path: &mut String, index: usize) {
     path.push_str(&format!("[{index}]"));
 }
 
-/// The length of the string literal that JSON text begins with, with its quotes: all of the text if the string has no end.
+/// Returns the length of the string literal that JSON text begins with, with its quotes: all of the text
+/// if the string has no end.
 pub fn string_length(json: &[u8]) -> usize {
     let mut at = 1;
     while let Some(found) = memchr::memchr2(b'"', b'\\', json.get(at..).unwrap_or_default()) {

@@ -95,7 +95,7 @@ impl Kinds {
         }
     }
 
-    /// The kinds that a word of a signature means.
+    /// Returns the kinds that a word of a signature means.
     pub(crate) fn named(word: &str) -> Option<Self> {
         if let Some(word) = word.strip_suffix('?') {
             return Self::named(word).map(|kinds| kinds.or(Self::NIL));

@@ -55,7 +55,7 @@ pub(crate) struct Range {
 }
 
 impl Range {
-    /// The integer at this place, unless the range ends before it.
+    /// Returns the integer at this place, unless the range ends before it.
     #[inline]
     pub(crate) fn nth(self, at: usize) -> Option<i64> {
         let far = self.step.checked_mul(i64::try_from(at).ok()?)?;
@@ -98,12 +98,12 @@ impl Seq {
         Ok(Self::with(State::Thunk(thunk), None, depth))
     }
 
-    /// The place where `memoize` keeps what it knows.
+    /// Returns the place where `memoize` keeps what it knows.
     pub(crate) fn kept(value: Value) -> Self {
         Self::with(State::Kept(value), None, 1)
     }
 
-    /// A sequence as it was saved; not one whose items are much deeper than it says (see
+    /// Returns a sequence as it was saved; not one whose items are much deeper than it says (see
     /// [`fill`](Self::fill)).
     pub(crate) fn saved(
         state: State,
@@ -140,7 +140,7 @@ impl Seq {
         Ok(())
     }
 
-    /// A sequence whose first item is known, and what follows it.
+    /// Returns a sequence whose first item is known, and what follows it.
     pub(crate) fn cons(item: Value, rest: Value) -> Result<Self, TooLarge> {
         // Along the chain nothing recurs.
         let depth = depth_around(item.depth())?.max(rest.depth());
@@ -151,7 +151,7 @@ impl Seq {
         Self::with(State::Range(Range { next, step, end }), None, 1)
     }
 
-    /// The integers that it is, if it is a range.
+    /// Returns the integers that it is, if it is a range.
     #[inline]
     pub(crate) fn as_range(&self) -> Option<Range> {
         self.0.range
@@ -183,7 +183,7 @@ impl Seq {
         drop(old); // not under the lock
     }
 
-    /// The function of this cell gave an item, and what follows it.
+    /// Returns the function of this cell gave an item, and what follows it.
     ///
     /// What holds this cell has counted how deep it is before anybody could know what is in it. So what is
     /// in it may not be much deeper: then what is nested in truth stays bounded too (by the square of
@@ -197,7 +197,7 @@ impl Seq {
         Ok(())
     }
 
-    /// All items, if all of them have been read.
+    /// Returns all items, if all of them have been read.
     pub(crate) fn realized(&self) -> Option<&Vector> {
         self.0.realized.get()
     }

@@ -28,17 +28,17 @@ pub struct Set(Arc<Table<()>>);
 const LINEAR: usize = 8;
 
 impl Map {
-    /// The empty one.
+    /// Returns the empty one.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// An empty one with room for so many entries.
+    /// Returns an empty one with room for so many entries.
     pub(crate) fn with_capacity(entries: usize) -> Self {
         Self(Arc::new(Table { entries: Vec::with_capacity(entries), ..Table::default() }))
     }
 
-    /// A map of these entries; of equal keys the last wins.
+    /// Returns a map of these entries; of equal keys the last wins.
     pub(crate) fn of(entries: impl ExactSizeIterator<Item = (Value, Value)>) -> Result<Self, TooLarge> {
         let mut table = Table { entries: Vec::with_capacity(entries.len()), ..Table::default() };
         for (key, value) in entries {
@@ -56,12 +56,12 @@ impl Map {
         self.0.len()
     }
 
-    /// Whether there is nothing in it.
+    /// Returns whether there is nothing in it.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The value of a key.
+    /// Returns the value of a key.
     pub fn get(&self, key: &Value) -> Option<&Value> {
         self.0.find(key).and_then(|at| self.0.value(at))
     }
@@ -73,7 +73,7 @@ impl Map {
         self.0.find_by(hash, is_it).and_then(|at| self.0.value(at))
     }
 
-    /// Whether it has this key.
+    /// Returns whether it has this key.
     pub fn contains_key(&self, key: &Value) -> bool {
         self.0.find(key).is_some()
     }
@@ -114,7 +114,7 @@ impl Map {
         Some(Arc::make_mut(&mut self.0).remove(at, depth_of)?.1)
     }
 
-    /// The entries in their order.
+    /// Returns the entries in their order.
     pub fn iter(&self) -> impl Iterator<Item = (&Value, &Value)> {
         self.0.iter().map(|(key, value)| (key, value))
     }
@@ -123,7 +123,7 @@ impl Map {
         self.0.depth.max(1)
     }
 
-    /// Whether it is what `catch` gave: a map like any other, but `throw` keeps its origin.
+    /// Returns whether it is what `catch` gave: a map like any other, but `throw` keeps its origin.
     pub(crate) fn is_error(&self) -> bool {
         self.0.error
     }
@@ -132,7 +132,7 @@ impl Map {
         Arc::make_mut(&mut self.0).error = true;
     }
 
-    /// The entry at a position below [`Self::positions`]; `None` is a hole.
+    /// Returns the entry at a position below [`Self::positions`]; `None` is a hole.
     pub(crate) fn at(&self, position: usize) -> Option<(&Value, &Value)> {
         self.0.entries.get(position)?.as_ref().map(|(key, value)| (key, value))
     }
@@ -157,7 +157,7 @@ impl Map {
         (Arc::as_ptr(&self.0) as usize, Arc::count(&self.0))
     }
 
-    /// The same for all orders of the same entries.
+    /// Returns the same for all orders of the same entries.
     pub(crate) fn hash_of_members(&self) -> u64 {
         self.iter().map(|entry| hash_of(&entry)).fold(0, u64::wrapping_add)
     }
@@ -184,7 +184,7 @@ impl PartialEq for Map {
 }
 
 impl Set {
-    /// The empty one.
+    /// Returns the empty one.
     pub fn new() -> Self {
         Self::default()
     }
@@ -194,17 +194,17 @@ impl Set {
         self.0.len()
     }
 
-    /// Whether there is nothing in it.
+    /// Returns whether there is nothing in it.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether this is a member.
+    /// Returns whether this is a member.
     pub fn contains(&self, member: &Value) -> bool {
         self.0.find(member).is_some()
     }
 
-    /// The member that equals this.
+    /// Returns the member that equals this.
     pub(crate) fn get(&self, member: &Value) -> Option<&Value> {
         self.at(self.0.find(member)?)
     }
@@ -234,7 +234,7 @@ impl Set {
         Arc::make_mut(&mut self.0).remove(at, |member, ()| member.depth()).is_some()
     }
 
-    /// The members in their order.
+    /// Returns the members in their order.
     pub fn iter(&self) -> impl Iterator<Item = &Value> {
         self.0.iter().map(|(member, ())| member)
     }
@@ -243,7 +243,7 @@ impl Set {
         self.0.depth.max(1)
     }
 
-    /// The member at a position below [`Self::positions`]; `None` is a hole.
+    /// Returns the member at a position below [`Self::positions`]; `None` is a hole.
     pub(crate) fn at(&self, position: usize) -> Option<&Value> {
         self.0.entries.get(position)?.as_ref().map(|(member, ())| member)
     }
@@ -261,7 +261,7 @@ impl Set {
         (Arc::as_ptr(&self.0) as usize, Arc::count(&self.0))
     }
 
-    /// The same for all orders of the same members.
+    /// Returns the same for all orders of the same members.
     pub(crate) fn hash_of_members(&self) -> u64 {
         self.iter().map(hash_of).fold(0, u64::wrapping_add)
     }
@@ -340,7 +340,8 @@ impl<V> Default for Table<V> {
     }
 }
 
-/// The hash of a key in an index. Keywords have theirs at hand, and short texts are hashed as one number.
+/// Returns the hash of a key in an index. Keywords have theirs at hand, and short texts are hashed as
+/// one number.
 fn hash_of_key(key: &Value) -> u64 {
     match key {
         Value::Keyword(keyword) => hash_of_keyword(keyword.cached_hash()),
@@ -363,7 +364,7 @@ fn is_same_key(known: &Value, key: &Value) -> bool {
     }
 }
 
-/// A string of the same text is another key: keep the two apart at the price of one instruction.
+/// Returns a string of the same text is another key: keep the two apart at the price of one instruction.
 fn hash_of_keyword(hash_of_name: u64) -> u64 {
     !hash_of_name
 }
@@ -387,19 +388,19 @@ impl<V> Table<V> {
         Some(at)
     }
 
-    /// The same for one that was probably found last.
+    /// Returns the same for one that was probably found last.
     #[inline]
     fn find_again(&self, key: &Value) -> Option<usize> {
         let at = self.recent.load(Relaxed) as usize;
         self.entries.get(at)?.as_ref().is_some_and(|(known, _)| is_same_key(known, key)).then_some(at)
     }
 
-    /// The hash by which a key is found; anything if there is no index.
+    /// Returns the hash by which a key is found; anything if there is no index.
     fn hash_for(&self, key: &Value) -> u64 {
         if self.index.is_some() { hash_of_key(key) } else { 0 }
     }
 
-    /// The position of the key that `is_it`.
+    /// Returns the position of the key that `is_it`.
     #[inline]
     fn find_by(&self, hash: u64, is_it: impl Fn(&Value) -> bool) -> Option<usize> {
         let is_at = |at: usize| self.entries[at].as_ref().is_some_and(|(key, _)| is_it(key));

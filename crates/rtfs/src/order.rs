@@ -7,7 +7,7 @@ use num_bigint::Sign;
 use crate::value::Value;
 
 impl Value {
-    /// The order of `compare` and `sort`, which puts anything before or after anything: nil,
+    /// Returns the order of `compare` and `sort`, which puts anything before or after anything: nil,
     /// booleans, numbers, strings, keywords, symbols, instants, UUIDs, vectors and lists, sets, maps.
     ///
     /// Numbers are ordered by their exact mathematical value, of any kind, so `1` and `1.0`
@@ -73,7 +73,7 @@ fn compare_with_float(integer: &Value, float: f64) -> Option<Ordering> {
     })
 }
 
-/// The integer that a float of at least 2^63 in magnitude is.
+/// Returns the integer that a float of at least 2^63 in magnitude is.
 pub(crate) fn exact_integer(float: f64) -> num_bigint::BigInt {
     let bits = float.to_bits();
     let mantissa = (bits & ((1 << 52) - 1)) | (1 << 52);

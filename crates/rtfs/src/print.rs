@@ -98,7 +98,7 @@ pub(crate) fn keyword_into(out: &mut impl Write, name: &str) -> fmt::Result {
     if is_plain(name) { out.write_str(name) } else { quoted_into(out, name) }
 }
 
-/// Whether a keyword of this name needs no quotes. Strict on purpose: quotes are always right.
+/// Returns whether a keyword of this name needs no quotes. Strict on purpose: quotes are always right.
 fn is_plain(name: &str) -> bool {
     let inside = |c: char| c.is_alphanumeric() || "*+!-_?<>=&%$./:".contains(c);
     let marks = ["", "-", "?"]; // `:-` and `?` have meanings of their own

@@ -38,7 +38,7 @@ impl Keyword {
         Self(Name::new(name.into()))
     }
 
-    /// The text without its colon.
+    /// Returns the text without its colon.
     pub fn name(&self) -> &str {
         &self.0.text
     }
@@ -49,7 +49,7 @@ impl Keyword {
 }
 
 impl Symbol {
-    /// The symbol of this name.
+    /// Returns the symbol of this name.
     pub fn new(name: impl Into<Box<str>>) -> Self {
         Self(Name::new(name.into()))
     }
@@ -97,7 +97,7 @@ impl BigInt {
         Self(Arc::new(integer))
     }
 
-    /// The number.
+    /// Returns the number.
     pub fn get(&self) -> &num_bigint::BigInt {
         &self.0
     }
@@ -172,7 +172,7 @@ impl Str {
         }
     }
 
-    /// Whether it owns nothing.
+    /// Returns whether it owns nothing.
     #[inline(always)]
     pub(crate) fn is_short(&self) -> bool {
         matches!(self.0, Repr::Short { .. })
@@ -202,7 +202,7 @@ impl Str {
         }
     }
 
-    /// A text that could be short as a number of its own, however it is kept.
+    /// Returns a text that could be short as a number of its own, however it is kept.
     #[inline]
     pub(crate) fn packed(&self) -> Option<u128> {
         let pack = |len: u8, bytes: &[u8; SHORT]| {
@@ -220,7 +220,7 @@ impl Str {
         }
     }
 
-    /// The text.
+    /// Returns the text.
     #[inline]
     pub fn as_str(&self) -> &str {
         match &self.0 {
@@ -240,7 +240,7 @@ impl Str {
         }
     }
 
-    /// Whether each character is one byte, so that an index of characters is one of bytes.
+    /// Returns whether each character is one byte, so that an index of characters is one of bytes.
     pub fn is_ascii(&self) -> bool {
         match &self.0 {
             Repr::Short { .. } => self.as_bytes().is_ascii(),
@@ -249,7 +249,8 @@ impl Str {
     }
 }
 
-/// The bytes of a text that fits into a value, as a number: with the length, it says the whole text.
+/// Returns the bytes of a text that fits into a value, as a number: with the length, it says the whole
+/// text.
 #[inline]
 pub(crate) fn short_bits(text: &str) -> Option<u128> {
     let text = text.as_bytes();
@@ -336,7 +337,7 @@ impl Instant {
 pub struct Uuid(Arc<u128>);
 
 impl Uuid {
-    /// The UUID of these bits, the first digit being the most significant.
+    /// Returns the UUID of these bits, the first digit being the most significant.
     pub fn from_u128(bits: u128) -> Self {
         Self(Arc::new(bits))
     }
@@ -364,7 +365,7 @@ impl Uuid {
     }
 }
 
-/// The hash that keywords cache and indices use.
+/// Returns the hash that keywords cache and indices use.
 pub(crate) fn hash_of(item: &(impl Hash + ?Sized)) -> u64 {
     static STATE: LazyLock<RandomState> = LazyLock::new(RandomState::default);
     STATE.hash_one(item)

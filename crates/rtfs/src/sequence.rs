@@ -94,13 +94,13 @@ impl Items {
     }
 }
 
-/// The parts of a collection of these items.
+/// Returns the parts of a collection of these items.
 pub(crate) fn parts_of<'a>(items: impl IntoIterator<Item = &'a Value>) -> Result<u32, TooLarge> {
     let parts = items.into_iter().fold(1, |sum: u32, item| sum.saturating_add(item.parts()));
     if parts <= MAX_PARTS { Ok(parts) } else { Err(TooLarge::Parts) }
 }
 
-/// The depth of a collection whose deepest member has depth `inner`.
+/// Returns the depth of a collection whose deepest member has depth `inner`.
 pub(crate) fn depth_around(inner: u16) -> Result<u16, TooLarge> {
     if inner < MAX_DEPTH { Ok(inner + 1) } else { Err(TooLarge::Levels) }
 }
@@ -117,7 +117,7 @@ impl Vector {
         Self(Arc::new(Items { items, start: 0, depth: 1, parts }))
     }
 
-    /// The items in their order.
+    /// Returns the items in their order.
     #[inline(always)]
     pub fn items(&self) -> &[Value] {
         self.0.items()
@@ -155,7 +155,7 @@ impl Vector {
         std::mem::take(&mut inner.items[at])
     }
 
-    /// The item, moved out if the vector is not shared.
+    /// Returns the item, moved out if the vector is not shared.
     #[inline]
     pub(crate) fn take_or_clone(&mut self, at: usize) -> Option<Value> {
         match Arc::get_mut(&mut self.0) {
@@ -190,7 +190,7 @@ impl Vector {
         }
     }
 
-    /// The items, moved out if the vector is not shared.
+    /// Returns the items, moved out if the vector is not shared.
     pub(crate) fn into_items(mut self) -> Vec<Value> {
         match Arc::get_mut(&mut self.0) {
             Some(inner) => {
@@ -203,8 +203,8 @@ impl Vector {
         }
     }
 
-    /// The items, to be moved about: what is put there must have been there, or in a vector that this
-    /// is a [`Self::blank`] of.
+    /// Returns the items, to be moved about: what is put there must have been there, or in a vector that
+    /// this is a [`Self::blank`] of.
     pub(crate) fn slots(&mut self) -> &mut [Value] {
         let inner = Arc::make_mut(&mut self.0);
         &mut inner.items[inner.start..]
@@ -242,7 +242,7 @@ impl List {
         Items::new(items).map(Self)
     }
 
-    /// The items in their order.
+    /// Returns the items in their order.
     #[inline(always)]
     pub fn items(&self) -> &[Value] {
         self.0.items()

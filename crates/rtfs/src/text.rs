@@ -5,7 +5,8 @@ use std::fmt::{self, Display, Write};
 /// The longest name that is compared with others, in bytes: the comparison takes the product of the lengths.
 const MAX_COMPARED: usize = 200;
 
-/// The first `limit` characters of what is displayed, and an ellipsis if there are more. Formatting stops there.
+/// Returns the first `limit` characters of what is displayed, and an ellipsis if there are more.
+/// Formatting stops there.
 pub fn excerpt(shown: impl Display, limit: usize) -> String {
     struct Excerpt {
         text: String,
@@ -37,15 +38,15 @@ pub fn excerpt(shown: impl Display, limit: usize) -> String {
     excerpt.text
 }
 
-/// The last `limit` bytes of a text, or fewer where a character would be cut apart.
+/// Returns the last `limit` bytes of a text, or fewer where a character would be cut apart.
 pub fn tail(text: &str, limit: usize) -> &str {
     let from = text.len().saturating_sub(limit);
     let from = (from..text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(text.len());
     &text[from..]
 }
 
-/// The known name that a misspelt one probably stands for: it differs by at most one in three characters, and by no
-/// more than two. Case and the separators `-`, `_` and space do not count.
+/// Returns the known name that a misspelt one probably stands for: it differs by at most one in three
+/// characters, and by no more than two. Case and the separators `-`, `_` and space do not count.
 pub fn nearest<'k>(name: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
     let folded = |name: &str| name.to_lowercase().replace(['-', '_', ' '], "");
     let name = (name.len() <= MAX_COMPARED).then(|| folded(name)).filter(|name| !name.is_empty())?;

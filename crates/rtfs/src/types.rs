@@ -265,12 +265,13 @@ impl TypeExpr {
         Self::Union(vec![self, Self::Primitive(Primitive::Nil)])
     }
 
-    /// The same type with these definitions for the names in it, which take precedence over those around it.
+    /// Returns the same type with these definitions for the names in it, which take precedence over
+    /// those around it.
     pub fn with_definitions(self, definitions: Arc<Definitions>) -> Self {
         Self::Defined { ty: Box::new(self), definitions }
     }
 
-    /// The same type, remembering the JSON Schema that it was made from.
+    /// Returns the same type, remembering the JSON Schema that it was made from.
     pub fn with_json_schema(self, text: Arc<str>) -> Self {
         let meaning = match self {
             Self::JsonSchema { meaning, .. } => meaning,
@@ -279,14 +280,14 @@ impl TypeExpr {
         Self::JsonSchema { text, meaning }
     }
 
-    /// The type of a JSON Schema, which `read` makes of the schema's text when it is first used: most
-    /// schemas are only passed on and enforced as what they are.
+    /// Returns the type of a JSON Schema, which `read` makes of the schema's text when it is first used:
+    /// most schemas are only passed on and enforced as what they are.
     pub fn of_json_schema(text: Arc<str>, read: fn(&str) -> Self) -> Self {
         let meaning = Meaning(Arc::new(Deferred { text: Arc::clone(&text), read, ty: OnceLock::new() }));
         Self::JsonSchema { text, meaning }
     }
 
-    /// The text of the JSON Schema that it was made from, if it was.
+    /// Returns the text of the JSON Schema that it was made from, if it was.
     pub fn json_schema(&self) -> Option<&str> {
         match self {
             Self::JsonSchema { text, .. } => Some(text),
@@ -313,12 +314,12 @@ impl Primitive {
         Self::Fn,
     ];
 
-    /// The primitive of this name, without its colon.
+    /// Returns the primitive of this name, without its colon.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|primitive| primitive.name() == name)
     }
 
-    /// The name without its colon.
+    /// Returns the name without its colon.
     pub fn name(self) -> &'static str {
         match self {
             Self::Any => "any",

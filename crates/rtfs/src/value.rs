@@ -77,29 +77,29 @@ const _: () = assert!(size_of::<Value>() == 16);
 /// Constructors with the names of the capability system's document.
 #[expect(non_snake_case, reason = "they are called as variants are")]
 impl Value {
-    /// A [`Str`](Self::Str), as the capability system's document writes it (§5.2).
+    /// Returns a [`Str`](Self::Str), as the capability system's document writes it (§5.2).
     pub fn String(text: impl Into<String> + AsRef<str>) -> Self {
         Self::Str(Str::new(text))
     }
 
-    /// An [`Int`](Self::Int).
+    /// Returns an [`Int`](Self::Int).
     pub const fn Integer(integer: i64) -> Self {
         Self::Int(integer)
     }
 
-    /// A [`Bool`](Self::Bool).
+    /// Returns a [`Bool`](Self::Bool).
     pub const fn Boolean(boolean: bool) -> Self {
         Self::Bool(boolean)
     }
 }
 
 impl Value {
-    /// The keyword `:name`; `name` is without its colon and may be any text.
+    /// Returns the keyword `:name`; `name` is without its colon and may be any text.
     pub fn keyword(name: impl Into<Box<str>>) -> Self {
         Self::Keyword(Keyword::new(name))
     }
 
-    /// A vector of these items, unless it would be too deep.
+    /// Returns a vector of these items, unless it would be too deep.
     pub fn vector(items: Vec<Self>) -> Result<Self, TooLarge> {
         Vector::new(items).map(Self::Vector)
     }
@@ -127,7 +127,8 @@ impl Value {
         }
     }
 
-    /// How many parts it has at most, each counted as often as it comes: 1 for what is no collection.
+    /// Returns how many parts it has at most, each counted as often as it comes: 1 for what is no
+    /// collection.
     pub(crate) fn parts(&self) -> u32 {
         match self {
             Self::Vector(vector) => vector.parts(),
@@ -163,7 +164,7 @@ impl Value {
         }
     }
 
-    /// Whether it owns nothing beyond its 16 bytes.
+    /// Returns whether it owns nothing beyond its 16 bytes.
     #[inline(always)]
     pub(crate) fn is_immediate(&self) -> bool {
         match self {
@@ -178,7 +179,8 @@ impl Value {
         }
     }
 
-    /// Whether it is a function of any kind. Keywords and collections, which can be called too, do not count.
+    /// Returns whether it is a function of any kind. Keywords and collections, which can be called too,
+    /// do not count.
     pub fn is_function(&self) -> bool {
         matches!(self, Self::Native(_) | Self::Code(_) | Self::Closure(_))
     }
@@ -189,7 +191,7 @@ impl Value {
         !matches!(self, Self::Nil | Self::Bool(false))
     }
 
-    /// The items of a vector, a list, or a sequence that is known to its end.
+    /// Returns the items of a vector, a list, or a sequence that is known to its end.
     pub(crate) fn items(&self) -> Option<&[Self]> {
         match self {
             Self::Vector(vector) => Some(vector.items()),
@@ -199,7 +201,7 @@ impl Value {
         }
     }
 
-    /// The place of its kind in the total order. Kinds that may be equal share one.
+    /// Returns the place of its kind in the total order. Kinds that may be equal share one.
     pub(crate) fn rank(&self) -> u8 {
         match self {
             Self::Nil => 0,

@@ -13,7 +13,7 @@ fn errors(program: &str) -> Vec<Diagnostic> {
     found
 }
 
-/// Every program that the other tests run.
+/// Returns every program that the other tests run.
 fn corpus() -> Vec<String> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
     let mut programs = Vec::new();
@@ -137,7 +137,7 @@ impl Writer<'_> {
         format!("{stem}{}", self.names)
     }
 
-    /// An argument that has to be of this type, or the call fails.
+    /// Returns an argument that has to be of this type, or the call fails.
     fn arg(&mut self, kind: Kind, depth: usize) -> String {
         if self.mistakes == 0 || self.below(self.mistakes) != 0 {
             return self.form(kind, depth);
@@ -148,7 +148,7 @@ impl Writer<'_> {
         self.literal(other)
     }
 
-    /// A call of a function that has so many arguments, unless that is the mistake.
+    /// Returns a call of a function that has so many arguments, unless that is the mistake.
     fn called(&mut self, name: &str, kinds: &[Kind], depth: usize) -> String {
         let mut args: Vec<_> = kinds.iter().map(|&kind| self.arg(kind, depth)).collect();
         let mut name = name.to_owned();

@@ -66,7 +66,7 @@ fn cell(text: &str) -> String {
     text.replace('|', "\\|")
 }
 
-/// A sentence, whose code is in parentheses, brackets and keywords: nothing of it is HTML.
+/// Returns a sentence, whose code is in parentheses, brackets and keywords: nothing of it is HTML.
 fn sentence(text: &str) -> String {
     cell(text).replace('<', "&lt;").replace('*', "\\*").replace('_', "\\_")
 }

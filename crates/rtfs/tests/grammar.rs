@@ -49,7 +49,7 @@ impl Grammar {
         }
     }
 
-    /// The scopes of each byte of a text, those of the outer rules first.
+    /// Returns the scopes of each byte of a text, those of the outer rules first.
     fn scopes(&self, text: &str) -> Vec<String> {
         let mut scopes = vec![String::new(); text.len()];
         let mut open: Vec<&Json> = Vec::new();

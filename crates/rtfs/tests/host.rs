@@ -118,7 +118,7 @@ impl Host {
     }
 }
 
-/// The value as it is printed, or `error KIND MESSAGE`.
+/// Returns the value as it is printed, or `error KIND MESSAGE`.
 fn shown(outcome: Outcome) -> String {
     match outcome {
         Outcome::Done(value) => value.pr_str(),

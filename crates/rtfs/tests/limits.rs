@@ -5,7 +5,7 @@
 
 use rtfs::{Failure, Limits, Options, Outcome, Run, Source, compile, eval_pure};
 
-/// The kind of error, and what its data says of the limit.
+/// Returns the kind of error, and what its data says of the limit.
 fn kind(text: &str) -> String {
     match eval_pure(text) {
         Ok(value) => format!("value {}", value.type_name()),

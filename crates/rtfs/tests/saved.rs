@@ -315,7 +315,7 @@ proptest! {
     }
 }
 
-/// The steps and branches of all requests until nothing goes on, as `step:1/pmap:2[0]`.
+/// Returns the steps and branches of all requests until nothing goes on, as `step:1/pmap:2[0]`.
 fn scopes(run: &mut Run) -> Vec<String> {
     fn text(scope: &rtfs::Scope) -> String {
         let own = match &scope.part {

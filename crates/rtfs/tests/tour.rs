@@ -23,7 +23,7 @@ fn answer(request: &Request) -> Result<Value, Error> {
     }
 }
 
-/// The value of a text on top of what was defined before.
+/// Returns the value of a text on top of what was defined before.
 fn value(text: &str, before: Option<Run>) -> Result<(Run, Value), String> {
     let base = before.as_ref().map(|run| run.program().clone());
     let options = Options { base, open: true, ..Options::default() };

@@ -98,7 +98,7 @@ fn head_end(buffer: &[u8]) -> Option<usize> {
     buffer.windows(4).position(|four| four == b"\r\n\r\n").map(|at| at + 4)
 }
 
-/// A header of an answer's head.
+/// Returns a header of an answer's head.
 pub(crate) fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
     head.split("\r\n").find_map(|line| {
         let (key, value) = line.split_once(':')?;
@@ -106,7 +106,7 @@ pub(crate) fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
     })
 }
 
-/// A `POST` as it goes over the wire.
+/// Returns a `POST` as it goes over the wire.
 pub(crate) fn post(path: &str, headers: &[(&str, &str)], body: &Value) -> Vec<u8> {
     let body = body.to_string();
     let mut request = format!(
@@ -122,7 +122,7 @@ pub(crate) fn post(path: &str, headers: &[(&str, &str)], body: &Value) -> Vec<u8
     request.into_bytes()
 }
 
-/// A request of the revision without sessions.
+/// Returns a request of the revision without sessions.
 pub(crate) fn sessionless(method: &str, mut params: Value) -> Vec<u8> {
     params["_meta"] = json!({
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -138,12 +138,12 @@ pub(crate) fn sessionless(method: &str, mut params: Value) -> Vec<u8> {
     post("/mcp", &headers, &body)
 }
 
-/// A call of a tool, sessionless.
+/// Returns a call of a tool, sessionless.
 pub(crate) fn call(tool: &str, arguments: &Value) -> Vec<u8> {
     sessionless("tools/call", json!({"name": tool, "arguments": arguments}))
 }
 
-/// Whether an answer is a result, and no error of any kind.
+/// Returns whether an answer is a result, and no error of any kind.
 pub(crate) fn is_good(answer: &Answer<'_>) -> bool {
     answer.status == 200
         && contains(answer.body, b"\"result\"")
@@ -179,7 +179,7 @@ pub(super) fn threads(
     Ok(Round { latencies, elapsed: started.elapsed() })
 }
 
-/// The same work in several threads, the results in one list.
+/// Returns the same work in several threads, the results in one list.
 pub(crate) fn side_by_side<T: Send>(
     count: usize,
     work: impl Fn() -> Result<Vec<T>, String> + Sync,

@@ -15,7 +15,8 @@ pub(super) struct Cores {
 }
 
 impl Cores {
-    /// The first half of the cores that this process may use for servers, the rest for clients. `None` where there are too few.
+    /// Returns the first half of the cores that this process may use for servers, the rest for clients.
+    /// `None` where there are too few.
     pub(super) fn split() -> Option<Self> {
         let all = sched_getaffinity(None).ok()?;
         let usable: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|core| all.is_set(*core)).collect();

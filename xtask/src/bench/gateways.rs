@@ -36,7 +36,7 @@ impl Gateway {
         }
     }
 
-    /// Where it serves.
+    /// Returns where it serves.
     fn path(self) -> &'static str {
         match self {
             Self::Supergateway | Self::McpProxy => "/mcp",
@@ -123,7 +123,7 @@ impl Session {
         Ok(session)
     }
 
-    /// A call of a tool.
+    /// Returns a call of a tool.
     pub(super) fn call(&self, tool: &str, arguments: &Value) -> Vec<u8> {
         self.post("tools/call", &json!({"name": tool, "arguments": arguments}))
     }
@@ -150,7 +150,7 @@ impl Session {
     }
 }
 
-/// The programs of the pinned npm packages, installed if they are not.
+/// Returns the programs of the pinned npm packages, installed if they are not.
 fn npm(place: &Path) -> Result<PathBuf, String> {
     let programs = place.join("node_modules/.bin");
     let pins = crate::root().join("xtask/fixtures/gateways");
@@ -172,7 +172,7 @@ fn npm(place: &Path) -> Result<PathBuf, String> {
     Ok(programs)
 }
 
-/// The gateway that comes as a crate, built if it is not.
+/// Returns the gateway that comes as a crate, built if it is not.
 fn cargo_install(place: &Path) -> Result<PathBuf, String> {
     let program = place.join("bin/mcp-proxy");
     if !program.exists() {
@@ -189,7 +189,7 @@ fn cargo_install(place: &Path) -> Result<PathBuf, String> {
     Ok(program)
 }
 
-/// A port that is free at this moment, for servers that cannot choose one.
+/// Returns a port that is free at this moment, for servers that cannot choose one.
 fn free_port() -> Result<u16, String> {
     std::net::TcpListener::bind("127.0.0.1:0")
         .and_then(|listener| listener.local_addr())

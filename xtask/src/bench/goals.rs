@@ -78,7 +78,7 @@ pub(super) struct Verdict {
     pub(super) is_reached: bool,
 }
 
-/// The goals of everything that was measured.
+/// Returns the goals of everything that was measured.
 pub(super) fn verdicts(measurements: &[Measurement]) -> Vec<Verdict> {
     GOALS.iter().filter_map(|goal| goal.verdict(measurements)).collect()
 }

@@ -276,7 +276,7 @@ pub(super) fn idle_capsules(programs: &Programs, effort: Effort) -> Result<Vec<F
     ])
 }
 
-/// How many tools a server lists. It waits until it knows them all.
+/// Returns how many tools a server lists. It waits until it knows them all.
 fn listed(address: &str) -> Result<usize, String> {
     let mut connection = Connection::open(address)?;
     let (mut count, mut params) = (0, json!({}));
@@ -413,7 +413,7 @@ pub(super) fn prestarted(programs: &Programs, effort: Effort) -> Result<Vec<Figu
     ])
 }
 
-/// The first call after a reload, beside the one after it.
+/// Returns the first call after a reload, beside the one after it.
 pub(super) fn first_call(programs: &Programs, effort: Effort) -> Result<Vec<Figure>, String> {
     let folder = programs.folder.join("first-call");
     fresh(&folder.join("tools"))?;
@@ -447,7 +447,7 @@ fn megabytes(bytes: u64) -> String {
     format!("{:.1} MB", bytes as f64 / 1e6)
 }
 
-/// An empty folder.
+/// Returns an empty folder.
 pub(super) fn fresh(folder: &Path) -> Result<(), String> {
     if folder.exists() {
         fs::remove_dir_all(folder).map_err(|err| format!("{}: {err}", folder.display()))?;
@@ -455,7 +455,7 @@ pub(super) fn fresh(folder: &Path) -> Result<(), String> {
     fs::create_dir_all(folder).map_err(|err| format!("{}: {err}", folder.display()))
 }
 
-/// A folder of many small tools, each with a description.
+/// Returns a folder of many small tools, each with a description.
 fn scripts(folder: &Path, count: usize) -> Result<(), String> {
     fresh(folder)?;
     (0..count).try_for_each(|index| {
@@ -470,14 +470,14 @@ fn script(path: &Path, body: &str) -> Result<(), String> {
     executable(path, &format!("#!/bin/sh\n{body}"))
 }
 
-/// A file that can be run.
+/// Returns a file that can be run.
 pub(super) fn executable(path: &Path, text: &str) -> Result<(), String> {
     fs::write(path, text)
         .and_then(|()| fs::set_permissions(path, fs::Permissions::from_mode(0o755)))
         .map_err(|err| format!("{}: {err}", path.display()))
 }
 
-/// A package around a program, which is linked and not copied. `more` goes below `runtime`.
+/// Returns a package around a program, which is linked and not copied. `more` goes below `runtime`.
 pub(super) fn package(program: &Path, directory: &Path, name: &str, more: &str) -> Result<(), String> {
     fs::create_dir_all(directory).map_err(|err| format!("{}: {err}", directory.display()))?;
     let manifest = format!(

@@ -121,7 +121,7 @@ struct Programs {
 }
 
 impl Programs {
-    /// The binary that is built from this tree.
+    /// Returns the binary that is built from this tree.
     fn binary(&self) -> &Path {
         &self.orlas[0].binary
     }

@@ -198,7 +198,7 @@ impl Pair {
     }
 }
 
-/// The measurements of two sides, value by value.
+/// Returns the measurements of two sides, value by value.
 fn pairs(before: &Measurement, after: &Measurement) -> Vec<Pair> {
     let noise = before.spread.max(after.spread).max(LEAST_CHANGE);
     let name =

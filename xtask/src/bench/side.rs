@@ -33,7 +33,7 @@ pub(super) struct Side {
 }
 
 impl Side {
-    /// A program that is started for each call, with this on its standard input.
+    /// Returns a program that is started for each call, with this on its standard input.
     pub(super) fn spawning(name: &str, command: Vec<OsString>, input: &'static str) -> Self {
         let load = move |clients, time| spawn(&command, input, clients, time);
         Self {
@@ -46,7 +46,8 @@ impl Side {
         }
     }
 
-    /// A program behind its own pipes. `line` writes the call with an id, `words` stand in each answer.
+    /// Returns a program behind its own pipes. `line` writes the call with an id, `words` stand in each
+    /// answer.
     pub(super) fn piped(
         name: &str,
         mut pipes: Pipes,
@@ -65,17 +66,19 @@ impl Side {
         }
     }
 
-    /// A server whose answers to this request are the same bytes each time. It is called by the cheapest client there is.
+    /// Returns a server whose answers to this request are the same bytes each time. It is called by the
+    /// cheapest client there is.
     pub(super) fn served(name: &str, server: Server, request: Vec<u8>) -> Self {
         Self::server(name, server, vec![request], client::polled)
     }
 
-    /// The same with a session for each client, which writes its own requests.
+    /// Returns the same with a session for each client, which writes its own requests.
     pub(super) fn served_to_sessions(name: &str, server: Server, requests: Vec<Vec<u8>>) -> Self {
         Self::server(name, server, requests, client::polled)
     }
 
-    /// A server whose answers differ, or whose work is so large that a thread for each client does not matter.
+    /// Returns a server whose answers differ, or whose work is so large that a thread for each client
+    /// does not matter.
     pub(super) fn served_to_threads(name: &str, server: Server, request: Vec<u8>) -> Self {
         Self::server(name, server, vec![request], client::threads)
     }

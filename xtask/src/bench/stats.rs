@@ -17,25 +17,26 @@ impl Round {
         self.latencies.len() as f64 / self.elapsed.as_secs_f64().max(f64::EPSILON)
     }
 
-    /// A percentile of the latencies, in microseconds.
+    /// Returns a percentile of the latencies, in microseconds.
     pub(super) fn micros(&self, percent: usize) -> f64 {
         percentile(self.latencies.iter().map(|latency| latency.as_secs_f64() * 1e6).collect(), percent)
     }
 }
 
-/// The middle value; zero of nothing.
+/// Returns the middle value; zero of nothing.
 pub(crate) fn median(values: Vec<f64>) -> f64 {
     percentile(values, 50)
 }
 
-/// The nearest-rank percentile; zero of nothing.
+/// Returns the nearest-rank percentile; zero of nothing.
 pub(crate) fn percentile(mut values: Vec<f64>, percent: usize) -> f64 {
     values.sort_by(f64::total_cmp);
     let rank = (values.len() * percent).div_ceil(100).saturating_sub(1);
     values.get(rank).copied().unwrap_or(0.0)
 }
 
-/// How far values lie apart: the difference of the greatest and the least, as a part of the median.
+/// Returns how far values lie apart: the difference of the greatest and the least, as a part of the
+/// median.
 pub(super) fn spread(values: &[f64]) -> f64 {
     let least = values.iter().copied().fold(f64::INFINITY, f64::min);
     let greatest = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);

@@ -19,7 +19,7 @@ use crate::server::Server;
 /// How long programs that wake together may take before the bench gives up.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// An accepted task beside the plain program and one `fdatasync`, in interleaved rounds.
+/// Returns an accepted task beside the plain program and one `fdatasync`, in interleaved rounds.
 pub(crate) fn acceptance(binary: &Path, folder: &Path, rounds: usize) -> Result<Vec<Figure>, String> {
     let (folder, server) = serve(binary, folder, "task-acceptance")?;
     let mut connection = Connection::open(&server.address)?;
@@ -43,7 +43,7 @@ pub(crate) fn acceptance(binary: &Path, folder: &Path, rounds: usize) -> Result<
     Ok(vec![figure.goal("program + fdatasync + 100 µs", more <= 100.0)])
 }
 
-/// A program of built-in calls as a task, beside the same program as a plain call.
+/// Returns a program of built-in calls as a task, beside the same program as a plain call.
 pub(crate) fn durable(binary: &Path, folder: &Path, rounds: usize) -> Result<Vec<Figure>, String> {
     let (_, server) = serve(binary, folder, "durable-program")?;
     let mut connection = Connection::open(&server.address)?;
@@ -114,7 +114,7 @@ pub(super) fn wake(programs: &Programs, effort: Effort) -> Result<Vec<Figure>, S
     Ok(vec![figure.goal("≤ 1 s", took <= 1.0)])
 }
 
-/// A server in an empty folder. The folder is there as long as the bench.
+/// Returns a server in an empty folder. The folder is there as long as the bench.
 pub(crate) fn serve(binary: &Path, folder: &Path, name: &str) -> Result<(PathBuf, Server), String> {
     let folder = folder.join(name);
     fresh(&folder)?;
@@ -131,7 +131,7 @@ fn get(path: &str) -> Vec<u8> {
     format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n").into_bytes()
 }
 
-/// A second since 1970 as RFC 3339 writes it.
+/// Returns a second since 1970 as RFC 3339 writes it.
 fn rfc3339(seconds: u64) -> String {
     let (days, second) = (seconds / 86_400, seconds % 86_400);
     // Years that begin in March end with the day that leap years add.
@@ -151,7 +151,7 @@ fn micros(since: Instant) -> f64 {
     since.elapsed().as_secs_f64() * 1e6
 }
 
-/// How long a request takes whose answer has this status, in microseconds.
+/// Returns how long a request takes whose answer has this status, in microseconds.
 fn exchange(connection: &mut Connection, request: &[u8], status: u16) -> Result<f64, String> {
     let began = Instant::now();
     let answer = connection.exchange(request)?;

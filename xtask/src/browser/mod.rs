@@ -85,7 +85,7 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
     Ok(tally.close())
 }
 
-/// The system's browser.
+/// Returns the system's browser.
 fn chromium() -> Result<PathBuf, String> {
     let named = std::env::var_os("CHROMIUM").map(PathBuf::from);
     let mut known = named.into_iter().chain(BROWSERS.iter().map(PathBuf::from));

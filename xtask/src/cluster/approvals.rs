@@ -51,8 +51,8 @@ impl World {
         })
     }
 
-    /// The call of a program at beta waits at alpha, and beta dies: nothing of the call has happened, so it is made by
-    /// another node, and runs once.
+    /// Returns the call of a program at beta waits at alpha, and beta dies: nothing of the call has
+    /// happened, so it is made by another node, and runs once.
     pub(super) fn asked_anew(&self) -> Result<(), String> {
         let nats = self.nats()?;
         let alpha = self.asking(&nats, "alpha", &[("echo", ONCE)])?;

@@ -14,7 +14,7 @@ use crate::process;
 const ANNOUNCED: usize = 300;
 
 impl World {
-    /// An instance that stood still while another one took its name.
+    /// Returns an instance that stood still while another one took its name.
     pub(super) fn two_of_one_name(&self) -> Result<(), String> {
         let nats = self.nats()?;
         let tools = [("where", WHERE)];
@@ -44,7 +44,7 @@ impl World {
         same(&first.call("where", &json!({}))?, &first.here())
     }
 
-    /// A NATS server that starts again without what it kept.
+    /// Returns a NATS server that starts again without what it kept.
     pub(super) fn forgetful_nats(&self) -> Result<(), String> {
         let mut nats = self.nats()?;
         let alpha = self.node(&nats, "alpha", &[("where", WHERE)])?;
@@ -60,7 +60,7 @@ impl World {
         same(&beta.call("where", &json!({}))?, &alpha.here())
     }
 
-    /// A client of NATS that may do everything, and does.
+    /// Returns a client of NATS that may do everything, and does.
     pub(super) fn hostile_node(&self) -> Result<(), String> {
         let nats = self.nats()?;
         let alpha = self.node(&nats, "alpha", &[("echo", ECHO)])?;
@@ -112,7 +112,7 @@ impl World {
         Ok(())
     }
 
-    /// A node that is told, through another one, to take no more calls.
+    /// Returns a node that is told, through another one, to take no more calls.
     pub(super) fn draining(&self) -> Result<(), String> {
         let nats = self.nats()?;
         let tools = [("once", ONCE), ("where", WHERE)];
@@ -184,7 +184,7 @@ impl World {
         if counts() != before { Err("a call ran on another node".to_owned()) } else { Ok(()) }
     }
 
-    /// A node whose only place is taken, and another one.
+    /// Returns a node whose only place is taken, and another one.
     pub(super) fn full_node(&self) -> Result<(), String> {
         let nats = self.nats()?;
         let full = |name: &str| {
@@ -219,7 +219,7 @@ impl World {
 }
 
 impl Node {
-    /// The text of a call that is to run on a node.
+    /// Returns the text of a call that is to run on a node.
     fn call_at(&self, tool: &str, node: &Value) -> Result<Value, String> {
         let meta = json!({"orla/node": node, "io.modelcontextprotocol/protocolVersion": "2026-07-28",
             "io.modelcontextprotocol/clientCapabilities": {}});

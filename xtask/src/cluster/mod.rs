@@ -460,7 +460,7 @@ impl Node {
         json!(self.folder.display().to_string())
     }
 
-    /// The value of a call, or what its caller is told.
+    /// Returns the value of a call, or what its caller is told.
     fn call(&self, capability: &str, input: &Value) -> Result<Value, String> {
         let request = post(&json!({"call": capability, "input": input}));
         let answer = self.exchange(&request)?;
@@ -480,7 +480,7 @@ impl Node {
         serde_json::from_slice(answer.body).map_err(|err| err.to_string())
     }
 
-    /// A value of `/metrics`.
+    /// Returns a value of `/metrics`.
     fn metric(&self, name: &str) -> Result<f64, String> {
         let mut connection = Connection::open(&self.server.address)?;
         let answer = connection.exchange(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n")?;
@@ -501,12 +501,12 @@ impl Node {
         Ok(nodes.into_iter().find(|node| node["node"] == name).unwrap_or_default())
     }
 
-    /// How many calls a tool has noted.
+    /// Returns how many calls a tool has noted.
     fn calls(&self, file: &str) -> usize {
         fs::read_to_string(self.folder.join(file)).map_or(0, |text| text.lines().count())
     }
 
-    /// The median of so many calls, one after the other.
+    /// Returns the median of so many calls, one after the other.
     fn time(&self, capability: &str, calls: usize) -> Result<Duration, String> {
         let request = post(&json!({"call": capability}));
         let mut connection = Connection::open(&self.server.address)?;
@@ -524,7 +524,7 @@ impl Node {
     }
 }
 
-/// A call without the Model Context Protocol around it, answered by one JSON object.
+/// Returns a call without the Model Context Protocol around it, answered by one JSON object.
 fn post(body: &Value) -> Vec<u8> {
     let body = body.to_string();
     let head =

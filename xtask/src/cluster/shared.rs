@@ -14,7 +14,7 @@ use crate::root;
 const LONGER_THAN_A_LEASE: Duration = Duration::from_secs(14);
 
 impl World {
-    /// The suite that every store passes, on several nodes of one cluster.
+    /// Returns the suite that every store passes, on several nodes of one cluster.
     pub(super) fn store(&self) -> Result<(), String> {
         let nats = self.nats()?;
         let address = format!("nats://127.0.0.1:{}", nats.port);
@@ -36,7 +36,8 @@ impl World {
         if status.success() { Ok(()) } else { Err("a promise is broken".to_owned()) }
     }
 
-    /// A node that has none of the capabilities takes tasks, and the nodes that have them run them.
+    /// Returns a node that has none of the capabilities takes tasks, and the nodes that have them run
+    /// them.
     pub(super) fn tasks(&self) -> Result<(), String> {
         let nats = self.nats()?;
         let tools = [("slow", SLOW), ("once", ONCE)];
@@ -76,7 +77,8 @@ impl World {
         })
     }
 
-    /// The node of a program is killed, and another one goes on with it. No call that may not be repeated is made twice.
+    /// Returns the node of a program is killed, and another one goes on with it. No call that may not be
+    /// repeated is made twice.
     pub(super) fn programs(&self) -> Result<(), String> {
         let nats = self.nats()?;
         let tools = [("slow", SLOW), ("once", ONCE)];
@@ -105,7 +107,8 @@ impl World {
         same(&json!(before + lives.calls("once-calls")), &json!(6))
     }
 
-    /// A node stands still for longer than a lease, and one starts while NATS is gone. Neither takes the others for dead.
+    /// Returns a node stands still for longer than a lease, and one starts while NATS is gone. Neither
+    /// takes the others for dead.
     pub(super) fn judging(&self) -> Result<(), String> {
         let mut nats = self.nats()?;
         let tools = [("slow", SLOW), ("once", ONCE)];
@@ -216,7 +219,7 @@ impl Node {
     }
 }
 
-/// A message of the Model Context Protocol over HTTP.
+/// Returns a message of the Model Context Protocol over HTTP.
 pub(super) fn message(method: &str, params: &Value, headers: &str) -> Vec<u8> {
     let body = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).to_string();
     let head = "POST /mcp HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\naccept: application/json, text/event-stream\r\n";

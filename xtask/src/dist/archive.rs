@@ -7,7 +7,7 @@ use super::tree::{PROGRAM, Tree};
 pub(super) const FILES: [&str; 5] =
     ["README.md", "CHANGELOG.md", "LICENSE-APACHE", "LICENSE-MIT", "orla.schema.json"];
 
-/// The name of the archive's only folder, and of the archive without its ending.
+/// Returns the name of the archive's only folder, and of the archive without its ending.
 pub(super) fn name(release: &Release, program: &Program) -> String {
     format!("orla-{}-{}", release.version, program.target.triple)
 }

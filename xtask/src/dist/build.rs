@@ -21,7 +21,7 @@ pub(super) struct Built {
     pub(super) compiler: Vec<String>,
 }
 
-/// The static targets whose standard library is installed.
+/// Returns the static targets whose standard library is installed.
 pub(super) fn possible() -> Result<Vec<&'static Target>, String> {
     let installed = said(Command::new("rustc").args(["--print", "sysroot"]))?;
     let libraries = Path::new(installed.trim()).join("lib/rustlib");
@@ -143,7 +143,7 @@ impl Folder {
     }
 }
 
-/// Where cargo keeps the sources of libraries.
+/// Returns where cargo keeps the sources of libraries.
 fn cargo_home() -> Result<PathBuf, String> {
     match std::env::var_os("CARGO_HOME") {
         Some(home) => Ok(home.into()),

@@ -89,13 +89,13 @@ impl Components {
         Ok(Self { all, by_target })
     }
 
-    /// The components of a target by their names and versions (`serde 1.0.0`), in that order.
+    /// Returns the components of a target by their names and versions (`serde 1.0.0`), in that order.
     pub(super) fn of(&self, triple: &str) -> impl Iterator<Item = (&String, &Component)> {
         let names = self.by_target.get(triple).into_iter().flatten();
         names.filter_map(|name| self.all.get_key_value(name))
     }
 
-    /// The licences of all components that are not from this repository, each text once.
+    /// Returns the licences of all components that are not from this repository, each text once.
     ///
     /// # Errors
     /// A file cannot be read, or a component has neither a licence nor the name of one.
@@ -119,7 +119,8 @@ impl Components {
     }
 }
 
-/// All packages by name and version. What they need is still in cargo's ids, whose meaning is given too.
+/// Returns all packages by name and version. What they need is still in cargo's ids, whose meaning is
+/// given too.
 fn packages(metadata: &Value, checksums: &BTreeMap<String, String>) -> Result<(ByName, Ids), String> {
     let (mut all, mut ids) = (ByName::new(), Ids::new());
     for package in metadata["packages"].as_array().ok_or("cargo metadata lists no packages")? {
@@ -150,7 +151,8 @@ fn packages(metadata: &Value, checksums: &BTreeMap<String, String>) -> Result<(B
     Ok((all, ids))
 }
 
-/// Whether a package is a procedural macro, which runs in the compiler. `cargo tree` marks only its first occurrence.
+/// Returns whether a package is a procedural macro, which runs in the compiler. `cargo tree` marks only
+/// its first occurrence.
 fn is_macro(metadata: &Value, component: &Component) -> bool {
     let packages = metadata["packages"].as_array().into_iter().flatten();
     let mut of_it = packages.filter(|package| {
@@ -164,7 +166,7 @@ fn is_macro(metadata: &Value, component: &Component) -> bool {
     })
 }
 
-/// The checksums in a `Cargo.lock`, by name and version.
+/// Returns the checksums in a `Cargo.lock`, by name and version.
 fn checksums(lock: &str) -> BTreeMap<String, String> {
     let value = |block: &str, key: &str| {
         let line = block.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(" = \""));
@@ -180,7 +182,7 @@ fn checksums(lock: &str) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// The texts of the licence files of a package, in the order of the files' names.
+/// Returns the texts of the licence files of a package, in the order of the files' names.
 fn licence_files(folder: &Path) -> Result<Vec<String>, String> {
     const STARTS: [&str; 5] = ["LICENSE", "LICENCE", "COPYING", "NOTICE", "UNLICENSE"];
     let problem = |err: std::io::Error| format!("{}: {err}", folder.display());

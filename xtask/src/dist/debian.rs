@@ -71,7 +71,8 @@ fn data(release: &Release, program: &Program) -> Result<Tree, String> {
     Ok(tree)
 }
 
-/// A text as a field of a control file has it: one space before each line, and a dot for an empty one.
+/// Returns a text as a field of a control file has it: one space before each line, and a dot for an
+/// empty one.
 fn indented(text: &str) -> String {
     let lines: Vec<String> = text
         .trim()

@@ -48,7 +48,7 @@ pub(super) fn linkage(bytes: &[u8], architecture: &str) -> Result<Linkage, Strin
     }
 }
 
-/// The newest of the versions `GLIBC_2.N` that a program's symbols ask for.
+/// Returns the newest of the versions `GLIBC_2.N` that a program's symbols ask for.
 fn newest_glibc(bytes: &[u8]) -> Option<(u32, u32)> {
     const PREFIX: &[u8] = b"\0GLIBC_";
     let places = bytes.windows(PREFIX.len()).enumerate().filter(|(_, part)| *part == PREFIX);

@@ -139,7 +139,8 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
     if wish.is_checked || wish.is_twice { Ok(tally.close()) } else { Ok(true) }
 }
 
-/// All artefacts, in the order of their names but for the sums and the provenance, which name the others and come last.
+/// Returns all artefacts, in the order of their names but for the sums and the provenance, which name
+/// the others and come last.
 fn pack(release: &Release, components: &Components, origin: &Origin) -> Result<Vec<Artefact>, String> {
     let mut artefacts = Vec::new();
     for program in &release.programs {

@@ -12,7 +12,7 @@ use super::tree::{PROGRAM, Tree};
 /// The scope of the packages that carry a program.
 const SCOPE: &str = "@orla-run";
 
-/// All packages, the one that people install first.
+/// Returns all packages, the one that people install first.
 pub(super) fn pack(release: &Release) -> Result<Vec<Artefact>, String> {
     let mut artefacts = vec![main(release)?];
     for program in &release.programs {
@@ -21,7 +21,7 @@ pub(super) fn pack(release: &Release) -> Result<Vec<Artefact>, String> {
     Ok(artefacts)
 }
 
-/// The name of a target's package, without the scope.
+/// Returns the name of a target's package, without the scope.
 fn name(program: &Program) -> String {
     format!("linux-{}", program.target.node)
 }

@@ -71,7 +71,7 @@ pub(super) fn pack(
     Ok(Artefact { name: "provenance.json".to_owned(), bytes: release::json(&statement).into_bytes() })
 }
 
-/// The checksums of all other artefacts, as `sha256sum --check` reads them.
+/// Returns the checksums of all other artefacts, as `sha256sum --check` reads them.
 pub(super) fn sums(artefacts: &[Artefact]) -> Artefact {
     let lines: Vec<String> =
         artefacts.iter().map(|artefact| format!("{}  {}\n", artefact.sum(), artefact.name)).collect();

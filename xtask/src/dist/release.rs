@@ -50,7 +50,7 @@ impl Target {
         })
     }
 
-    /// Whether programs for it run on this machine without an emulator.
+    /// Returns whether programs for it run on this machine without an emulator.
     pub(super) fn is_native(&self) -> bool {
         self.architecture == std::env::consts::ARCH && cfg!(target_os = "linux")
     }
@@ -90,7 +90,7 @@ pub(super) struct Artefact {
 }
 
 impl Artefact {
-    /// The SHA-256 of the bytes, in hexadecimal digits.
+    /// Returns the SHA-256 of the bytes, in hexadecimal digits.
     pub(super) fn sum(&self) -> String {
         sum(&self.bytes)
     }
@@ -118,7 +118,8 @@ pub(super) struct Release {
 /// Shells whose completions go along, and what their files are called.
 const SHELLS: [(&str, &str); 3] = [("bash", "orla.bash"), ("zsh", "_orla"), ("fish", "orla.fish")];
 
-/// Where a release is found once it is published. `ORLA_REPOSITORY` names another place, such as a mirror's.
+/// Returns where a release is found once it is published. `ORLA_REPOSITORY` names another place, such as
+/// a mirror's.
 fn repository(source: &Path) -> Result<String, String> {
     if let Ok(url) = std::env::var("ORLA_REPOSITORY") {
         return Ok(url);
@@ -175,17 +176,18 @@ impl Release {
         })
     }
 
-    /// The address of the folder with the files of this version.
+    /// Returns the address of the folder with the files of this version.
     pub(super) fn base_url(&self) -> String {
         format!("{}/releases/download/v{}", self.repository, self.version)
     }
 
-    /// A file of the source.
+    /// Returns a file of the source.
     pub(super) fn file(&self, path: &str) -> Result<String, String> {
         text(&self.source.join(path))
     }
 
-    /// A file below `packaging`, with each `@NAME@` in it replaced. `VERSION`, `REPOSITORY` and `BASE_URL` are always known.
+    /// Returns a file below `packaging`, with each `@NAME@` in it replaced. `VERSION`, `REPOSITORY` and
+    /// `BASE_URL` are always known.
     ///
     /// # Errors
     /// There is no such file, or it has a name that is not known.
@@ -234,7 +236,7 @@ pub(super) struct Commit {
 }
 
 impl Commit {
-    /// The commit that is checked out.
+    /// Returns the commit that is checked out.
     ///
     /// # Errors
     /// This is no checkout, or `SOURCE_DATE_EPOCH` is no time.
@@ -251,13 +253,13 @@ impl Commit {
     }
 }
 
-/// A text, compressed with gzip and without a time.
+/// Returns a text, compressed with gzip and without a time.
 pub(super) fn gzip(text: &str) -> Result<Vec<u8>, String> {
     let mut out = GzBuilder::new().operating_system(255).write(Vec::new(), Compression::best());
     out.write_all(text.as_bytes()).and_then(|()| out.finish()).map_err(|err| format!("gzip: {err}"))
 }
 
-/// The SHA-256 of bytes, in hexadecimal digits.
+/// Returns the SHA-256 of bytes, in hexadecimal digits.
 pub(super) fn sum(bytes: &[u8]) -> String {
     digest(&SHA256, bytes).as_ref().iter().fold(String::new(), |mut out, byte| {
         let _ = write!(out, "{byte:02x}");
@@ -265,7 +267,7 @@ pub(super) fn sum(bytes: &[u8]) -> String {
     })
 }
 
-/// A value as JSON that ends with a line feed.
+/// Returns a value as JSON that ends with a line feed.
 pub(super) fn json(value: &Value) -> String {
     format!("{value:#}\n")
 }

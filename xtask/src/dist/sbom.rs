@@ -64,7 +64,7 @@ fn described(name: &str, component: &Component) -> Value {
     described
 }
 
-/// The package URL of a component (`pkg:cargo/serde@1.0.0`).
+/// Returns the package URL of a component (`pkg:cargo/serde@1.0.0`).
 fn address(name: &str) -> String {
     let (name, version) = name.split_once(' ').unwrap_or((name, ""));
     format!("pkg:cargo/{name}@{}", version.replace('+', "%2B"))

@@ -57,7 +57,7 @@ impl Tree {
         }
     }
 
-    /// The files with their contents, in order.
+    /// Returns the files with their contents, in order.
     pub(super) fn files(&self) -> impl Iterator<Item = (&str, &Rc<[u8]>)> {
         self.entries.iter().filter_map(|(path, entry)| match entry {
             Entry::File { content, .. } => Some((path.as_str(), content)),
@@ -65,7 +65,8 @@ impl Tree {
         })
     }
 
-    /// A tar archive, compressed with gzip. `root` stands before each path; `time` is in seconds since 1970.
+    /// Returns a tar archive, compressed with gzip. `root` stands before each path; `time` is in seconds
+    /// since 1970.
     ///
     /// # Errors
     /// A path is too long for a tar archive.
@@ -89,7 +90,8 @@ impl Tree {
         out.finish().map_err(problem)
     }
 
-    /// A zip archive of the files, without the folders. Its times are the earliest that the format can write.
+    /// Returns a zip archive of the files, without the folders. Its times are the earliest that the
+    /// format can write.
     ///
     /// # Errors
     /// A file is larger than 4 GiB.
@@ -146,7 +148,7 @@ impl Tree {
     }
 }
 
-/// The header of an entry of a tar archive, in the format of POSIX (ustar).
+/// Returns the header of an entry of a tar archive, in the format of POSIX (ustar).
 fn header(path: &str, mode: u32, size: u64, time: u64, kind: u8) -> Result<[u8; 512], String> {
     let mut header = [0; 512];
     let mut put = |at: usize, field: &[u8]| header[at..at + field.len()].copy_from_slice(field);
@@ -169,7 +171,7 @@ fn header(path: &str, mode: u32, size: u64, time: u64, kind: u8) -> Result<[u8; 
     Ok(header)
 }
 
-/// An `ar` archive, which a Debian package is.
+/// Returns an `ar` archive, which a Debian package is.
 pub(super) fn ar(members: &[(&str, &[u8])], time: u64) -> Vec<u8> {
     let mut out = b"!<arch>\n".to_vec();
     for (name, content) in members {

@@ -43,8 +43,8 @@ pub(super) fn pack(release: &Release, program: &Program) -> Result<Artefact, Str
     Ok(Artefact { name: format!("{top}-py3-none-{platform}.whl"), bytes: tree.zip()? })
 }
 
-/// The systems that a program runs on, as Python's packages name them. A static program runs with any C library: the oldest
-/// versions that installers know stand for that.
+/// Returns the systems that a program runs on, as Python's packages name them. A static program runs
+/// with any C library: the oldest versions that installers know stand for that.
 fn platform(linkage: Linkage, architecture: &str) -> String {
     match linkage {
         Linkage::Static => format!(

@@ -72,7 +72,7 @@ fn install(folder: &Path) -> Result<PathBuf, String> {
     Ok(mdbook)
 }
 
-/// A page whose links to files beside `docs` lead to the repository on the web.
+/// Returns a page whose links to files beside `docs` lead to the repository on the web.
 fn to_repository(path: &Path, page: &Page, text: &str) -> String {
     let mut text = text.to_owned();
     for link in &page.links {

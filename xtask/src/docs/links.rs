@@ -75,7 +75,7 @@ fn is_elsewhere(target: &str) -> bool {
     ["https:", "http:", "mailto:", "data:"].iter().any(|scheme| target.starts_with(scheme))
 }
 
-/// Where a link of a file leads, from the root; `None` outside of it.
+/// Returns where a link of a file leads, from the root; `None` outside of it.
 pub(super) fn resolve(from: &Path, target: &str) -> Option<PathBuf> {
     if target.is_empty() {
         return Some(from.to_owned());
@@ -92,7 +92,7 @@ pub(super) fn resolve(from: &Path, target: &str) -> Option<PathBuf> {
     Some(to)
 }
 
-/// The values of an attribute in HTML that a generator wrote.
+/// Returns the values of an attribute in HTML that a generator wrote.
 fn attributes<'a>(html: &'a str, name: &str) -> impl Iterator<Item = &'a str> {
     let before = format!(" {name}=\"");
     let starts: Vec<usize> = html.match_indices(&before).map(|(at, found)| at + found.len()).collect();

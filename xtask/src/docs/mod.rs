@@ -94,7 +94,7 @@ fn all(tally: &mut Tally, what: &str, problems: &[String]) {
     tally.check(what, verdict);
 }
 
-/// Every page below `docs`, and those beside it, by its path from the root.
+/// Returns every page below `docs`, and those beside it, by its path from the root.
 fn pages() -> Result<BTreeMap<PathBuf, Page>, String> {
     let mut paths: Vec<PathBuf> = BESIDE.iter().map(PathBuf::from).collect();
     let mut folders = vec![PathBuf::from("docs")];
@@ -280,7 +280,7 @@ impl<'a> World<'a> {
         printed.lines.iter().map(|line| self.here(line)).collect()
     }
 
-    /// A text of the page with the home and the ports that there are here.
+    /// Returns a text of the page with the home and the ports that there are here.
     fn here(&self, text: &str) -> String {
         let text = text.replace(HOME, &self.home.display().to_string());
         self.ports.iter().fold(text, |text, (shown, port)| text.replace(shown, port))

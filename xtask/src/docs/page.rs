@@ -89,7 +89,8 @@ fn heading(line: &str) -> Option<&str> {
     ((1..=6).contains(&level) && text.starts_with(' ')).then(|| text.trim())
 }
 
-/// The anchor of a heading: its letters, digits, `-` and `_` in lower case, with a `-` for each space.
+/// Returns the anchor of a heading: its letters, digits, `-` and `_` in lower case, with a `-` for each
+/// space.
 fn anchor(heading: &str) -> String {
     let kept = heading.chars().filter_map(|char| match char {
         ' ' => Some('-'),
@@ -99,7 +100,7 @@ fn anchor(heading: &str) -> String {
     kept.flat_map(char::to_lowercase).collect()
 }
 
-/// Where the links of a line lead. What stands in backquotes is no link.
+/// Returns where the links of a line lead. What stands in backquotes is no link.
 fn targets(line: &str) -> impl Iterator<Item = String> {
     let mut found = Vec::new();
     let (mut is_code, mut rest) = (false, line);

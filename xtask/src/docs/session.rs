@@ -48,7 +48,7 @@ pub(super) struct Printed {
     pub(super) lines: Vec<String>,
 }
 
-/// The steps of a page, or the line of what cannot be followed.
+/// Returns the steps of a page, or the line of what cannot be followed.
 pub(super) fn steps(page: &Page) -> Result<Vec<Step>, String> {
     let mut steps = Vec::new();
     let mut definitions = String::new();
@@ -123,7 +123,7 @@ fn evaluated(block: &Block, definitions: &mut String, steps: &mut Vec<Step>) {
     }
 }
 
-/// Whether this is what a page shows, from the first line to the last.
+/// Returns whether this is what a page shows, from the first line to the last.
 pub(super) fn is_shown(shown: &[String], printed: &[&str]) -> bool {
     match shown.split_first() {
         None => printed.is_empty(),
@@ -141,7 +141,7 @@ pub(super) fn shown_until(shown: &[String], printed: &[&str]) -> Option<usize> {
     (1..=printed.len()).find(|&end| (0..end).any(|start| is_shown(shown, &printed[start..end])))
 }
 
-/// Whether a line is as another with `…` for any text in it.
+/// Returns whether a line is as another with `…` for any text in it.
 fn is_like(shown: &str, printed: &str) -> bool {
     let mut parts = shown.split('…');
     let first = parts.next().unwrap_or_default();

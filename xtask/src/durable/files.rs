@@ -61,7 +61,7 @@ pub(super) fn run(context: &mut Context) -> Result<(), String> {
     full_disks(context, &good)
 }
 
-/// A stopped server's state with some completed tasks.
+/// Returns a stopped server's state with some completed tasks.
 fn stopped(orla: &Path, folder: &Path) -> Result<(), String> {
     fs::create_dir_all(folder).map_err(problem(folder))?;
     let server = Server::start(orla, folder, folder)?;
@@ -78,7 +78,7 @@ fn stopped(orla: &Path, folder: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// A server, and a command that opens the state itself.
+/// Returns a server, and a command that opens the state itself.
 fn commands(orla: &Path, folder: &Path) -> [Command; 2] {
     [&["--port", "0"][..], &["task", "list"]].map(|arguments| {
         let mut command = Command::new(orla);
@@ -142,7 +142,7 @@ fn full_disks(context: &mut Context, good: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// A script in a mount namespace of its own.
+/// Returns a script in a mount namespace of its own.
 fn unshared(folder: &Path, script: &str, arguments: &[&Path]) -> Command {
     let mut command = Command::new("unshare");
     if !rustix::process::geteuid().is_root() {
@@ -244,7 +244,7 @@ fn allow(path: &Path, mode: u32) -> Result<(), String> {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(problem(path))
 }
 
-/// The names and contents of all files of a folder.
+/// Returns the names and contents of all files of a folder.
 fn contents(folder: &Path) -> Result<BTreeMap<String, Vec<u8>>, String> {
     let files = fs::read_dir(folder).map_err(problem(folder))?.flatten();
     files

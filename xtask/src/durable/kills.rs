@@ -70,7 +70,7 @@ pub(super) fn run(context: &mut Context) -> Result<(), String> {
     Ok(())
 }
 
-/// A program, and a kill after each of its steps.
+/// Returns a program, and a kill after each of its steps.
 fn killed(orla: &Path, folder: &Path) -> Result<Seen, String> {
     let steps = folder.join("steps");
     let script = |name: &str| {

@@ -71,7 +71,7 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
 }
 
 impl Context {
-    /// An empty folder for one part.
+    /// Returns an empty folder for one part.
     fn folder(&self, name: &str) -> Result<PathBuf, String> {
         let folder = self.folder.join(name);
         if folder.exists() {
@@ -81,7 +81,7 @@ impl Context {
         Ok(folder)
     }
 
-    /// A count, or what is enough of it where it has to be quick.
+    /// Returns a count, or what is enough of it where it has to be quick.
     fn some(&self, count: usize, quick: usize) -> usize {
         if self.is_quick { quick } else { count }
     }
@@ -108,7 +108,7 @@ fn write(path: &Path, text: &str) -> Result<(), String> {
     fs::write(path, text).map_err(problem(path))
 }
 
-/// A tool of a folder: a shell script with its block.
+/// Returns a tool of a folder: a shell script with its block.
 fn tool(folder: &Path, name: &str, block: &str, script: &str) -> Result<(), String> {
     let tools = folder.join("tools");
     fs::create_dir_all(&tools).map_err(problem(&tools))?;
@@ -118,7 +118,7 @@ fn tool(folder: &Path, name: &str, block: &str, script: &str) -> Result<(), Stri
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).map_err(problem(&path))
 }
 
-/// The lines of a file, none if it is not there.
+/// Returns the lines of a file, none if it is not there.
 fn lines(path: &Path) -> Vec<String> {
     fs::read_to_string(path)
         .map_or_else(|_| Vec::new(), |text| text.lines().map(str::to_owned).collect())
@@ -143,7 +143,7 @@ fn start(connection: &mut Connection, task: &Value) -> Result<String, String> {
     accepted["id"].as_str().map(str::to_owned).ok_or_else(|| "a task without an id".to_owned())
 }
 
-/// All tasks of a server, the newest first.
+/// Returns all tasks of a server, the newest first.
 fn all_tasks(connection: &mut Connection) -> Result<Vec<Value>, String> {
     let mut all: Vec<Value> = Vec::new();
     loop {

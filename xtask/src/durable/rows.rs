@@ -88,7 +88,7 @@ pub(super) fn run(context: &mut Context) -> Result<(), String> {
     Ok(())
 }
 
-/// A stopped server's state with one completed task.
+/// Returns a stopped server's state with one completed task.
 fn one_task(orla: &Path, folder: &Path) -> Result<(), String> {
     let server = Server::start(orla, folder, folder)?;
     let mut connection = Connection::open(&server.address)?;
@@ -114,7 +114,7 @@ fn copy(folder: &Path, count: usize) -> Result<(usize, usize), String> {
     }
 }
 
-/// How many milliseconds pass from a start until the first tasks are listed.
+/// Returns how many milliseconds pass from a start until the first tasks are listed.
 fn first_list(orla: &Path, folder: &Path) -> Result<(Server, f64), String> {
     let began = Instant::now();
     let server = Server::start(orla, folder, folder)?;

@@ -201,7 +201,7 @@ fn wait_for_all(server: &Server, count: usize, last: Timestamp) -> Result<(), St
     }
 }
 
-/// How long after its instant each program was over, in milliseconds. Each has to be there once.
+/// Returns how long after its instant each program was over, in milliseconds. Each has to be there once.
 fn ends(listed: &[Value], tasks: &BTreeMap<String, Timestamp>) -> Result<Vec<f64>, String> {
     let mut over = BTreeMap::new();
     for task in listed {
@@ -220,7 +220,7 @@ fn ends(listed: &[Value], tasks: &BTreeMap<String, Timestamp>) -> Result<Vec<f64
     }
 }
 
-/// How long after its instant a program went on, of some programs, by their journals.
+/// Returns how long after its instant a program went on, of some programs, by their journals.
 fn samples(
     connection: &mut Connection,
     tasks: &BTreeMap<String, Timestamp>,

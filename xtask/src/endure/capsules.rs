@@ -232,7 +232,7 @@ fn get(address: &str, path: &str) -> Result<String, String> {
     Ok(String::from_utf8_lossy(answer.body).into_owned())
 }
 
-/// The text of a call that has to succeed.
+/// Returns the text of a call that has to succeed.
 fn answer(address: &str, call: &[u8]) -> Result<String, String> {
     let mut connection = Connection::open(address)?;
     let answer = connection.exchange(call)?;

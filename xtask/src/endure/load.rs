@@ -30,7 +30,7 @@ impl Responses {
         self.count() as f64 / self.elapsed.as_secs_f64().max(f64::EPSILON)
     }
 
-    /// The first problem.
+    /// Returns the first problem.
     pub(super) fn first_problem(&self) -> String {
         self.lost.first().or_else(|| self.errors.first()).cloned().unwrap_or_default()
     }
@@ -87,7 +87,7 @@ pub(super) fn calls(
     Ok(all)
 }
 
-/// The text of a result that is an error.
+/// Returns the text of a result that is an error.
 fn sentence(body: &[u8]) -> Option<String> {
     let answer: Value = serde_json::from_slice(body).ok()?;
     let result = answer.get("result").filter(|result| result["isError"] == true)?;

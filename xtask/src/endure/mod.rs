@@ -76,7 +76,7 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
 }
 
 impl World {
-    /// A count, or the part of it that `--quick` asks for.
+    /// Returns a count, or the part of it that `--quick` asks for.
     fn some(&self, count: usize) -> usize {
         (count / self.divisor).max(1)
     }

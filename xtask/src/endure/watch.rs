@@ -37,7 +37,7 @@ impl Records {
         self.0.iter().filter(|(_, is_start, _)| *is_start).count()
     }
 
-    /// The most processes that lived at one moment, and how many starts have no end.
+    /// Returns the most processes that lived at one moment, and how many starts have no end.
     pub(super) fn most_at_once(&self) -> (usize, usize) {
         let (mut alive, mut most) = (BTreeMap::new(), 0);
         for (at, is_start, pid) in &self.0 {
@@ -79,13 +79,13 @@ pub(super) fn zombies_of(parent: u32) -> usize {
     ids.filter(|id| state(*id) == Some('Z') && field(*id, 1) == Some(parent.to_string())).count()
 }
 
-/// How many descriptors a process has open.
+/// Returns how many descriptors a process has open.
 pub(super) fn descriptors(pid: u32) -> Result<usize, String> {
     let path = format!("/proc/{pid}/fd");
     Ok(fs::read_dir(&path).map_err(|err| format!("{path}: {err}"))?.count())
 }
 
-/// The most resident memory that a process ever had, in bytes.
+/// Returns the most resident memory that a process ever had, in bytes.
 pub(crate) fn peak_resident(pid: u32) -> Result<u64, String> {
     let path = format!("/proc/{pid}/status");
     let status = fs::read_to_string(&path).map_err(|err| format!("{path}: {err}"))?;
@@ -115,7 +115,7 @@ fn state(id: u32) -> Option<char> {
     field(id, 0)?.chars().next()
 }
 
-/// A field of `/proc/ID/stat` behind the name, which may itself hold spaces and parentheses.
+/// Returns a field of `/proc/ID/stat` behind the name, which may itself hold spaces and parentheses.
 fn field(id: u32, index: usize) -> Option<String> {
     let text = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
     text.rsplit_once(')')?.1.split_whitespace().nth(index).map(str::to_owned)

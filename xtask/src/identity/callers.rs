@@ -64,7 +64,7 @@ mcpServers:
     Ok(())
 }
 
-/// The environments of a process and of those that it started.
+/// Returns the environments of a process and of those that it started.
 fn environments(pid: u32) -> String {
     let read = |pid: u32| std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     let children =

@@ -10,7 +10,7 @@ use super::world::{LIFE, Provider, TIMEOUT, World, port};
 
 const TOOLS: &[(&str, &str)] = &[("run", "ran"), ("admin", "administered")];
 
-/// The authorization server, orla, and orla's address.
+/// Returns the authorization server, orla, and orla's address.
 fn servers(world: &World<'_>, name: &str) -> Result<(Provider, Server, String), String> {
     let (issuer, own) = (port()?, port()?);
     let url = format!("http://127.0.0.1:{own}/mcp");
@@ -34,7 +34,7 @@ policy_reveal: true
     Ok((provider, orla, url))
 }
 
-/// The TypeScript SDK; then keys are rotated.
+/// Returns the TypeScript SDK; then keys are rotated.
 pub(super) fn typescript(world: &World<'_>, tally: &mut Tally) -> Result<(), String> {
     let (provider, orla, url) = servers(world, "typescript")?;
     tally.judge("typescript", &world.script("typescript_client.mjs", &[&url])?);
@@ -50,7 +50,7 @@ pub(super) fn typescript(world: &World<'_>, tally: &mut Tally) -> Result<(), Str
     Ok(())
 }
 
-/// The Python SDK.
+/// Returns the Python SDK.
 pub(super) fn python(world: &World<'_>, tally: &mut Tally) -> Result<(), String> {
     let (_provider, _orla, url) = servers(world, "python")?;
     let mut command = Command::new(&world.foreign.python);

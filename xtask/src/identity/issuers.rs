@@ -72,7 +72,7 @@ auth:
     Ok(())
 }
 
-/// Whether a made-up token is answered with 401.
+/// Returns whether a made-up token is answered with 401.
 fn refused(world: &World<'_>, port: u16) -> Result<Result<(), String>, String> {
     const ASK: &str = r#"
 import sys, urllib.error, urllib.request

@@ -30,7 +30,7 @@ pub(super) struct Provider {
 }
 
 impl Provider {
-    /// Every token that it has issued.
+    /// Returns every token that it has issued.
     pub(super) fn issued(&self) -> Vec<String> {
         let text = std::fs::read_to_string(self.folder.join("issued.txt")).unwrap_or_default();
         text.lines().map(str::to_owned).collect()
@@ -46,7 +46,7 @@ impl<'a> World<'a> {
         Ok(Self { binary, foreign, folder })
     }
 
-    /// An empty folder.
+    /// Returns an empty folder.
     pub(super) fn folder(&self, name: &str) -> Result<PathBuf, String> {
         let folder = self.folder.join(name);
         std::fs::create_dir_all(&folder).map_err(|err| format!("{}: {err}", folder.display()))?;
@@ -99,7 +99,7 @@ impl<'a> World<'a> {
         Server::listening(command, &folder.join("server.log"), address)
     }
 
-    /// A command of orla in a folder.
+    /// Returns a command of orla in a folder.
     pub(super) fn command(&self, folder: &Path) -> Command {
         let mut command = Command::new(&self.binary);
         command.current_dir(folder).env("HOME", folder).env_remove("ORLA_TOKEN");
@@ -114,7 +114,7 @@ impl<'a> World<'a> {
     }
 }
 
-/// A port that was free a moment ago.
+/// Returns a port that was free a moment ago.
 pub(super) fn port() -> Result<u16, String> {
     let listener = TcpListener::bind("127.0.0.1:0").map_err(|err| err.to_string())?;
     listener.local_addr().map(|address| address.port()).map_err(|err| err.to_string())

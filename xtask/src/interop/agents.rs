@@ -133,7 +133,7 @@ fn same(result: &Value, place: &str, expected: &str) -> Result<(), String> {
     }
 }
 
-/// The whole result of a call, failed or not.
+/// Returns the whole result of a call, failed or not.
 fn call(binary: &Path, folder: &Path, orla: &Server, input: &str) -> Result<Value, String> {
     let mut command = Command::new(binary);
     command.args(["call", "agent__talk", "--raw", "--json", input, "--url"]);

@@ -31,13 +31,13 @@ pub(crate) enum Client {
     Inspector,
 }
 
-/// All of them.
+/// Returns all of them.
 pub(crate) fn all() -> [Client; 4] {
     [Client::PythonSdk, Client::TypeScriptSdk, Client::TypeScriptSdkV1, Client::Inspector]
 }
 
 impl Client {
-    /// The name to ask for it on the command line.
+    /// Returns the name to ask for it on the command line.
     pub(crate) fn part(self) -> &'static str {
         match self {
             Self::PythonSdk => "python",
@@ -62,7 +62,7 @@ impl Client {
         }
     }
 
-    /// The inspector's command line prints results, not progress.
+    /// Returns the inspector's command line prints results, not progress.
     fn shows_progress(self) -> bool {
         !matches!(self, Self::Inspector)
     }

@@ -105,8 +105,8 @@ fn judge(title: &str, set: &str, scenarios: &Scenarios, tolerated: &BTreeSet<&st
     }
 }
 
-/// The scenarios that the suite runs for information, by the end of what it prints:
-/// `  ✗ tasks-lifecycle (extension)`.
+/// Returns the scenarios that the suite runs for information, by the end of what it prints: `  ✗
+/// tasks-lifecycle (extension)`.
 fn extensions(printed: &str) -> BTreeSet<&str> {
     printed
         .lines()

@@ -38,7 +38,7 @@ impl Cutter {
         Ok(Self { address, cuts, stop })
     }
 
-    /// How many connections were cut.
+    /// Returns how many connections were cut.
     pub(super) fn cuts(&self) -> usize {
         self.cuts.load(Ordering::Acquire)
     }

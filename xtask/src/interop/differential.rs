@@ -72,7 +72,7 @@ fn compare(
     Ok(())
 }
 
-/// All questions in one revision; nothing if the server does not know it.
+/// Returns all questions in one revision; nothing if the server does not know it.
 fn ask(
     foreign: &Foreign,
     upstream: Upstream,
@@ -119,7 +119,7 @@ fn judge(title: &str, direct: &[Report], through: &Report, tally: &mut Tally) {
     tally.check(&format!("{title}: {same} answers are the same"), enough);
 }
 
-/// Where two texts begin to differ, with a little of what surrounds it.
+/// Returns where two texts begin to differ, with a little of what surrounds it.
 fn difference(direct: &str, through: &str) -> String {
     let at = direct.chars().zip(through.chars()).take_while(|(one, other)| one == other).count();
     let around = |text: &str| text.chars().skip(at.saturating_sub(40)).take(160).collect::<String>();

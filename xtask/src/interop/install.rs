@@ -23,13 +23,13 @@ pub(crate) struct Foreign {
 }
 
 impl Foreign {
-    /// A file of an installed npm package.
+    /// Returns a file of an installed npm package.
     pub(crate) fn module(&self, path: &str) -> PathBuf {
         self.folder.join("node_modules").join(path)
     }
 }
 
-/// The folder of the pins and the driver scripts.
+/// Returns the folder of the pins and the driver scripts.
 pub(crate) fn fixtures() -> PathBuf {
     crate::root().join("xtask/fixtures/clients")
 }
@@ -92,7 +92,7 @@ pub(crate) fn install_from(pins: &Path, name: &str, with_python: bool) -> Result
     Ok(Foreign { folder, node, python })
 }
 
-/// The system's Node if it is new enough, else the one that npm brought.
+/// Returns the system's Node if it is new enough, else the one that npm brought.
 fn node(folder: &Path) -> Result<PathBuf, String> {
     let mut candidates = vec![PathBuf::from("node")];
     for platform in ["linux-x64", "linux-arm64", "darwin-x64"] {

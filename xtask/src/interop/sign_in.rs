@@ -41,8 +41,9 @@ pub(crate) fn run(binary: &Path, foreign: &Foreign, tally: &mut Tally) -> Result
     Ok(())
 }
 
-/// The required scenarios of what the suite prints at its end, and whether they passed: `✓ auth/pre-registration: 14
-/// passed, 0 failed`. Those that are not scored come again, as `✗ auth/dpop (extension)`.
+/// Returns the required scenarios of what the suite prints at its end, and whether they passed: `✓
+/// auth/pre-registration: 14 passed, 0 failed`. Those that are not scored come again, as `✗ auth/dpop
+/// (extension)`.
 fn outcomes(printed: &str) -> Vec<(&str, bool)> {
     let lines = || printed.lines().map(str::trim);
     let is_unscored = |scenario: &str| {

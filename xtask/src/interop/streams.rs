@@ -83,7 +83,8 @@ fn sockets(reader: &Reader<'_>, foreign: &Foreign, tally: &mut Tally) -> Result<
     Ok(())
 }
 
-/// A reader of a fifo, which is ended after half a second: lines that it has not read stay in the fifo.
+/// Returns a reader of a fifo, which is ended after half a second: lines that it has not read stay in
+/// the fifo.
 fn lines(reader: &Reader<'_>, foreign: &Foreign, tally: &mut Tally) -> Result<(), String> {
     let fifo = reader.folder.join("fifo");
     let mut make = Command::new("mkfifo");

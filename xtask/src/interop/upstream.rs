@@ -46,7 +46,7 @@ impl Upstream {
         })
     }
 
-    /// The command that serves over standard input and output.
+    /// Returns the command that serves over standard input and output.
     pub(super) fn command(self, foreign: &Foreign) -> Vec<OsString> {
         match self {
             Self::Everything => vec![
@@ -106,12 +106,12 @@ pub(super) fn entry(command: &[OsString]) -> Value {
     json!({"command": words[0], "args": words[1..]})
 }
 
-/// The folder of the servers, their plans, and the client that compares.
+/// Returns the folder of the servers, their plans, and the client that compares.
 pub(super) fn fixtures() -> PathBuf {
     crate::root().join("xtask/fixtures/upstreams")
 }
 
-/// A port that is free at this moment, for servers that cannot choose one.
+/// Returns a port that is free at this moment, for servers that cannot choose one.
 pub(super) fn free_port() -> Result<u16, String> {
     TcpListener::bind("127.0.0.1:0")
         .and_then(|listener| listener.local_addr())

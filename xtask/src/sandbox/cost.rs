@@ -90,7 +90,7 @@ pub(super) fn run(context: &mut Context) -> Result<(), String> {
     Ok(())
 }
 
-/// The median latency of calls from so many clients, in milliseconds.
+/// Returns the median latency of calls from so many clients, in milliseconds.
 fn latency(address: &str, tool: &str, clients: usize, time: Duration) -> Result<f64, String> {
     let request = client::call(tool, &json!({}));
     let started = Instant::now();

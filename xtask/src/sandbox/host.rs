@@ -110,7 +110,7 @@ impl Sockets {
         });
     }
 
-    /// How many came to each so far.
+    /// Returns how many came to each so far.
     pub(super) fn counts(&self) -> BTreeMap<&'static str, usize> {
         self.counts.iter().map(|(name, count)| (*name, count.load(Ordering::Relaxed))).collect()
     }
@@ -204,7 +204,7 @@ pub(super) fn outside(base: &Path) -> io::Result<BTreeMap<String, State>> {
     Ok(all)
 }
 
-/// The processes that daemons of probes left in a world, by their command line.
+/// Returns the processes that daemons of probes left in a world, by their command line.
 pub(super) fn daemons(base: &Path) -> Vec<u32> {
     let mut all = processes_in(base);
     all.retain(|id| {

@@ -82,14 +82,14 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
 }
 
 impl Context {
-    /// A new folder for one part, below what every account can reach.
+    /// Returns a new folder for one part, below what every account can reach.
     fn folder(&self, name: &str) -> Result<PathBuf, String> {
         let folder = self.scratch.join(name);
         fs::create_dir_all(&folder).map_err(|err| format!("{}: {err}", folder.display()))?;
         Ok(folder)
     }
 
-    /// A count, or a part of it where it has to be quick.
+    /// Returns a count, or a part of it where it has to be quick.
     fn some(&self, count: usize, quick: usize) -> usize {
         if self.is_quick { quick } else { count }
     }

@@ -28,7 +28,7 @@ pub(super) enum Rule {
     MustFail,
 }
 
-/// All probes.
+/// Returns all probes.
 pub(super) fn all() -> Vec<Probe> {
     let lines = DESCRIPTION.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     lines
@@ -54,22 +54,23 @@ impl Probe {
         }
     }
 
-    /// Whether an error is a refusal, and not a failure for another reason.
+    /// Returns whether an error is a refusal, and not a failure for another reason.
     pub(super) fn refused_by(&self, error: &str) -> bool {
         ["EACCES", "EPERM", "SIGSYS"].contains(&error) || self.refusals.contains(&error)
     }
 
-    /// Whether it is about a limit of the set `mixed`.
+    /// Returns whether it is about a limit of the set `mixed`.
     pub(super) fn is_of_limit(&self) -> bool {
         self.name.starts_with("limit.")
     }
 
-    /// Whether it looks for what the call before has left.
+    /// Returns whether it looks for what the call before has left.
     pub(super) fn is_of_next_call(&self) -> bool {
         self.name.starts_with("left.")
     }
 
-    /// Whether it is tried in a set. What stays is no matter where nothing is confined, and limits do not depend on permissions.
+    /// Returns whether it is tried in a set. What stays is no matter where nothing is confined, and
+    /// limits do not depend on permissions.
     pub(super) fn concerns(&self, set: &str) -> bool {
         let stays = self.is_of_next_call() || self.name.starts_with("keep.");
         match self.name {

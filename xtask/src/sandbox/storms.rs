@@ -175,7 +175,7 @@ fn killed(orla: &Path, base: &Path, account: Account, count: usize) -> Result<St
     ))
 }
 
-/// Whether confined processes do not run here.
+/// Returns whether confined processes do not run here.
 fn is_unavailable(address: &str) -> Result<bool, String> {
     let called = world::call(address, "echo0", &json!({"stdin": "x\n"}))?;
     Ok(world::text(&called).contains(UNAVAILABLE))
@@ -215,7 +215,8 @@ fn call_all(address: &str, count: usize, calls: &Calls, ends: &AtomicBool) -> Re
     .map(drop)
 }
 
-/// The launchers of a server, or their spawners. Other copies of them have process namespaces of their own.
+/// Returns the launchers of a server, or their spawners. Other copies of them have process namespaces of
+/// their own.
 pub(super) fn launchers(parent: u32) -> Vec<u32> {
     let children = fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten();
     let text = children
@@ -244,7 +245,7 @@ fn kill(id: u32) {
     }
 }
 
-/// The namespaces that processes are in and this one is not.
+/// Returns the namespaces that processes are in and this one is not.
 fn namespaces_of(processes: &[u32]) -> BTreeSet<String> {
     let of = |id: &str| -> BTreeSet<String> {
         let link = |kind: &str| fs::read_link(format!("/proc/{id}/ns/{kind}")).ok();

@@ -52,7 +52,7 @@ impl Class {
         }
     }
 
-    /// Whether it is as the rule says.
+    /// Returns whether it is as the rule says.
     fn holds(&self, rule: Rule) -> bool {
         match (self, rule) {
             (Self::Unavailable | Self::NotTried, _) => true,
@@ -178,7 +178,7 @@ pub(super) fn column(
     Ok((column, harm.into_iter().map(|harm| format!("{set}: {harm}")).collect()))
 }
 
-/// The probes of a column that broke their rule.
+/// Returns the probes of a column that broke their rule.
 pub(super) fn broken(set: &str, column: &Column, probes: &[Probe]) -> Vec<String> {
     let of = |probe: &Probe| {
         let class = column.get(probe.name)?;
@@ -193,7 +193,7 @@ pub(super) fn broken(set: &str, column: &Column, probes: &[Probe]) -> Vec<String
     probes.iter().filter_map(of).collect()
 }
 
-/// The file in the repository.
+/// Returns the file in the repository.
 fn golden() -> PathBuf {
     crate::root().join("xtask/fixtures/sandbox/golden.txt")
 }
@@ -277,7 +277,8 @@ fn look_up(text: &str, probe: &str, set: &str, account: &str, language: &str) ->
     parts.get(exact.as_str()).or(parts.get(account)).map(|word| (*word).to_owned())
 }
 
-/// The sets of one language under a changed system, without some probes: which are available, and what breaks a rule.
+/// Returns the sets of one language under a changed system, without some probes: which are available,
+/// and what breaks a rule.
 pub(super) fn check_sets(
     world: &World,
     language: &Language,

@@ -31,7 +31,7 @@ pub(super) struct Account {
     pub(super) ids: Option<(u32, u32)>,
 }
 
-/// The accounts that this process can run a server as.
+/// Returns the accounts that this process can run a server as.
 pub(super) fn accounts() -> Vec<Account> {
     let user = |ids| Account { name: "user", ids };
     match rustix::process::geteuid().is_root() {
@@ -69,7 +69,7 @@ pub(super) struct Language {
     pub(super) program: Vec<u8>,
 }
 
-/// The languages that there are here; says which are missing.
+/// Returns the languages that there are here; says which are missing.
 pub(super) fn languages(scratch: &Path) -> Result<Vec<Language>, String> {
     let mut all = Vec::new();
     match compile("probe.c", scratch) {
@@ -96,7 +96,7 @@ pub(super) fn languages(scratch: &Path) -> Result<Vec<Language>, String> {
     Ok(all)
 }
 
-/// A program in C of the fixtures, compiled statically.
+/// Returns a program in C of the fixtures, compiled statically.
 pub(super) fn compile(source: &str, scratch: &Path) -> Result<PathBuf, String> {
     let source = crate::root().join("xtask/fixtures/sandbox").join(source);
     let program = scratch.join(source.file_stem().unwrap_or_default());
@@ -141,7 +141,8 @@ impl Drop for World {
 }
 
 impl World {
-    /// A server in the empty folder `base`, of which the account runs a copy of `orla`, through `wrapper` if there is one.
+    /// Returns a server in the empty folder `base`, of which the account runs a copy of `orla`, through
+    /// `wrapper` if there is one.
     pub(super) fn start(
         orla: &Path,
         base: &Path,
@@ -258,7 +259,7 @@ pub(super) fn orla(orla: &Path, base: &Path, account: Account, wrapper: &[&str])
     command
 }
 
-/// A server in a folder with a configuration.
+/// Returns a server in a folder with a configuration.
 pub(super) fn serve(
     orla: &Path,
     base: &Path,
@@ -280,7 +281,7 @@ pub(super) fn executable(path: &Path, program: impl AsRef<[u8]>) -> Result<(), S
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).map_err(problem)
 }
 
-/// The tool of a language and a set.
+/// Returns the tool of a language and a set.
 pub(super) fn tool(language: &Language, set: &str) -> String {
     format!("{}_{set}", language.name)
 }
@@ -298,7 +299,7 @@ pub(super) fn call(address: &str, tool: &str, arguments: &Value) -> Result<Value
     }
 }
 
-/// The text of a result.
+/// Returns the text of a result.
 pub(super) fn text(result: &Value) -> String {
     let blocks = result["content"].as_array().into_iter().flatten();
     blocks.filter_map(|block| block["text"].as_str()).collect::<Vec<_>>().join("\n")

@@ -101,8 +101,8 @@ fn judge(expected: &Expected, result: &Value) -> Result<(), Failure> {
     Err(Failure(failure))
 }
 
-/// Whether two values are the same. Numbers are compared by value, as JSON does not tell `1` from `1.0`, and up to the last place,
-/// which `serde_json` does not always read exactly.
+/// Returns whether two values are the same. Numbers are compared by value, as JSON does not tell `1`
+/// from `1.0`, and up to the last place, which `serde_json` does not always read exactly.
 fn equal(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Number(a), Value::Number(b)) => {

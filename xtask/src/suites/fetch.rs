@@ -10,7 +10,7 @@ use crate::process;
 /// How long one step of git may take.
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// The checkout of a repository at a commit, fetched if it is not there yet.
+/// Returns the checkout of a repository at a commit, fetched if it is not there yet.
 pub(super) fn fetch(name: &str, repository: &str, commit: &str) -> Result<PathBuf, String> {
     let checkout = crate::target("suites")?.join(name);
     if commit_of(&checkout).as_deref() == Some(commit) {
@@ -33,7 +33,7 @@ pub(super) fn fetch(name: &str, repository: &str, commit: &str) -> Result<PathBu
     Ok(checkout)
 }
 
-/// The commit that is checked out in a folder, if the folder is a git repository of its own.
+/// Returns the commit that is checked out in a folder, if the folder is a git repository of its own.
 pub(super) fn commit_of(checkout: &Path) -> Option<String> {
     checkout
         .join(".git")

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::case::{Case, Expected, Plan};
 
-/// The JSONPath compliance test suite (RFC 9535): values, and normalized paths.
+/// Returns the JSONPath compliance test suite (RFC 9535): values, and normalized paths.
 pub(super) fn jsonpath(checkout: &Path) -> Result<Plan, String> {
     let suite = json_file(&checkout.join("cts.json"))?;
     let mut cases = Vec::new();
@@ -32,7 +32,7 @@ pub(super) fn jsonpath(checkout: &Path) -> Result<Plan, String> {
     Ok(Plan { cases, ..Plan::default() })
 }
 
-/// The compliance tests of JMESPath. Its benchmarks are left out.
+/// Returns the compliance tests of JMESPath. Its benchmarks are left out.
 pub(super) fn jmespath(checkout: &Path) -> Result<Plan, String> {
     let mut cases = Vec::new();
     for file in files(&checkout.join("tests"), "json")? {
@@ -57,7 +57,7 @@ pub(super) fn jmespath(checkout: &Path) -> Result<Plan, String> {
     Ok(Plan { cases, ..Plan::default() })
 }
 
-/// The JSON Patch tests (RFC 6902). Tests that the suite has disabled are left out.
+/// Returns the JSON Patch tests (RFC 6902). Tests that the suite has disabled are left out.
 pub(super) fn json_patch(checkout: &Path) -> Result<Plan, String> {
     let mut cases = Vec::new();
     for (group, file) in [("tests", "tests.json"), ("tests of the RFC", "spec_tests.json")] {
@@ -84,7 +84,8 @@ pub(super) fn json_patch(checkout: &Path) -> Result<Plan, String> {
     Ok(Plan { cases, ..Plan::default() })
 }
 
-/// The TOML test suite, for TOML 1.1. Files that are not UTF-8 are left out: what the built-in takes is a text.
+/// Returns the TOML test suite, for TOML 1.1. Files that are not UTF-8 are left out: what the built-in
+/// takes is a text.
 pub(super) fn toml(checkout: &Path) -> Result<Plan, String> {
     let tests = checkout.join("tests");
     let list = tests.join("files-toml-1.1.0");
@@ -105,7 +106,7 @@ pub(super) fn toml(checkout: &Path) -> Result<Plan, String> {
     Ok(Plan { cases, ..Plan::default() })
 }
 
-/// The plain value of one in which the TOML suite names the type of each part.
+/// Returns the plain value of one in which the TOML suite names the type of each part.
 fn plain(tagged: &Value) -> Value {
     let of = |name: &str| tagged.get(name).and_then(Value::as_str);
     match (tagged, of("type"), of("value")) {
@@ -126,7 +127,7 @@ fn plain(tagged: &Value) -> Value {
     }
 }
 
-/// A number that JSON writes in another way (`+1`, `1e06`), or a text for what is not finite.
+/// Returns a number that JSON writes in another way (`+1`, `1e06`), or a text for what is not finite.
 fn number(text: &str) -> Value {
     text.parse::<f64>()
         .ok()
@@ -134,8 +135,8 @@ fn number(text: &str) -> Value {
         .map_or_else(|| json!(text), |number| json!(number))
 }
 
-/// The YAML test suite: streams whose values the suite gives in JSON, and streams that are invalid. Valid streams that have no JSON
-/// form are left out.
+/// Returns the YAML test suite: streams whose values the suite gives in JSON, and streams that are
+/// invalid. Valid streams that have no JSON form are left out.
 pub(super) fn yaml(checkout: &Path) -> Result<Plan, String> {
     let mut cases = Vec::new();
     for folder in yaml_tests(checkout)? {
@@ -157,7 +158,8 @@ pub(super) fn yaml(checkout: &Path) -> Result<Plan, String> {
     Ok(Plan { cases, ..Plan::default() })
 }
 
-/// The folders with an `in.yaml`: one for each test, or one for each part of a test. `name` and `tags` repeat them as links.
+/// Returns the folders with an `in.yaml`: one for each test, or one for each part of a test. `name` and
+/// `tags` repeat them as links.
 fn yaml_tests(checkout: &Path) -> Result<Vec<PathBuf>, String> {
     let mut found = Vec::new();
     for test in
@@ -172,7 +174,7 @@ fn yaml_tests(checkout: &Path) -> Result<Vec<PathBuf>, String> {
     Ok(found)
 }
 
-/// The spectrum of CSV files.
+/// Returns the spectrum of CSV files.
 pub(super) fn csv(checkout: &Path) -> Result<Plan, String> {
     let mut cases = Vec::new();
     for file in files(&checkout.join("csvs"), "csv")? {
@@ -207,7 +209,7 @@ fn json_file(file: &Path) -> Result<Value, String> {
         .map_err(|err| format!("{}: {err}", file.display()))
 }
 
-/// The files of a folder with an extension, in the order of their names.
+/// Returns the files of a folder with an extension, in the order of their names.
 pub(super) fn files(folder: &Path, extension: &str) -> Result<Vec<PathBuf>, String> {
     let mut files = entries(folder)?;
     files.retain(|file| file.extension().is_some_and(|found| found == extension));

@@ -60,7 +60,7 @@ enum Health {
 }
 
 impl State {
-    /// Whether a call may pass now; if not, for how long none may.
+    /// Returns whether a call may pass now; if not, for how long none may.
     fn enter(self, now: Instant, limits: &BreakerLimits) -> (Self, Result<(), Duration>) {
         match self {
             Self::Closed { .. } => (self, Ok(())),
@@ -115,7 +115,7 @@ impl Breaker {
         entered.map(|()| Attempt { breaker: self, health: Health::Unknown })
     }
 
-    /// Whether no call passes at the moment.
+    /// Returns whether no call passes at the moment.
     pub(crate) fn is_open(&self) -> bool {
         let now = Instant::now();
         self.change(|state| {

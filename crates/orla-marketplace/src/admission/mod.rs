@@ -94,7 +94,8 @@ pub(crate) struct HeldPermits {
 }
 
 impl HeldPermits {
-    /// The permits of a call: of its own admission, if it has one, and of the calls around it, `outer`.
+    /// Returns the permits of a call: of its own admission, if it has one, and of the calls around it,
+    /// `outer`.
     pub(crate) fn with(
         admission: Option<&Arc<Admission>>,
         outer: Option<&Arc<Self>>,
@@ -226,7 +227,7 @@ impl Admission {
         })
     }
 
-    /// The permit of a call that is counted as running.
+    /// Returns the permit of a call that is counted as running.
     fn permit(self: &Arc<Self>, provider: &Arc<str>) -> Permit {
         Permit { admission: Arc::clone(self), provider: Arc::clone(provider) }
     }

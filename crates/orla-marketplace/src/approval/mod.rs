@@ -156,7 +156,7 @@ fn waiting_message(name: &str, id: &str) -> String {
     format!("{name}{WAITS}{id}`")
 }
 
-/// Whether a message of a call says that it waits for an approval.
+/// Returns whether a message of a call says that it waits for an approval.
 pub fn is_waiting_message(message: &str) -> bool {
     message.contains(WAITS)
 }
@@ -293,12 +293,12 @@ impl Approvals {
         self.rules.load().iter().map(|rule| rule.expires).max().unwrap_or_default()
     }
 
-    /// Whether a call of this capability by this caller needs an approval.
+    /// Returns whether a call of this capability by this caller needs an approval.
     pub fn concerns(&self, caller: Option<&Principal>, entry: &Entry) -> bool {
         self.rule_for(caller, entry).is_some()
     }
 
-    /// The first rule that concerns a call.
+    /// Returns the first rule that concerns a call.
     pub(crate) fn rule_for(
         &self,
         caller: Option<&Principal>,
@@ -328,12 +328,12 @@ impl Approvals {
         shown.collect()
     }
 
-    /// How many calls wait for an approval.
+    /// Returns how many calls wait for an approval.
     pub fn waiting(&self) -> usize {
         self.table.lock().unanswered(Instant::now()).count()
     }
 
-    /// Whether the question with this id has no answer yet.
+    /// Returns whether the question with this id has no answer yet.
     pub fn is_waiting(&self, id: &str) -> bool {
         self.table.lock().unanswered(Instant::now()).any(|question| question.id == id)
     }

@@ -18,7 +18,7 @@ pub(super) fn can_be_asked(client: &dyn Client) -> bool {
     elicitation.is_some_and(|modes| modes.contains_key("form") || !modes.contains_key("url"))
 }
 
-/// The sentence that asks for the approval of a call.
+/// Returns the sentence that asks for the approval of a call.
 pub(super) fn sentence(capability: &str, caller: &str, input: &str) -> String {
     format!("{caller} wants to call {capability} with {}. Allow it?", excerpt(input, SHOWN))
 }

@@ -31,7 +31,7 @@ pub struct ApprovalRule {
 }
 
 impl ApprovalRule {
-    /// A rule for all calls.
+    /// Returns a rule for all calls.
     pub fn new(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -43,7 +43,7 @@ impl ApprovalRule {
         }
     }
 
-    /// Whether a call of this capability by this caller needs an approval.
+    /// Returns whether a call of this capability by this caller needs an approval.
     pub fn concerns(&self, caller: Option<&Principal>, entry: &Entry) -> bool {
         let (id, name) = (&entry.manifest.id, &entry.name);
         self.capabilities.iter().any(|pattern| pattern.fits(id, name))
@@ -62,7 +62,7 @@ impl ApprovalRule {
             .all(|(name, value)| has.get(name).and_then(Json::as_bool) == Some(*value))
     }
 
-    /// Whether this caller may answer a question about its own or another caller's call.
+    /// Returns whether this caller may answer a question about its own or another caller's call.
     pub(super) fn may_answer(
         &self,
         caller: Option<&Principal>,
@@ -77,7 +77,7 @@ impl ApprovalRule {
         }
     }
 
-    /// Whether the client of the call may be asked.
+    /// Returns whether the client of the call may be asked.
     pub(super) fn may_ask_client_of(&self, caller: Option<&Principal>) -> bool {
         self.by.as_ref().is_none_or(|by| by.matches(caller))
     }

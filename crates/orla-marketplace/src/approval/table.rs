@@ -47,7 +47,7 @@ pub(super) struct Question {
 }
 
 impl Question {
-    /// Whether this caller may answer it.
+    /// Returns whether this caller may answer it.
     pub(super) fn may_be_answered_by(&self, caller: Option<&Principal>, may_answer: MayAnswer) -> bool {
         self.rule.may_answer(caller, self.binding.caller.as_ref() == caller, may_answer)
     }

@@ -133,7 +133,7 @@ fn stands_for_a_number(string: &str) -> bool {
     is_number && double(digits).is_none()
 }
 
-/// The double that equals a JSON number; `None` if no double has all of its digits.
+/// Returns the double that equals a JSON number; `None` if no double has all of its digits.
 fn double(text: &str) -> Option<f64> {
     let double: f64 = text.parse().ok().filter(|double: &f64| double.is_finite())?;
     (decimal(&format!("{double:e}")) == decimal(text)).then_some(double)

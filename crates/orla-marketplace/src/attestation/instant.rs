@@ -4,8 +4,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rtfs::Instant;
 
-/// The time in whole seconds. A time before 1970 is written as 1970-01-01T00:00:00Z, one after the year 9999 as the
-/// last second of that year.
+/// Returns the time in whole seconds. A time before 1970 is written as 1970-01-01T00:00:00Z, one after
+/// the year 9999 as the last second of that year.
 pub fn format_instant(at: SystemTime) -> String {
     const LAST: i64 = 253_402_300_799;
     let seconds = at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();

@@ -44,7 +44,7 @@ impl PublicKey {
         bytes.map(Self).ok_or(KeyError::Public)
     }
 
-    /// Whether `signature`, in base64, is a signature of this key over `message`.
+    /// Returns whether `signature`, in base64, is a signature of this key over `message`.
     pub fn verifies(&self, message: &[u8], signature: &str) -> bool {
         let key = UnparsedPublicKey::new(&ED25519, self.0);
         STANDARD.decode(signature).is_ok_and(|signature| key.verify(message, &signature).is_ok())
@@ -98,8 +98,8 @@ impl SigningKey {
         PublicKey(bytes)
     }
 
-    /// A signature over `message`, in base64. The message must state its purpose, so that the signature is valid
-    /// for nothing else.
+    /// Returns a signature over `message`, in base64. The message must state its purpose, so that the
+    /// signature is valid for nothing else.
     pub fn sign(&self, message: &[u8]) -> String {
         STANDARD.encode(self.0.sign(message).as_ref())
     }

@@ -55,7 +55,7 @@ impl Hasher {
         self.0.update(bytes);
     }
 
-    /// The hash of all pieces, as [`hash_text`] writes it.
+    /// Returns the hash of all pieces, as [`hash_text`] writes it.
     pub fn finish(self) -> String {
         let mut text = String::with_capacity(71);
         text.push_str("sha256:");

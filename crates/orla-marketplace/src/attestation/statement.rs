@@ -149,7 +149,7 @@ pub fn timely(attestation: &CapabilityAttestation, now: SystemTime) -> Result<()
     }
 }
 
-/// Whether an attestation's hashes are computed from the current forms.
+/// Returns whether an attestation's hashes are computed from the current forms.
 pub fn is_current(attestation: &CapabilityAttestation) -> bool {
     attestation.metadata.get(VERSION).is_some_and(|version| version == CURRENT)
 }
@@ -172,7 +172,7 @@ pub fn fits(attestation: &CapabilityAttestation, subject: &Subject) -> Result<()
     Ok(())
 }
 
-/// The bytes that are signed: everything in the attestation except the signature.
+/// Returns the bytes that are signed: everything in the attestation except the signature.
 fn statement(attestation: &CapabilityAttestation) -> String {
     let said = json!({
         "authority": attestation.authority,

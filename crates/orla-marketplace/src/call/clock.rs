@@ -32,7 +32,7 @@ struct State {
 pub struct Paused(Arc<Clock>);
 
 impl Clock {
-    /// The clock of a call with this deadline, within the call of the `outer` clock.
+    /// Returns the clock of a call with this deadline, within the call of the `outer` clock.
     pub(crate) fn new(deadline: Instant, outer: Option<Arc<Self>>) -> Arc<Self> {
         let state = State { deadline, waits: 0, since: deadline };
         Arc::new(Self { state: Mutex::new(state), resumed: Notify::new(), outer })
@@ -56,7 +56,7 @@ impl Clock {
         std::iter::successors(Some(self), |clock| clock.outer.as_deref())
     }
 
-    /// The deadline, as if the clock continued now.
+    /// Returns the deadline, as if the clock continued now.
     pub(crate) fn deadline(&self) -> Instant {
         let state = self.state.lock();
         match state.waits {

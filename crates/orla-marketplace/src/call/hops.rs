@@ -28,7 +28,7 @@ impl Hops {
         Ok(Self((!names.is_empty()).then(|| names.join(Self::SEPARATOR).into())))
     }
 
-    /// The chain with this instance added.
+    /// Returns the chain with this instance added.
     ///
     /// # Errors
     /// A sentence with the chain, if it would be longer than the limit.
@@ -43,7 +43,7 @@ impl Hops {
         })))
     }
 
-    /// The names as one text; empty if the call comes from no other instance.
+    /// Returns the names as one text; empty if the call comes from no other instance.
     pub fn as_str(&self) -> &str {
         self.0.as_deref().unwrap_or_default()
     }

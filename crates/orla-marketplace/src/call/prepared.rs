@@ -257,7 +257,8 @@ impl PreparedCall<'_> {
         Err(self.unavailable(format!("it runs only on this node; the call asks for node {node}")))
     }
 
-    /// The reason if the capability runs only as a task and this is a direct call, or the reverse.
+    /// Returns the reason if the capability runs only as a task and this is a direct call, or the
+    /// reverse.
     fn task_refusal(&self) -> Option<&'static str> {
         let scope = &self.ctx.scope;
         match self.entry.manifest.task_support()? {

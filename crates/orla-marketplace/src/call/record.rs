@@ -216,7 +216,7 @@ impl Recording {
         }
     }
 
-    /// The name of the called capability.
+    /// Returns the name of the called capability.
     pub(crate) fn name(&self) -> &str {
         &self.entry.name
     }

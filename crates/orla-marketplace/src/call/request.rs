@@ -37,7 +37,7 @@ impl CapabilityMarketplace {
         result.map_err(|error| self.disclosed(catalog, call, (method, subject), error))
     }
 
-    /// Whether a caller may share what a surface has granted to another caller.
+    /// Returns whether a caller may share what a surface has granted to another caller.
     ///
     /// # Errors
     /// `NotFound` or `Denied`, as [`request`](Self::request).
@@ -98,8 +98,8 @@ impl CapabilityMarketplace {
         RequestRecording::begin((method, subject), &self.surface_context(call), self.request_observers())
     }
 
-    /// The error that its caller may see. If the policy conceals, a denied subject and one that no surface has
-    /// give the same error.
+    /// Returns the error that its caller may see. If the policy conceals, a denied subject and one that
+    /// no surface has give the same error.
     fn disclosed(
         &self,
         catalog: &Catalog,
@@ -131,7 +131,7 @@ impl CapabilityMarketplace {
     }
 }
 
-/// The sentence for a subject that no surface has.
+/// Returns the sentence for a subject that no surface has.
 fn unknown(subject: Subject<'_>) -> String {
     let kind = match subject {
         Subject::Prompt(_) => "prompt",
@@ -140,7 +140,7 @@ fn unknown(subject: Subject<'_>) -> String {
     format!("unknown {kind}: {}", excerpt(subject.name(), SHOWN))
 }
 
-/// Whether the policies permit an item.
+/// Returns whether the policies permit an item.
 fn permit(catalog: &Catalog, call: &Call, item: &Item) -> Result<(), SurfaceError> {
     let principal = call.scope.principal.as_ref();
     catalog.permits_item(principal, item).map_err(|permission| SurfaceError::Denied {

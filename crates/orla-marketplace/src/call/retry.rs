@@ -30,7 +30,7 @@ pub(crate) fn wait_before_retry(
     (wait < left).then_some(wait)
 }
 
-/// A random number from 0 to 1, to spread the retries of callers that failed together.
+/// Returns a random number from 0 to 1, to spread the retries of callers that failed together.
 pub fn jitter() -> f64 {
     // Without randomness all callers wait equally long, which is acceptable.
     let bits = getrandom::u32().unwrap_or(u32::MAX / 2);

@@ -116,7 +116,7 @@ pub struct CallContext {
 }
 
 impl Call {
-    /// A call of `target` with an empty input.
+    /// Returns a call of `target` with an empty input.
     pub fn to(target: impl Into<String>) -> Self {
         Self {
             target: target.into(),
@@ -154,7 +154,7 @@ impl Call {
         self
     }
 
-    /// The call with this input.
+    /// Returns the call with this input.
     #[must_use]
     pub fn with(mut self, input: Payload) -> Self {
         self.input = input;
@@ -163,7 +163,7 @@ impl Call {
 }
 
 impl CallContext {
-    /// The context of a call that has `timeout` from now on.
+    /// Returns the context of a call that has `timeout` from now on.
     pub(crate) fn new(call_id: Arc<str>, name: Arc<str>, timeout: Duration, scope: CallScope) -> Self {
         let deadline = Instant::now() + timeout;
         let clock = Clock::new(deadline, scope.clock.clone());
@@ -238,17 +238,18 @@ impl CallContext {
         }
     }
 
-    /// Whether the call's time is over.
+    /// Returns whether the call's time is over.
     pub fn is_late(&self) -> bool {
         Instant::now() >= self.clock.deadline()
     }
 
-    /// Whether the call's time is over within `duration`, if its clock does not stop.
+    /// Returns whether the call's time is over within `duration`, if its clock does not stop.
     pub(crate) fn expires_within(&self, duration: Duration) -> bool {
         Instant::now() + duration >= self.clock.deadline()
     }
 
-    /// The context of a call that runs with `permit`, and with one of `held`'s permits if the capability has its own.
+    /// Returns the context of a call that runs with `permit`, and with one of `held`'s permits if the
+    /// capability has its own.
     pub(super) fn with_permits(self, permit: &Arc<CallPermit>, held: Option<Arc<HeldPermits>>) -> Self {
         let mut ctx = Self { permit: Some(Arc::clone(permit)), ..self };
         ctx.scope.held = held;
@@ -256,12 +257,12 @@ impl CallContext {
         ctx
     }
 
-    /// The permits that the call and its ancestors hold.
+    /// Returns the permits that the call and its ancestors hold.
     pub(super) fn held(&self) -> Option<&Arc<HeldPermits>> {
         self.scope.held.as_ref()
     }
 
-    /// The value that the nearest outer call shares ([`Call::sharing`]), if it has this type.
+    /// Returns the value that the nearest outer call shares ([`Call::sharing`]), if it has this type.
     pub fn shared<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
         Arc::clone(self.scope.shared.as_ref()?).downcast().ok()
     }

@@ -84,7 +84,7 @@ impl OpenStream {
         Arc::new(Self { handle, recording, charge, lost, redaction, is_over: AtomicBool::new(false) })
     }
 
-    /// The next item; `None` at the end, and after an error.
+    /// Returns the next item; `None` at the end, and after an error.
     ///
     /// # Errors
     /// See [`StreamHandle::next`].

@@ -398,7 +398,7 @@ async fn a_name_that_is_not_known_yet_is_found_by_asking_the_providers() {
     assert_eq!(market.list().len(), 1);
 }
 
-/// A registration whose calls cannot be reached so many times.
+/// Returns a registration whose calls cannot be reached so many times.
 fn unreachable(id: &str, times: u32, annotations: Option<&str>) -> (Registration, Arc<AtomicU32>) {
     let left = Arc::new(AtomicU32::new(times));
     let mut manifest = Canned::Unreachable(Arc::clone(&left)).manifest(id);

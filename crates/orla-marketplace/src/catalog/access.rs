@@ -19,7 +19,7 @@ pub(super) struct Access {
 }
 
 impl Access {
-    /// The access of the next snapshot, which has no policy yet.
+    /// Returns the access of the next snapshot, which has no policy yet.
     pub(super) fn successor(&self) -> Self {
         Self { own: None, newest: Arc::clone(&self.newest) }
     }
@@ -29,7 +29,7 @@ impl Access {
         self.newest.store(self.own.clone());
     }
 
-    /// Whether there is a policy.
+    /// Returns whether there is a policy.
     pub(super) fn is_some(&self) -> bool {
         self.own.is_some() || self.newest.load().is_some()
     }
@@ -51,13 +51,13 @@ impl Access {
         })
     }
 
-    /// Whether a denied name is answered like one that does not exist.
+    /// Returns whether a denied name is answered like one that does not exist.
     pub(super) fn conceals(&self) -> bool {
         self.each(|policy| if policy.disclosure == Disclosure::Conceal { Err(()) } else { Ok(()) })
             .is_err()
     }
 
-    /// The scopes that would permit this caller what the policy denies it.
+    /// Returns the scopes that would permit this caller what the policy denies it.
     pub(super) fn helpful_scopes(&self, principal: &Principal, item: &Item) -> Vec<String> {
         let mut scopes = Vec::new();
         let _ = self.each(|policy| {

@@ -66,7 +66,7 @@ pub struct Rejected {
     pub registration: Registration,
 }
 
-/// The permissions that a capability declares and those that its provider needs.
+/// Returns the permissions that a capability declares and those that its provider needs.
 fn needs(manifest: &CapabilityManifest) -> Arc<[Permission]> {
     let mut needs: Vec<Permission> = Vec::new();
     for need in manifest.permissions.iter().cloned().chain(manifest.provider.requires()) {
@@ -401,7 +401,8 @@ impl Shared<'_> {
         })
     }
 
-    /// Whether an entry of the previous snapshot equals the one that this registration would give.
+    /// Returns whether an entry of the previous snapshot equals the one that this registration would
+    /// give.
     fn holds_for(&self, entry: &Entry, name: &str, listing: Listing) -> bool {
         let same_limits = self.previous.is_some_and(|catalog| catalog.limits == *self.limits);
         same_limits && &*entry.name == name && entry.policy.listing == listing

@@ -148,7 +148,7 @@ fn types(
     types
 }
 
-/// A type in RTFS notation: the declared one, or else the one derived from a JSON Schema.
+/// Returns a type in RTFS notation: the declared one, or else the one derived from a JSON Schema.
 pub(super) fn type_of(declared: Option<&TypeExpr>, schema: Option<&JsonText>) -> Option<String> {
     if let Some(declared) = declared {
         return Some(declared.to_string());

@@ -20,7 +20,7 @@ const MAX_MEMBERS: usize = 64;
 /// can lead to very many.
 const MAX_SCHEMAS: usize = 2000;
 
-/// An example of an input: an object.
+/// Returns an example of an input: an object.
 pub(super) fn example(schema: &Json) -> Json {
     let made = Maker { root: schema, left: Cell::new(MAX_SCHEMAS) }.of(schema, "", 0);
     if made.is_object() { made } else { json!({}) }
@@ -119,7 +119,7 @@ impl Maker<'_> {
     }
 }
 
-/// A value that the author of a schema gives.
+/// Returns a value that the author of a schema gives.
 fn given(schema: &Object<String, Json>) -> Option<Json> {
     let examples = match schema.get("examples") {
         Some(Json::Array(examples)) => examples.first(),

@@ -316,7 +316,7 @@ pub fn search(catalog: &Catalog, query: &str, limit: usize, principal: Option<&P
 }
 
 impl Found {
-    /// The structured result of `capability_search`.
+    /// Returns the structured result of `capability_search`.
     pub fn json(&self) -> Json {
         json!({"results": self.hits.iter().map(result).collect::<Vec<_>>(), "total": self.total})
     }

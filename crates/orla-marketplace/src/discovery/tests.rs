@@ -4,7 +4,7 @@ use crate::{AccessPolicy, Callers, Limits, Notice, NoticeSink, Permission, Rule}
 use parking_lot::Mutex;
 use rtfs::Value;
 
-/// A marketplace of canned capabilities with the tools of discovery.
+/// Returns a marketplace of canned capabilities with the tools of discovery.
 fn market(limits: Limits, canned: &[(&str, Canned)]) -> Arc<CapabilityMarketplace> {
     build(limits, canned, |_| {})
 }

@@ -16,8 +16,8 @@ pub struct Served {
 }
 
 impl Served {
-    /// The capabilities of this catalogue that `principal` may call; without a principal, those that need no
-    /// permission.
+    /// Returns the capabilities of this catalogue that `principal` may call; without a principal, those
+    /// that need no permission.
     pub fn new(catalog: Arc<Catalog>, principal: Option<Principal>) -> Self {
         Self { catalog, principal }
     }

@@ -136,7 +136,7 @@ pub fn hint(words: &Words, schema: impl Fn(&str) -> Option<Json>, before: &str) 
     }
 }
 
-/// Whether a capability's id comes next: `(call `, `(describe `.
+/// Returns whether a capability's id comes next: `(call `, `(describe `.
 fn is_capability(all: &[Token<'_>]) -> bool {
     let opened = opened(all);
     let Some((open, inside)) = opened.last() else { return false };
@@ -219,12 +219,12 @@ fn opened<'t>(all: &[Token<'t>]) -> Vec<(&'t str, Vec<Token<'t>>)> {
     open
 }
 
-/// The schema at a path of properties.
+/// Returns the schema at a path of properties.
 fn at<'s>(schema: &'s Json, path: &[&str]) -> Option<&'s Json> {
     path.iter().try_fold(schema, |schema, key| schema["properties"].get(key))
 }
 
-/// The properties of a schema, the required ones first.
+/// Returns the properties of a schema, the required ones first.
 fn keys(schema: &Json, used: &[&str]) -> Vec<Completion> {
     let Some(properties) = schema["properties"].as_object() else { return Vec::new() };
     let required: Vec<&str> =
@@ -241,7 +241,7 @@ fn keys(schema: &Json, used: &[&str]) -> Vec<Completion> {
     offered.into_iter().map(|(_, offer)| offer).collect()
 }
 
-/// The values that a schema allows or gives as examples, in RTFS notation.
+/// Returns the values that a schema allows or gives as examples, in RTFS notation.
 fn values(schema: &Json) -> Vec<Completion> {
     let listed = ["enum", "examples"].into_iter().filter_map(|key| schema[key].as_array()).flatten();
     let single = [&schema["const"], &schema["default"]].into_iter().filter(|value| !value.is_null());

@@ -47,7 +47,7 @@ pub struct ProgramFile {
 }
 
 impl ProgramFile {
-    /// The file.
+    /// Returns the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -186,7 +186,7 @@ impl CustomProvider for ProgramFile {
         true
     }
 
-    /// An attestation of a file does not cover what the file imports.
+    /// Returns an attestation of a file does not cover what the file imports.
     fn content(&self) -> ContentSource {
         if self.imports { ContentSource::Unknown } else { ContentSource::File(self.path.clone()) }
     }
@@ -198,7 +198,7 @@ pub struct ProgramFileExecutor {
 }
 
 impl ProgramFileExecutor {
-    /// An executor whose programs call the capabilities of this marketplace, within its limits.
+    /// Returns an executor whose programs call the capabilities of this marketplace, within its limits.
     pub fn new(marketplace: &Arc<CapabilityMarketplace>) -> Self {
         Self { marketplace: Arc::downgrade(marketplace) }
     }

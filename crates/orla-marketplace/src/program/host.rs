@@ -262,7 +262,7 @@ async fn unless_cancelled(
     token.run_until_cancelled(answer).await.unwrap_or_else(|| Err(cancelled()))
 }
 
-/// The catalogue that a call sees.
+/// Returns the catalogue that a call sees.
 pub(super) async fn catalog(market: &CapabilityMarketplace, ctx: &CallContext) -> Arc<Catalog> {
     match &ctx.scope.catalog {
         Some(catalog) => Arc::clone(catalog),
@@ -273,7 +273,7 @@ pub(super) async fn catalog(market: &CapabilityMarketplace, ctx: &CallContext) -
     }
 }
 
-/// A capability's description as data.
+/// Returns a capability's description as data.
 fn described(entry: &Entry) -> Value {
     value_from_json(&discovery::description(entry).to_string()).unwrap_or_default()
 }

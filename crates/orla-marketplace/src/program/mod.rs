@@ -398,7 +398,7 @@ fn ended(ctx: &CallContext) -> Option<Error> {
     ctx.is_late().then(|| late(ctx))
 }
 
-/// The error of a call that may have been made by an earlier process.
+/// Returns the error of a call that may have been made by an earlier process.
 fn interruption(request: &Request) -> Error {
     let id = match request {
         Request::Call { id, .. } | Request::Open { id, .. } => id.as_str(),

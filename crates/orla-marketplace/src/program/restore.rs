@@ -29,7 +29,7 @@ struct Asked {
 }
 
 impl Asked {
-    /// Whether a ticket may be that of a call without an answer.
+    /// Returns whether a ticket may be that of a call without an answer.
     fn is_call(&self, ticket: Ticket) -> bool {
         let Some(Event::Request { request, .. }) = self.open.get(&ticket) else {
             return self.withdrawn.contains(&ticket);

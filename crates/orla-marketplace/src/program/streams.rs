@@ -89,7 +89,7 @@ impl Streams {
         let _ = tokio::time::timeout(GOODBYE, close_all).await;
     }
 
-    /// The next item in the form that the machine expects: `[item]`, or nil at the end.
+    /// Returns the next item in the form that the machine expects: `[item]`, or nil at the end.
     pub(super) async fn next(&self, ticket: Ticket) -> Result<Value, Error> {
         self.not_lost(ticket)?;
         let Some(Named { id, stream }) = self.get(ticket) else { return Ok(Value::Nil) };

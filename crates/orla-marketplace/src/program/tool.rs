@@ -110,7 +110,7 @@ pub struct LanguageExecutor {
 }
 
 impl LanguageExecutor {
-    /// An executor whose programs call the capabilities of this marketplace, within its limits.
+    /// Returns an executor whose programs call the capabilities of this marketplace, within its limits.
     pub fn new(marketplace: &Arc<CapabilityMarketplace>) -> Self {
         Self { marketplace: Arc::downgrade(marketplace), compiler: Compiler::new() }
     }
@@ -301,7 +301,7 @@ fn arguments<'a, T: Deserialize<'a>>(inputs: &'a Payload, ctx: &CallContext) -> 
     serde_json::from_str(inputs.json()?.as_str()).map_err(|err| failed(ctx, err.to_string()))
 }
 
-/// The error for an input that no value can hold.
+/// Returns the error for an input that no value can hold.
 pub(super) fn unreadable(ctx: &CallContext, violation: Violation) -> RuntimeError {
     RuntimeError::InvalidInput { id: ctx.name.to_string(), violations: vec![violation] }
 }
@@ -377,7 +377,7 @@ fn told(ctx: &CallContext, message: String, error: Error, described: &Json) -> R
     RuntimeError::structured(&*ctx.name, message, error, structured)
 }
 
-/// An error of a program as data: `{kind, message, capability?, data, at, cause?}`.
+/// Returns an error of a program as data: `{kind, message, capability?, data, at, cause?}`.
 pub fn described(error: &Error) -> Json {
     let mut described = json!({"kind": error.kind, "message": error.message});
     if let Some(id) = &error.capability {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 pub struct Connection(Arc<dyn Any + Send + Sync>);
 
 impl Connection {
-    /// A connection of any type.
+    /// Returns a connection of any type.
     pub fn new<T: Any + Send + Sync>(connection: Arc<T>) -> Self {
         Self(connection)
     }

@@ -110,7 +110,7 @@ impl Definition {
         self.with(name, names)
     }
 
-    /// The definition as JSON.
+    /// Returns the definition as JSON.
     pub fn to_json(&self) -> String {
         let map: Map<String, Json> =
             self.settings.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();

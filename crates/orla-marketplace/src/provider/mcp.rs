@@ -29,7 +29,7 @@ impl MCPCapability {
         }
     }
 
-    /// The pattern of tools, if `tool_name` is not the name of one tool.
+    /// Returns the pattern of tools, if `tool_name` is not the name of one tool.
     pub fn pattern(&self) -> Option<Pattern> {
         match self.tool_name.as_str() {
             "" => Some(Pattern::new("*")),

@@ -63,7 +63,7 @@ pub enum ProviderType {
 }
 
 impl ProviderType {
-    /// The settings, in the type that the executor for this kind knows.
+    /// Returns the settings, in the type that the executor for this kind knows.
     ///
     /// # Errors
     /// The provider is of another kind.
@@ -170,7 +170,7 @@ impl ProviderType {
         self.custom().is_some_and(CustomProvider::answers_prompts)
     }
 
-    /// The instances that a federated capability comes from, the nearest first.
+    /// Returns the instances that a federated capability comes from, the nearest first.
     pub fn via(&self) -> &[Arc<str>] {
         match self {
             Self::RemoteRTFS(remote) => &remote.options.via,
@@ -221,7 +221,8 @@ fn host(address: &str) -> String {
     format!("net:{host}")
 }
 
-/// Whether a host is an IPv4 address that is not written as four decimal numbers, such as `0x7f.1`.
+/// Returns whether a host is an IPv4 address that is not written as four decimal numbers, such as
+/// `0x7f.1`.
 fn is_odd_number(host: &str) -> bool {
     if host.starts_with('[') {
         return false;
@@ -238,7 +239,7 @@ pub trait CustomProvider: Debug + Send + Sync {
     /// Returns the settings. The executor finds them by their type.
     fn as_any(&self) -> &dyn Any;
 
-    /// The kind as one word, for lists and logs.
+    /// Returns the kind as one word, for lists and logs.
     fn kind(&self) -> &'static str;
 
     /// Returns the permissions that a call needs because of the kind of the provider, such as `exec:ls`;
@@ -252,27 +253,27 @@ pub trait CustomProvider: Debug + Send + Sync {
         None
     }
 
-    /// Whether calls are computed within this process; see [`ProviderType::is_internal`].
+    /// Returns whether calls are computed within this process; see [`ProviderType::is_internal`].
     fn is_internal(&self) -> bool {
         false
     }
 
-    /// Whether a call does nothing that outlasts it; see [`ProviderType::is_pure`].
+    /// Returns whether a call does nothing that outlasts it; see [`ProviderType::is_pure`].
     fn is_pure(&self) -> bool {
         false
     }
 
-    /// Whether calls can keep a journal; see [`ProviderType::is_journaled`].
+    /// Returns whether calls can keep a journal; see [`ProviderType::is_journaled`].
     fn is_journaled(&self) -> bool {
         false
     }
 
-    /// Whether calls may reach other capabilities; see [`ProviderType::reaches_others`].
+    /// Returns whether calls may reach other capabilities; see [`ProviderType::reaches_others`].
     fn reaches_others(&self) -> bool {
         false
     }
 
-    /// Whether it answers prompts; see [`ProviderType::answers_prompts`].
+    /// Returns whether it answers prompts; see [`ProviderType::answers_prompts`].
     fn answers_prompts(&self) -> bool {
         false
     }
@@ -283,12 +284,13 @@ pub trait CustomProvider: Debug + Send + Sync {
         ContentSource::Unknown
     }
 
-    /// The JSON Schema that clients see if the manifest declares no input. It is never enforced.
+    /// Returns the JSON Schema that clients see if the manifest declares no input. It is never enforced.
     fn advertised_input(&self) -> Option<JsonText> {
         None
     }
 
-    /// The JSON Schema that clients see if the manifest declares no output. It is never enforced.
+    /// Returns the JSON Schema that clients see if the manifest declares no output. It is never
+    /// enforced.
     fn advertised_output(&self) -> Option<JsonText> {
         None
     }

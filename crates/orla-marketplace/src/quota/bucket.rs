@@ -30,7 +30,7 @@ impl Pace {
 }
 
 impl Bucket {
-    /// A bucket from which `calls` have been taken.
+    /// Returns a bucket from which `calls` have been taken.
     pub(super) fn with_spent(calls: f64, now: Duration, pace: Pace) -> Self {
         // A cast saturates: a stored number below zero counts as zero.
         Self { spent: (calls * pace.period.as_nanos() as f64).ceil() as u128, at: now }
@@ -64,7 +64,7 @@ impl Bucket {
         self.spent.saturating_sub(refilled)
     }
 
-    /// The time until `cost` calls can be taken; zero if they can be taken now.
+    /// Returns the time until `cost` calls can be taken; zero if they can be taken now.
     pub(super) fn wait_for(&self, cost: u64, now: Duration, pace: Pace) -> Duration {
         let wanted = self.missing(now, pace).saturating_add(pace.units(cost));
         let over = wanted.saturating_sub(pace.units(pace.calls));

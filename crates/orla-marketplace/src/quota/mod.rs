@@ -117,14 +117,14 @@ pub struct StoredCount {
 }
 
 impl StoredCount {
-    /// A count that was stored.
+    /// Returns a count that was stored.
     pub fn new(rule: impl Into<String>, caller: impl Into<String>, spent: f64) -> Self {
         Self { rule: rule.into(), caller: caller.into(), spent }
     }
 }
 
 impl Refused {
-    /// A refusal by one of these rules, which counts it.
+    /// Returns a refusal by one of these rules, which counts it.
     fn by(rules: &[Arc<CountedRule>], why: NotTaken) -> Self {
         let at = match &why {
             NotTaken::Over { at, .. } => *at,
@@ -164,7 +164,7 @@ impl Place {
         Self { claim, name }
     }
 
-    /// The name of its count.
+    /// Returns the name of its count.
     pub(crate) fn name(&self) -> &Arc<str> {
         &self.name
     }
@@ -380,7 +380,7 @@ impl Quotas {
         self.changed.notified().await;
     }
 
-    /// The counts that are kept across a restart: those of days.
+    /// Returns the counts that are kept across a restart: those of days.
     pub fn stored(&self) -> Vec<StoredCount> {
         let ledger = self.ledger();
         let counts = self.here.counts.lock();

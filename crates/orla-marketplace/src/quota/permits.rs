@@ -27,7 +27,7 @@ pub trait Permits: Send + Sync {
     /// Which claim is refused, or why the counts cannot be used.
     async fn take(self: Arc<Self>, claims: Vec<Claim>) -> Result<Taken, NotTaken>;
 
-    /// A number that grows whenever a claim that was refused may be admitted.
+    /// Returns a number that grows whenever a claim that was refused may be admitted.
     fn changes(&self) -> watch::Receiver<u64>;
 
     /// Returns the use of the count of a claim.
@@ -99,25 +99,25 @@ impl CountedRule {
 }
 
 impl Claim {
-    /// The claim of a call of this caller on a rule, at the cost of 1; `None` if the rule does not
-    /// concern the caller.
+    /// Returns the claim of a call of this caller on a rule, at the cost of 1; `None` if the rule does
+    /// not concern the caller.
     pub fn new(rule: QuotaRule, caller: Option<&Principal>) -> Option<Self> {
         let (subject, identity) = (rule.subject(caller)?, rule.identity());
         let of = Arc::new(CountedRule { rule, number: 0, identity, refused: Arc::default() });
         Some(Self { of, subject, cost: 1 })
     }
 
-    /// The rule.
+    /// Returns the rule.
     pub fn rule(&self) -> &CountedRule {
         &self.of
     }
 
-    /// A text for the callers that share the count, unique within the rule.
+    /// Returns a text for the callers that share the count, unique within the rule.
     pub fn caller(&self) -> String {
         self.of.rule.stored_subject(&self.subject)
     }
 
-    /// The name of the count, unique over all rules.
+    /// Returns the name of the count, unique over all rules.
     pub fn name(&self) -> String {
         let mut name = hash_text(format!("{}\0{}", self.of.identity, self.caller()).as_bytes());
         if let Some((_, hex)) = name.split_once(':') {

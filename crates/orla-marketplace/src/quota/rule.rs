@@ -153,7 +153,7 @@ impl QuotaRule {
         format!("{to:?} {capabilities:?} {per} {count}{cost}{scope}")
     }
 
-    /// Whether this process keeps its counts across a restart.
+    /// Returns whether this process keeps its counts across a restart.
     pub(super) fn is_kept(&self) -> bool {
         self.scope == CountScope::Node && self.rate.as_ref().is_some_and(|rate| rate.per == Period::Day)
     }

@@ -31,7 +31,7 @@ fn charge(quotas: &Quotas, caller: Option<&Principal>, capability: &str) -> Resu
     quotas.charge(caller, capability, capability, &[]).now_or_never().unwrap()
 }
 
-/// How many of so many calls are admitted.
+/// Returns how many of so many calls are admitted.
 fn admitted(quotas: &Arc<Quotas>, caller: &Principal, capability: &str, calls: usize) -> usize {
     let call = |_: &usize| charge(quotas, Some(caller), capability).is_ok();
     (0..calls).filter(call).count()

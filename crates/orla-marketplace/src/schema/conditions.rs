@@ -14,7 +14,7 @@ pub(super) const URL_PATTERN: &str = "^[A-Za-z][A-Za-z0-9+.-]*://[^/?#]";
 /// Keywords of JSON Schema with their values.
 pub(super) type Conditions = Vec<(&'static str, Json)>;
 
-/// The condition that a predicate puts on the JSON of a value, if JSON Schema can express it.
+/// Returns the condition that a predicate puts on the JSON of a value, if JSON Schema can express it.
 pub(super) fn conditions(
     predicate: &Predicate,
     base: &TypeExpr,

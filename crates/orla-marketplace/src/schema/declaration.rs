@@ -349,7 +349,7 @@ const BASES: [(&str, Option<&str>); 10] = [
 
 const JSON_TYPES: [&str; 7] = ["string", "integer", "number", "boolean", "object", "array", "null"];
 
-/// Whether this is a keyword of JSON Schema (2020-12 or an earlier draft that is still in use).
+/// Returns whether this is a keyword of JSON Schema (2020-12 or an earlier draft that is still in use).
 fn is_keyword(key: &str) -> bool {
     key.starts_with('$') || key.starts_with("x-") || KEYWORDS.contains(&key)
 }

@@ -72,7 +72,7 @@ impl<'s> Reader<'s> {
         }
     }
 
-    /// The type of a schema. `known` is the `type` that an outer schema already requires.
+    /// Returns the type of a schema. `known` is the `type` that an outer schema already requires.
     fn ty(&self, schema: &'s Json, known: Option<&'s Json>) -> TypeExpr {
         if self.depth.get() == MAX_DEPTH || !self.may_replace() {
             return TypeExpr::ANY;
@@ -271,7 +271,7 @@ impl<'s> Reader<'s> {
 
 static STRING: std::sync::LazyLock<Json> = std::sync::LazyLock::new(|| "string".into());
 
-/// The name of a reference's target: its last step, which is unambiguous if it is in `$defs`.
+/// Returns the name of a reference's target: its last step, which is unambiguous if it is in `$defs`.
 fn name_of(reference: &str) -> String {
     let plain = |name: &&str| {
         !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '-' | '.'))
@@ -447,7 +447,7 @@ fn count_predicates(schema: &Object<String, Json>, min: &str, max: &str) -> Vec<
     .collect()
 }
 
-/// A size within the range of `i64`, the range of a type's notation.
+/// Returns a size within the range of `i64`, the range of a type's notation.
 fn size(schema: &Object<String, Json>, key: &str) -> Option<u64> {
     schema.get(key).and_then(Json::as_u64).filter(|size| i64::try_from(*size).is_ok())
 }

@@ -69,7 +69,7 @@ impl Approximation {
         }
     }
 
-    /// The schema if there is no equivalent.
+    /// Returns the schema if there is no equivalent.
     fn inexpressible(self) -> Json {
         match self {
             Self::Over => json!({}),
@@ -178,7 +178,7 @@ impl Converter<'_> {
         json!({ "$ref": format!("#/$defs/{}", escaped(name)) })
     }
 
-    /// Whether a name leads to something other than itself.
+    /// Returns whether a name leads to something other than itself.
     fn resolves(&self, name: &str) -> bool {
         let (mut open, mut seen) = (vec![name], BTreeSet::from([name]));
         while let Some(next) = open.pop() {
@@ -263,7 +263,8 @@ impl Converter<'_> {
         schema
     }
 
-    /// The condition on the keys of an object whose keys have a type, if JSON Schema can express it.
+    /// Returns the condition on the keys of an object whose keys have a type, if JSON Schema can express
+    /// it.
     fn key_schema(&self, ty: &TypeExpr) -> Option<Json> {
         Some(match ty {
             TypeExpr::Primitive(
@@ -439,12 +440,12 @@ pub(super) fn round_trips(value: &Value) -> bool {
     json.is_some_and(|json| rtfs::json::value_from_json(&json).is_ok_and(|again| again == *value))
 }
 
-/// Whether `value` is a member of a type in which distinct values have distinct JSON.
+/// Returns whether `value` is a member of a type in which distinct values have distinct JSON.
 pub(super) fn is_one_of(value: &Value, ty: &TypeExpr) -> bool {
     is_injective(ty) && ty.admits(value)
 }
 
-/// Whether distinct items of this array type have distinct JSON.
+/// Returns whether distinct items of this array type have distinct JSON.
 pub(super) fn is_array_of_injective(ty: &TypeExpr) -> bool {
     match ty {
         TypeExpr::Vector(item) | TypeExpr::List(item) | TypeExpr::Set(item) => is_injective(item),
@@ -454,8 +455,8 @@ pub(super) fn is_array_of_injective(ty: &TypeExpr) -> bool {
     }
 }
 
-/// Whether two different values of a type also differ in JSON, where `1` and `1.0`, or `"a"` and `:a`, are the
-/// same.
+/// Returns whether two different values of a type also differ in JSON, where `1` and `1.0`, or `"a"` and
+/// `:a`, are the same.
 fn is_injective(ty: &TypeExpr) -> bool {
     match ty {
         TypeExpr::Primitive(primitive) => {

@@ -267,7 +267,7 @@ fn expected(error: &ValidationError<'_>) -> String {
     excerpt(&text, SHOWN_EXPECTED)
 }
 
-/// A type of JSON Schema, in the words of [`TypeExpr::in_words`].
+/// Returns a type of JSON Schema, in the words of [`TypeExpr::in_words`].
 fn type_in_words(ty: JsonType) -> &'static str {
     match ty {
         JsonType::Array => "an array",

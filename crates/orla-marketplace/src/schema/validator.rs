@@ -159,7 +159,7 @@ fn of_type(ty: &TypeExpr, value: &Value, form: Form, root: &str) -> Result<(), V
     })
 }
 
-/// Whether a type contains JSON Schema.
+/// Returns whether a type contains JSON Schema.
 fn has_json_schema(ty: &TypeExpr) -> bool {
     let in_names = |definitions: &Definitions| definitions.iter().any(|(_, ty)| has_json_schema(ty));
     match ty {

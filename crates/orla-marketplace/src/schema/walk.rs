@@ -71,7 +71,8 @@ pub(super) fn pattern_cost(schema: &Json) -> Result<u64, SchemaError> {
     Ok(cost)
 }
 
-/// The approximate number of states in the automaton of a regular expression; `None` if it cannot be used.
+/// Returns the approximate number of states in the automaton of a regular expression; `None` if it
+/// cannot be used.
 fn size_of(pattern: &str) -> Option<u64> {
     let translated = jsonschema_regex::to_rust_regex(pattern).ok()?;
     Some(states(&regex_syntax::parse(&translated).ok()?))

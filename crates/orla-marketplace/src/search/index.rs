@@ -87,7 +87,7 @@ impl Count {
 }
 
 impl Index {
-    /// The index of these documents.
+    /// Returns the index of these documents.
     pub(crate) fn new<'a>(documents: impl Iterator<Item = Words<'a>>) -> Self {
         let (mut count, mut ids) = (Count::default(), Vec::new());
         for words in documents {
@@ -212,7 +212,7 @@ fn rarity(documents: usize, found: usize) -> f32 {
     (1.0 + (documents - found + 0.5) / (found + 0.5)).ln()
 }
 
-/// The weight of every word in every document (BM25F), by stem, and where each stem begins.
+/// Returns the weight of every word in every document (BM25F), by stem, and where each stem begins.
 fn weighed(count: &Count) -> (Vec<u32>, Vec<Place>) {
     let documents = count.lengths.len();
     let mut averages = [0.0_f32; FIELDS.len()];

@@ -11,7 +11,7 @@ const EMPTY: [&str; 32] = [
     "what", "with",
 ];
 
-/// Whether it is a stop word.
+/// Returns whether it is a stop word.
 pub(super) fn is_empty_word(word: &str) -> bool {
     EMPTY.binary_search(&word).is_ok()
 }
@@ -51,7 +51,7 @@ pub(super) fn each_word(text: &str, mut take: impl FnMut(&str)) {
     }
 }
 
-/// Whether a part of camelCase begins with `c`.
+/// Returns whether a part of camelCase begins with `c`.
 fn begins_part(before: char, c: char, after: Option<char>) -> bool {
     let after_small = before.is_lowercase() || before.is_numeric();
     c.is_uppercase() && (after_small || after.is_some_and(char::is_lowercase))

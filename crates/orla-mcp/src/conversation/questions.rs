@@ -13,7 +13,7 @@ const INVALID_PARAMS: i64 = -32602;
 const INTERNAL_ERROR: i64 = -32603;
 
 impl Conversation {
-    /// The caller that is meant if the server does not say so.
+    /// Returns the caller that is meant if the server does not say so.
     pub(super) fn only_caller(&self) -> Option<&Caller> {
         if self.settling != Settling::Settled {
             return None;
@@ -82,7 +82,8 @@ impl Conversation {
     }
 }
 
-/// The caller of a message that names none: the only one, or any of several whose clients share one session.
+/// Returns the caller of a message that names none: the only one, or any of several whose clients share
+/// one session.
 pub fn only<'a>(callers: impl Iterator<Item = &'a Caller>) -> Option<&'a Caller> {
     let session = |caller: &Caller| caller.client.as_ref().and_then(|client| client.session());
     let mut chosen: Option<&Caller> = None;

@@ -106,7 +106,8 @@ pub struct Request<'a> {
     pub capability: &'a str,
 }
 
-/// The outcome of a whole answer, or the error that it was there; `None` if it is not an answer of an instance.
+/// Returns the outcome of a whole answer, or the error that it was there; `None` if it is not an answer
+/// of an instance.
 pub fn read(request: Request<'_>, body: &Bytes) -> Option<RuntimeResult<Outcome>> {
     let answer = serde_json::from_slice::<Response<'_>>(body).ok()?;
     let Some(error) = answer.error else { return outcome(body, &answer).map(Ok) };
@@ -134,7 +135,8 @@ fn outcome(body: &Bytes, answer: &Response<'_>) -> Option<Outcome> {
     })
 }
 
-/// The same error as at the other instance. Texts that could be taken for this instance's own name the other one.
+/// Returns the same error as at the other instance. Texts that could be taken for this instance's own
+/// name the other one.
 fn same(
     request: Request<'_>,
     remote: &RemoteError<'_>,
@@ -215,7 +217,7 @@ fn same(
     }
 }
 
-/// An error of the other instance, in words that name that instance.
+/// Returns an error of the other instance, in words that name that instance.
 fn at_remote(id: String, error: &RawValue, text: &str) -> RuntimeError {
     let reworded = || {
         let mut json: serde_json::Value = serde_json::from_str(error.get()).ok()?;
@@ -230,8 +232,8 @@ fn at_remote(id: String, error: &RawValue, text: &str) -> RuntimeError {
     }
 }
 
-/// An error that is passed on unchanged: a program's, or one that says more than its kind has room for. `text` is for the
-/// caller, if it says more than the message.
+/// Returns an error that is passed on unchanged: a program's, or one that says more than its kind has
+/// room for. `text` is for the caller, if it says more than the message.
 fn structured_error(
     id: String,
     remote: &RemoteError<'_>,

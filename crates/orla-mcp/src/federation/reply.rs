@@ -7,7 +7,7 @@ use orla_marketplace::{
 };
 use serde_json::{Value as Json, json};
 
-/// An outcome as a JSON object that [`read`](super::read) reads.
+/// Returns an outcome as a JSON object that [`read`](super::read) reads.
 ///
 /// # Errors
 /// A value that JSON cannot hold.
@@ -15,8 +15,8 @@ pub fn write(outcome: &Outcome) -> RuntimeResult<String> {
     members(outcome).map(|members| format!("{{{members}}}"))
 }
 
-/// An error with everything that makes it the same error at the caller, as a JSON object that [`read`](super::read)
-/// reads.
+/// Returns an error with everything that makes it the same error at the caller, as a JSON object that
+/// [`read`](super::read) reads.
 pub fn write_error(error: &RuntimeError) -> String {
     let mut error_json = described(error);
     if let Some(detail) = detail(error) {
@@ -33,7 +33,7 @@ pub fn write_error(error: &RuntimeError) -> String {
     message
 }
 
-/// An error as data: `{"error": {kind, message, data, at}}`.
+/// Returns an error as data: `{"error": {kind, message, data, at}}`.
 pub fn described(error: &RuntimeError) -> Json {
     if let RuntimeError::Structured { error, .. } = error {
         return json!({ "error": program::described(error) });
@@ -100,7 +100,7 @@ fn refusal(code: i64, message: &str, data: Option<&JsonText>) -> Json {
     json!({"code": code, "message": message, "data": data})
 }
 
-/// A value for observers. A value that is not data is shown as text.
+/// Returns a value for observers. A value that is not data is shown as text.
 pub fn as_json(value: &Value) -> Json {
     let json = value_to_json(value).ok().and_then(|json| serde_json::from_str(&json).ok());
     json.unwrap_or_else(|| Json::String(value.pr_str()))

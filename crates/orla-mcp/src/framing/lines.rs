@@ -26,7 +26,7 @@ pub struct Lines {
 pub struct TooLong;
 
 impl Lines {
-    /// The buffer to append to, with room to read into.
+    /// Returns the buffer to append to, with room to read into.
     pub fn room(&mut self) -> &mut BytesMut {
         if self.buffer.is_empty() && self.buffer.capacity() > READ {
             self.buffer = BytesMut::new();
@@ -80,7 +80,7 @@ pub struct Outgoing {
 const COMPACT: usize = 256 * 1024;
 
 impl Outgoing {
-    /// The buffer to append whole lines to.
+    /// Returns the buffer to append whole lines to.
     pub fn buffer(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
     }
@@ -114,7 +114,7 @@ pub fn end_line(out: &mut Vec<u8>, start: usize) {
     out.push(b'\n');
 }
 
-/// The beginning of a line that is no message, for a log line.
+/// Returns the beginning of a line that is no message, for a log line.
 pub fn quoted(line: &[u8]) -> String {
     // Four bytes are the most that a character has; a line may be long.
     excerpt(String::from_utf8_lossy(&line[..line.len().min(4 * 200 + 4)]), 200)

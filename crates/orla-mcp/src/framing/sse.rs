@@ -44,7 +44,7 @@ impl Default for Events {
 }
 
 impl Events {
-    /// A stream of events of at most `limit` bytes; [`MAX_MESSAGE`] by default.
+    /// Returns a stream of events of at most `limit` bytes; [`MAX_MESSAGE`] by default.
     pub fn with_limit(limit: usize) -> Self {
         Self {
             buffer: BytesMut::new(),
@@ -71,7 +71,7 @@ impl Events {
         }
     }
 
-    /// Whether an event has begun and not ended.
+    /// Returns whether an event has begun and not ended.
     pub fn is_within_event(&self) -> bool {
         self.has_any || !self.buffer.is_empty()
     }

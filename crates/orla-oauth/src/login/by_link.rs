@@ -12,8 +12,8 @@ use crate::upstream::{Subject, Upstream};
 const LIFE: Duration = Duration::from_secs(600);
 
 impl Upstream {
-    /// A link by which this subject signs in: the one that waits already, or a new one. It returns to this machine and
-    /// expires after ten minutes.
+    /// Returns a link by which this subject signs in: the one that waits already, or a new one. It
+    /// returns to this machine and expires after ten minutes.
     ///
     /// # Errors
     /// See [`Error`].
@@ -43,7 +43,8 @@ impl Upstream {
         Ok(link)
     }
 
-    /// Where the browser of a new sign-in returns to: the fixed port, which all of them share, or one of its own.
+    /// Returns where the browser of a new sign-in returns to: the fixed port, which all of them share,
+    /// or one of its own.
     async fn port(&self, subject: &Subject) -> Result<Arc<Port>, Error> {
         if let Some(port) = self.settings.redirect_port {
             let mut shared = self.links.port.lock().await;

@@ -54,7 +54,7 @@ impl Listener {
         Ok(Self { listener, port })
     }
 
-    /// The address that the browser returns to.
+    /// Returns the address that the browser returns to.
     pub fn redirect_uri(&self) -> String {
         format!("http://127.0.0.1:{}{PATH}", self.port)
     }
@@ -121,7 +121,7 @@ impl Port {
         Ok(Self { listener: Listener::bind(Some(port)).await?, waiting: Arc::default() })
     }
 
-    /// The address that browsers return to.
+    /// Returns the address that browsers return to.
     pub(crate) fn redirect_uri(&self) -> String {
         self.listener.redirect_uri()
     }
@@ -222,7 +222,7 @@ async fn answer(waiting: &Waiting, request: &Request<Incoming>) -> Response<Full
     page(StatusCode::BAD_REQUEST, "This answer belongs to another sign-in.")
 }
 
-/// A page of one sentence of ours.
+/// Returns a page of one sentence of ours.
 fn page(status: StatusCode, text: &'static str) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(Bytes::from_static(text.as_bytes())));
     *response.status_mut() = status;

@@ -71,7 +71,7 @@ impl<'a> Archive<'a> {
         Ok(Self { bytes, files })
     }
 
-    /// The content of one file, of at most `max` bytes. `None` if there is no such file.
+    /// Returns the content of one file, of at most `max` bytes. `None` if there is no such file.
     ///
     /// # Errors
     /// The file is larger or broken.
@@ -87,7 +87,7 @@ impl<'a> Archive<'a> {
         Ok(Some(content))
     }
 
-    /// All files with their content.
+    /// Returns all files with their content.
     ///
     /// # Errors
     /// A file is not as the archive says.
@@ -101,7 +101,7 @@ impl<'a> Archive<'a> {
         files.collect()
     }
 
-    /// The names of its files, in the order of the archive.
+    /// Returns the names of its files, in the order of the archive.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.files.iter().filter(|file| !file.is_directory).map(|file| file.name.as_str())
     }

@@ -33,7 +33,7 @@ pub fn pack(folder: &Path) -> Result<Vec<u8>, ArchiveError> {
     assemble(&files)
 }
 
-/// The archive of files, in their order.
+/// Returns the archive of files, in their order.
 ///
 /// # Errors
 /// Names are refused, or there are too many bytes.

@@ -8,7 +8,8 @@ use super::{ArchiveError, File, MAX_BYTES, refused};
 
 const BLOCK: usize = 512;
 
-/// The files of a tar file that is compressed with gzip. Links and special files are left out, as npm does.
+/// Returns the files of a tar file that is compressed with gzip. Links and special files are left out,
+/// as npm does.
 ///
 /// # Errors
 /// It is not an archive, or unpacks to too much.
@@ -16,7 +17,7 @@ pub fn read_tgz(bytes: &[u8]) -> Result<Vec<File>, ArchiveError> {
     read(bytes).map(|content| content.files)
 }
 
-/// The files of a folder in such a file.
+/// Returns the files of a folder in such a file.
 ///
 /// # Errors
 /// Those of [`read_tgz`], and a link or a special file.
@@ -94,7 +95,7 @@ fn content(tar: &[u8]) -> Option<Content> {
     Some(found)
 }
 
-/// The name in a header.
+/// Returns the name in a header.
 fn named(header: &[u8]) -> Option<String> {
     let name = text(&header[..100])?;
     let is_ustar = header[257..262] == *b"ustar" && header[262] == 0;
@@ -102,18 +103,18 @@ fn named(header: &[u8]) -> Option<String> {
     Some(if prefix.is_empty() { name.to_owned() } else { format!("{prefix}/{name}") })
 }
 
-/// A text that ends at the first zero.
+/// Returns a text that ends at the first zero.
 fn text(field: &[u8]) -> Option<&str> {
     std::str::from_utf8(field.split(|byte| *byte == 0).next()?).ok()
 }
 
-/// A number in octal digits.
+/// Returns a number in octal digits.
 fn number(field: &[u8]) -> Option<usize> {
     let digits = text(field)?.trim_matches(' ');
     if digits.is_empty() { Some(0) } else { usize::from_str_radix(digits, 8).ok() }
 }
 
-/// The records of a pax header: `LENGTH KEY=VALUE\n` each.
+/// Returns the records of a pax header: `LENGTH KEY=VALUE\n` each.
 fn pax(mut content: &[u8]) -> Option<Vec<(&str, &str)>> {
     let mut records = Vec::new();
     while !content.is_empty() {

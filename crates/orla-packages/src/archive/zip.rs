@@ -33,7 +33,7 @@ pub(super) struct Member {
     end: usize,
 }
 
-/// The members of an archive.
+/// Returns the members of an archive.
 ///
 /// # Errors
 /// What is wrong with it.
@@ -80,7 +80,7 @@ pub(super) fn members(bytes: &[u8]) -> Result<Vec<Member>, String> {
     Ok(members)
 }
 
-/// Where the end of the central directory begins. After it there is only its comment.
+/// Returns where the end of the central directory begins. After it there is only its comment.
 fn end_of_directory(bytes: &[u8]) -> Option<usize> {
     const RECORD: usize = 22;
     let last = bytes.len().checked_sub(RECORD)?;
@@ -92,7 +92,7 @@ fn end_of_directory(bytes: &[u8]) -> Option<usize> {
     })
 }
 
-/// The member whose entry in the directory is at this place, and the place after the entry.
+/// Returns the member whose entry in the directory is at this place, and the place after the entry.
 fn member(bytes: &[u8], at: usize, directory: usize) -> Result<(Member, usize), String> {
     let broken = || "its directory is broken".to_owned();
     let entry = Fields(bytes.get(at..).ok_or_else(broken)?);

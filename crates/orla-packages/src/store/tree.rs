@@ -10,8 +10,8 @@ use sha2::{Digest, Sha256};
 use crate::archive::MAX_FILES;
 use crate::archive::names::MAX_DEPTH;
 
-/// The digest of the files below a directory: their names, whether they are programs, and their content. A directory
-/// without files does not matter.
+/// Returns the digest of the files below a directory: their names, whether they are programs, and their
+/// content. A directory without files does not matter.
 ///
 /// # Errors
 /// It has what no archive has (links, special files, too many files), or cannot be read.

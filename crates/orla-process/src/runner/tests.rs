@@ -102,7 +102,7 @@ fn eventually<T>(mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Whether the process of this id is gone, or is a zombie of the process that has inherited it.
+/// Returns whether the process of this id is gone, or is a zombie of the process that has inherited it.
 fn is_gone(pid: &str) -> Option<()> {
     match fs::read_to_string(format!("/proc/{}/stat", pid.trim())) {
         Err(_) => Some(()),

@@ -20,7 +20,7 @@ impl Fixture {
         Self { directory: tempfile::tempdir().unwrap(), standby }
     }
 
-    /// A script that says which process it is when it starts, and then does this.
+    /// Returns a script that says which process it is when it starts, and then does this.
     fn script(&self, body: &str) -> PathBuf {
         let path = self.directory.path().join("script");
         let other = self.directory.path().join("other");
@@ -36,7 +36,7 @@ impl Fixture {
         self.directory.path().join("starts")
     }
 
-    /// The processes that have started, in order.
+    /// Returns the processes that have started, in order.
     fn started(&self) -> Vec<u32> {
         let text = fs::read_to_string(self.starts()).unwrap_or_default();
         text.lines().map(|line| line.parse().unwrap()).collect()

@@ -23,7 +23,8 @@ impl CapabilityExecutor for LocalExecutor {
         TypeId::of::<LocalCapability>()
     }
 
-    /// The types of the built-in itself, or no types, need no check. The marketplace checks all others.
+    /// Returns the types of the built-in itself, or no types, need no check. The marketplace checks all
+    /// others.
     fn checks_types(&self, manifest: &CapabilityManifest) -> bool {
         let settings = manifest.provider.settings::<LocalCapability>().ok();
         let Some(known) = settings.and_then(|settings| registration_of(&settings.function)) else {

@@ -93,7 +93,7 @@ async fn a_type_of_ones_own_is_held_to() {
     assert_eq!(error, "small__add: invalid input: input.a: expected at most 9, got 10");
 }
 
-/// A schema of a built-in, compiled once.
+/// Returns a schema of a built-in, compiled once.
 fn validators() -> &'static [(&'static Builtin, Validator, Validator)] {
     static ALL: LazyLock<Vec<(&'static Builtin, Validator, Validator)>> = LazyLock::new(|| {
         let compiled = |schema: Option<TypeExpr>| Validator::compile(&schema.unwrap()).unwrap();

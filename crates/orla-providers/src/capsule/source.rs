@@ -87,8 +87,8 @@ impl Source for Capsules {
         self.0.current().iter().any(|capsule| names(capsule).may_serve(capsule.name(), name))
     }
 
-    /// A capsule that has failed is served as unavailable. A capsule without tools is reported only
-    /// here.
+    /// Returns a capsule that has failed is served as unavailable. A capsule without tools is reported
+    /// only here.
     fn problems(&self, name: Option<&str>) -> Vec<ProviderProblem> {
         let problem = |capsule: Arc<Supervised<Package>>| {
             let (names, id) = (names(&capsule), capsule.name());

@@ -194,7 +194,7 @@ impl World {
         lines.into_iter().map(|(_, what, pid)| (what, pid)).collect()
     }
 
-    /// How many processes there were; panics if two were there at once.
+    /// Returns how many processes there were; panics if two were there at once.
     fn starts(&self) -> usize {
         let (mut alive, mut starts) = (None, 0);
         for (what, pid) in self.records() {

@@ -120,7 +120,7 @@ impl CapabilityExecutor for StreamExecutor {
         Ok(Box::new(opened))
     }
 
-    /// The input of a call is checked strictly, and items individually.
+    /// Returns the input of a call is checked strictly, and items individually.
     fn checks_types(&self, _: &CapabilityManifest) -> bool {
         true
     }

@@ -63,7 +63,7 @@ fn text(outcome: &Outcome) -> String {
     outcome.structured.as_ref().unwrap().json().unwrap().as_str().to_owned()
 }
 
-/// The items as JSON, to the end of the stream, and the error that ended it.
+/// Returns the items as JSON, to the end of the stream, and the error that ended it.
 async fn all(stream: &dyn StreamHandle) -> (Vec<String>, Option<RuntimeError>) {
     let mut items = Vec::new();
     while let Some(item) = stream.next().await {

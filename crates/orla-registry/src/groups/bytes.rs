@@ -89,7 +89,7 @@ pub(super) static HEX_BUILTINS: &[Builtin] = &[
     },
 ];
 
-/// The bytes of an argument, by the argument `from`.
+/// Returns the bytes of an argument, by the argument `from`.
 pub(super) fn read(args: &Arguments<'_>, name: &str) -> Result<Vec<u8>> {
     type Read = fn(&str, &str) -> Result<Vec<u8>>;
     let ways: [(&str, Read); 3] =

@@ -372,7 +372,7 @@ pub(super) static DURATION_BUILTINS: &[Builtin] = &[
     },
 ];
 
-/// The milliseconds since 1970 of an instant that is an argument.
+/// Returns the milliseconds since 1970 of an instant that is an argument.
 pub(super) fn milliseconds(args: &Arguments<'_>, name: &str) -> Result<i64> {
     Ok(Moment::read(args, name, None)?.timestamp(name)?.as_millisecond())
 }
@@ -388,7 +388,7 @@ fn add(args: &Arguments<'_>) -> Result<Value> {
     Ok(moment.print())
 }
 
-/// The argument `format`, of a length that is reasonable.
+/// Returns the argument `format`, of a length that is reasonable.
 fn pattern<'a>(args: &Arguments<'a>) -> Result<Option<&'a str>> {
     match args.optional_text("format")? {
         Some(format) if format.len() > MAX_FORMAT => {
@@ -516,7 +516,7 @@ fn truncate(args: &Arguments<'_>) -> Result<Value> {
     Ok(moment.with_datetime("date", beginning)?.print())
 }
 
-/// A series of so many dates is one that fits.
+/// Returns a series of so many dates is one that fits.
 fn series_fits(length: usize) -> Result<()> {
     items_fit(Some(length)).map(|_| ())
 }

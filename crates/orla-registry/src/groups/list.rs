@@ -273,8 +273,8 @@ fn key_of(item: &Value, by: Option<&str>) -> Value {
     }
 }
 
-/// The items with equal keys, in the order in which the keys first come. A float that is not a number
-/// (NaN) equals nothing, and is a group of its own.
+/// Returns the items with equal keys, in the order in which the keys first come. A float that is not a
+/// number (NaN) equals nothing, and is a group of its own.
 fn groups(items: &[Value], by: Option<&str>) -> Result<Vec<(Value, Vec<Value>)>> {
     let mut places = Map::new();
     let mut groups: Vec<(Value, Vec<Value>)> = Vec::new();

@@ -262,7 +262,7 @@ fn merge(args: &Arguments<'_>) -> Result<Value> {
     Ok(merged.into())
 }
 
-/// The depth of values is bounded, and with it the recursion.
+/// Returns the depth of values is bounded, and with it the recursion.
 fn merge_into(into: &mut Map, from: &Map, recursive: bool) -> Result<()> {
     for (key, value) in from.iter() {
         let merged = match (into.get(key), value) {

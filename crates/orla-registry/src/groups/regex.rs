@@ -126,7 +126,7 @@ struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// The number of characters before a byte that is not before the last one asked for.
+    /// Returns the number of characters before a byte that is not before the last one asked for.
     fn of(&mut self, byte: usize) -> usize {
         self.characters += self.text.get(self.byte..byte).map_or(0, |text| text.chars().count());
         self.byte = byte;

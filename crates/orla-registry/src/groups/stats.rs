@@ -348,7 +348,7 @@ fn pairs(args: &Arguments<'_>) -> Result<(Vec<f64>, Vec<f64>)> {
     if x.len() < 2 { Err(BuiltinError::content("x", "expected at least two")) } else { Ok((x, y)) }
 }
 
-/// The sums of the products of the deviations: of x and y, x and x, y and y; with both means.
+/// Returns the sums of the products of the deviations: of x and y, x and x, y and y; with both means.
 fn deviations(x: &[f64], y: &[f64]) -> (f64, f64, f64, f64, f64) {
     let (mean_x, mean_y) = (mean(x), mean(y));
     let xy = total(x.iter().zip(y).map(|(x, y)| (x - mean_x) * (y - mean_y)));

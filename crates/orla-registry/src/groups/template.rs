@@ -143,7 +143,7 @@ fn parse<'t>(argument: &str, template: &'t str) -> Result<Vec<Node<'t>>> {
     Ok(nodes)
 }
 
-/// The tag at a place, and where it ends.
+/// Returns the tag at a place, and where it ends.
 fn tag(template: &str, start: usize) -> std::result::Result<(Tag<'_>, usize), &'static str> {
     let body = &template[start + 2..];
     let (close, skip) = match body.chars().next() {
@@ -264,7 +264,7 @@ impl<'a> Renderer<'a> {
     }
 }
 
-/// The value of a name: of the innermost object that has its first part, and then step by step.
+/// Returns the value of a name: of the innermost object that has its first part, and then step by step.
 fn look_up<'a>(context: &[&'a Value], name: &str) -> Option<&'a Value> {
     if name == "." {
         return context.last().copied();

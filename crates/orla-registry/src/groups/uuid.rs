@@ -112,7 +112,7 @@ fn text(bits: u128) -> Value {
     Value::from(rtfs::Uuid::from_u128(bits).to_string())
 }
 
-/// The bits with a version, and the variant of RFC 9562.
+/// Returns the bits with a version, and the variant of RFC 9562.
 fn stamp(bits: u128, version: u128) -> u128 {
     bits & !(0xf << 76) & !(0b11 << 62) | version << 76 | 0b10 << 62
 }

@@ -110,7 +110,7 @@ fn get_in(_: &mut Context, args: &mut [Value]) -> Answer {
     Ok(found.or(args.get(2).cloned()).unwrap_or_default())
 }
 
-/// The item at a place, if there is one. Goes through a lazy sequence as far as it has to.
+/// Returns the item at a place, if there is one. Goes through a lazy sequence as far as it has to.
 fn find_nth(coll: &Value, at: &Value) -> Result<Option<Value>, Box<Fault>> {
     let Value::Int(at) = at else { return Err(wrong("nth", "an index", at)) };
     let Ok(at) = usize::try_from(*at) else { return Ok(None) };
@@ -218,7 +218,7 @@ fn rest_from(context: &mut Context, args: &mut [Value]) -> Answer {
     }
 }
 
-/// Whether a vector pattern of so many items fits.
+/// Returns whether a vector pattern of so many items fits.
 fn has_items(_: &mut Context, args: &mut [Value]) -> Answer {
     let [coll, n, exact] = args else { return Ok(Value::Nil) };
     let n = super::count_of("match", n)?;
@@ -254,7 +254,8 @@ fn associative(_: &mut Context, coll: &Value) -> Answer {
     }
 }
 
-/// The arguments after `&` as a map: keys and values in turn, or one map, or a map after the others.
+/// Returns the arguments after `&` as a map: keys and values in turn, or one map, or a map after the
+/// others.
 fn named(_: &mut Context, rest: &Value) -> Answer {
     let items = items_of("&", rest)?;
     let (pairs, last) = match items.len() % 2 {
@@ -287,7 +288,7 @@ fn no_match(_: &mut Context, value: &Value) -> Answer {
     Err(error.with_data(value.clone()).into())
 }
 
-/// The first item, if there is one.
+/// Returns the first item, if there is one.
 fn head(coll: &Value) -> Result<Option<Value>, Box<Fault>> {
     match coll {
         Value::Vector(vector) => Ok(vector.items().first().cloned()),
@@ -311,7 +312,7 @@ fn last(context: &mut Context, coll: &Value) -> Answer {
     }
 }
 
-/// The items of a collection that are made to look at a few of them.
+/// Returns the items of a collection that are made to look at a few of them.
 fn all_items(context: &mut Context, name: &str, coll: &Value) -> Result<Vec<Value>, Box<Fault>> {
     room(context, 4 * len_of(coll).unwrap_or(0))?;
     items_of(name, coll)
@@ -404,7 +405,7 @@ fn is_empty(name: &str, coll: &Value) -> Result<bool, Box<Fault>> {
     len_of(coll).map(|len| len == 0).ok_or_else(|| wrong(name, "a collection or a string", coll))
 }
 
-/// The items of a collection as a sequence; nil if there are none.
+/// Returns the items of a collection as a sequence; nil if there are none.
 fn seq(context: &mut Context, coll: &Value) -> Answer {
     if is_empty("seq", coll)? {
         return Ok(Value::Nil);
@@ -433,7 +434,7 @@ fn contains(context: &mut Context, coll: &Value, x: &Value) -> Answer {
     }))
 }
 
-/// Whether an item is among those of a lazy sequence, which is known as far as it has to be.
+/// Returns whether an item is among those of a lazy sequence, which is known as far as it has to be.
 fn lazy_contains(context: &mut Context, seq: Seq, x: &Value) -> Answer {
     let mut seq = seq;
     loop {
@@ -469,7 +470,7 @@ fn lazy_contains(context: &mut Context, seq: Seq, x: &Value) -> Answer {
     }
 }
 
-/// The entry of a map as a vector.
+/// Returns the entry of a map as a vector.
 fn find(_: &mut Context, coll: &Value, key: &Value) -> Answer {
     match find_key(coll, key) {
         Some(value) => super::vector(vec![key.clone(), value.clone()]),
@@ -484,7 +485,7 @@ fn seq_of(value: &Value) -> Result<&Seq, Box<Fault>> {
     }
 }
 
-/// The function that computes a cell.
+/// Returns the function that computes a cell.
 fn thunk(_: &mut Context, value: &Value) -> Answer {
     match seq_of(value)?.state() {
         State::Thunk(thunk) => Ok(thunk),
@@ -492,7 +493,7 @@ fn thunk(_: &mut Context, value: &Value) -> Answer {
     }
 }
 
-/// The function of a cell gave nil at the end, else `[item rest]`.
+/// Returns the function of a cell gave nil at the end, else `[item rest]`.
 fn set_cell(context: &mut Context, cell: &Value, value: &Value) -> Answer {
     let seq = seq_of(cell)?;
     context.allocated(32);
@@ -531,20 +532,22 @@ fn lazy(context: &mut Context, thunk: &Value) -> Answer {
     Ok(Value::Seq(Seq::lazy(thunk.clone())?))
 }
 
-/// The item of a sequence that is not empty, and what follows it: what the function of a cell gives.
+/// Returns the item of a sequence that is not empty, and what follows it: what the function of a cell
+/// gives.
 fn cell(context: &mut Context, seq: &Value) -> Answer {
     let Some(item) = head(seq)? else { return Ok(Value::Nil) };
     let rest = rest(context, &mut seq.clone())?;
     super::vector(vec![item, rest])
 }
 
-/// The value, when nothing lazy in it is unknown any more.
+/// Returns the value, when nothing lazy in it is unknown any more.
 fn finished(_: &mut Context, value: &Value) -> Answer {
     super::data::known(value)?;
     Ok(value.clone())
 }
 
-/// A place that `memoize` keeps its map in: the only mutable state, which programs cannot observe.
+/// Returns a place that `memoize` keeps its map in: the only mutable state, which programs cannot
+/// observe.
 fn boxed(value: &Value) -> Answer {
     Ok(Value::Seq(Seq::kept(value.clone())))
 }

@@ -112,7 +112,7 @@ fn conj(context: &mut Context, args: &mut [Value]) -> Answer {
     added(context, args)
 }
 
-/// How many entries the maps among these have.
+/// Returns how many entries the maps among these have.
 fn entries_in(items: &[Value]) -> usize {
     items.iter().map(|item| if let Value::Map(map) = item { map.len() } else { 0 }).sum()
 }

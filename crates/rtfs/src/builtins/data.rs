@@ -22,7 +22,7 @@ pub(super) static ENTRIES: &[Entry] = &[
     }),
 ];
 
-/// A lazy sequence somewhere inside that is not known to its end.
+/// Returns a lazy sequence somewhere inside that is not known to its end.
 ///
 /// # Errors
 /// What has become known of it makes it larger than values may be.
@@ -151,7 +151,7 @@ fn indented(json: &str, limit: usize) -> Result<String, Box<Fault>> {
     Ok(out)
 }
 
-/// The one value that a text says.
+/// Returns the one value that a text says.
 fn parse_edn(context: &mut Context, x: &Value) -> Answer {
     let text = text_of("parse-edn", x)?;
     context.reserve(text.len().saturating_mul(8))?;
@@ -168,7 +168,7 @@ fn parse_edn(context: &mut Context, x: &Value) -> Answer {
     }
 }
 
-/// The same for equal values, today and tomorrow.
+/// Returns the same for equal values, today and tomorrow.
 fn hash(_: &mut Context, x: &Value) -> Answer {
     // Small enough to be exact as a float.
     Ok(Value::Int((stable_hash(x) >> 11) as i64))

@@ -26,7 +26,7 @@ impl Documentation {
     }
 }
 
-/// All of the table, with what no program can name.
+/// Returns all of the table, with what no program can name.
 pub(super) fn rows() -> impl Iterator<Item = Documentation> {
     let lines = include_str!("library.txt").lines().filter(|line| !line.starts_with('#'));
     lines.filter_map(|line| {
@@ -37,7 +37,7 @@ pub(super) fn rows() -> impl Iterator<Item = Documentation> {
     })
 }
 
-/// All of it, in the order of the table: special forms, then functions by what they are about.
+/// Returns all of it, in the order of the table: special forms, then functions by what they are about.
 pub fn documented() -> impl Iterator<Item = Documentation> {
     rows().filter(|row| !row.names.starts_with('%'))
 }
@@ -66,7 +66,7 @@ mod tests {
         assert!(missing.is_empty() && unknown.is_empty(), "missing {missing:?}, unknown {unknown:?}");
     }
 
-    /// How many parameters a way to call a function shows, and whether there may be more.
+    /// Returns how many parameters a way to call a function shows, and whether there may be more.
     fn shown(way: &str) -> (usize, bool) {
         let (mut nested, mut quoted) = (0_i32, false);
         // What stands in brackets or quotes is one.

@@ -42,7 +42,7 @@ impl Draft {
         Ok(self.into_text(context).into())
     }
 
-    /// The same, to be put into another one.
+    /// Returns the same, to be put into another one.
     pub(super) fn into_text(self, context: &mut Context) -> String {
         context.allocated(56 + self.text.len());
         context.cost += self.text.len() as u64 / 64;
@@ -60,7 +60,7 @@ impl Write for Draft {
     }
 }
 
-/// The decimal digits of an integer.
+/// Returns the decimal digits of an integer.
 pub(super) fn itoa(n: i64, digits: &mut [u8; 20]) -> &str {
     let mut at = digits.len();
     let mut rest = n.unsigned_abs();

@@ -43,7 +43,7 @@ fn entries_of(
     super::vector(map.iter().map(|(key, value)| part(key, value)).collect::<Result<_, _>>()?)
 }
 
-/// The later ones win. Nil is the empty map; of nothing but nil, nil.
+/// Returns the later ones win. Nil is the empty map; of nothing but nil, nil.
 fn merge(context: &mut Context, args: &mut [Value]) -> Answer {
     let mut len = 0;
     for arg in args.iter() {

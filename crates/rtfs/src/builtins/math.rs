@@ -224,14 +224,14 @@ fn pow(context: &mut Context, base: &Value, exponent: &Value) -> Answer {
     }
 }
 
-/// The logarithm of a number's size, for one that is not 0.
+/// Returns the logarithm of a number's size, for one that is not 0.
 fn log2(x: &BigInt) -> f64 {
     let beyond = x.bits().saturating_sub(64);
     let leading = (x.magnitude() >> beyond).iter_u64_digits().next().unwrap_or(1);
     beyond as f64 + (leading as f64).log2()
 }
 
-/// The integer that a float is; an error for NaN and the infinities.
+/// Returns the integer that a float is; an error for NaN and the infinities.
 fn exact(name: &str, float: f64) -> Answer {
     const BEYOND: f64 = 9_223_372_036_854_775_808.0;
     if (-BEYOND..BEYOND).contains(&float) {
@@ -324,8 +324,8 @@ fn number(_: &mut Context, x: &Value) -> Answer {
     }
 }
 
-/// The integer that a text is: digits, and a sign before them. Nothing else is one, though programs write
-/// `1_000` and `0xff` too.
+/// Returns the integer that a text is: digits, and a sign before them. Nothing else is one, though
+/// programs write `1_000` and `0xff` too.
 fn parse_int(_: &mut Context, x: &Value) -> Answer {
     let text = super::text_of("parse-int", x)?;
     let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
@@ -335,7 +335,8 @@ fn parse_int(_: &mut Context, x: &Value) -> Answer {
     Ok(crate::syntax::parse_integer(text).unwrap_or_default())
 }
 
-/// The number that a text is, as a float: digits with a point among, before or after them, and an exponent.
+/// Returns the number that a text is, as a float: digits with a point among, before or after them, and
+/// an exponent.
 fn parse_float(_: &mut Context, x: &Value) -> Answer {
     let text = super::text_of("parse-float", x)?;
     let is_plain =
@@ -343,7 +344,7 @@ fn parse_float(_: &mut Context, x: &Value) -> Answer {
     Ok(if is_plain { text.parse().map_or(Value::Nil, Value::Float) } else { Value::Nil })
 }
 
-/// The number that a string is, as programs write it.
+/// Returns the number that a string is, as programs write it.
 fn parse(x: &Value) -> Result<Option<Value>, Box<Fault>> {
     let Value::Str(text) = x else {
         return Err(wrong("parse", "a string", x));

@@ -90,7 +90,7 @@ impl Entry {
         Self { compared: Some((at, u8::MAX)), ..self }
     }
 
-    /// Every `step`th argument from this place on is a key.
+    /// Returns every `step`th argument from this place on is a key.
     const fn keys(self, from: u8, step: u8) -> Self {
         Self { compared: Some((from, step)), ..self }
     }
@@ -105,7 +105,7 @@ impl Entry {
         Self { walks: true, ..self }
     }
 
-    /// The steps that it costs to go through its arguments, beyond that of the call.
+    /// Returns the steps that it costs to go through its arguments, beyond that of the call.
     #[inline(always)]
     pub(crate) fn effort<'v>(&self, args: impl IntoIterator<Item = &'v Value>) -> u64 {
         if self.walks { args.into_iter().map(effort).sum() } else { 0 }
@@ -131,7 +131,7 @@ impl Entry {
     }
 }
 
-/// The steps that it costs to go through a value.
+/// Returns the steps that it costs to go through a value.
 pub(crate) fn effort(value: &Value) -> u64 {
     match value {
         Value::Str(text) => text.as_str().len() as u64 / 256,
@@ -261,17 +261,17 @@ static NUMBERS: LazyLock<HashMap<&'static str, u16>> = LazyLock::new(|| {
     numbers
 });
 
-/// Whether a number is a function's.
+/// Returns whether a number is a function's.
 pub(crate) fn is_native(number: u16) -> bool {
     TABLES.get(usize::from(number >> 8)).is_some_and(|table| usize::from(number & 0xff) < table.len())
 }
 
-/// The names of the functions that are written in Rust, by their numbers.
+/// Returns the names of the functions that are written in Rust, by their numbers.
 pub(crate) fn native_names() -> impl Iterator<Item = &'static str> {
     TABLES.iter().flat_map(|table| table.iter().map(|entry| entry.name))
 }
 
-/// The number of a function that is written in Rust.
+/// Returns the number of a function that is written in Rust.
 pub(crate) fn native_named(name: &str) -> Option<u16> {
     NUMBERS.get(name).copied()
 }
@@ -298,7 +298,7 @@ pub(crate) fn lookup(name: &str) -> Option<Builtin> {
     native.or_else(|| crate::compiler::prelude_functions().get(name).map(|&code| Builtin::Code(code)))
 }
 
-/// The names of the standard library, in their order, for those who complete names.
+/// Returns the names of the standard library, in their order, for those who complete names.
 pub fn all_names() -> Vec<&'static str> {
     let mut all: Vec<_> = names().collect();
     all.sort_unstable();
@@ -306,7 +306,7 @@ pub fn all_names() -> Vec<&'static str> {
     all
 }
 
-/// All names of the standard library, in no order.
+/// Returns all names of the standard library, in no order.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     let natives = NUMBERS.keys().copied();
     natives
@@ -324,7 +324,7 @@ pub(crate) fn arity_text(min: usize, max: usize) -> String {
     }
 }
 
-/// The same for a function of several arities, each perhaps open: `1 or 3`, `2 or more`.
+/// Returns the same for a function of several arities, each perhaps open: `1 or 3`, `2 or more`.
 pub(crate) fn arities_text(arities: impl Iterator<Item = (usize, bool)>) -> String {
     let (open, mut fixed): (Vec<_>, Vec<_>) = arities.partition(|(_, open)| *open);
     let mut least = open.into_iter().map(|(count, _)| count).min();
@@ -339,8 +339,9 @@ pub(crate) fn arities_text(arities: impl Iterator<Item = (usize, bool)>) -> Stri
     fixed.into_iter().map(|(count, _)| count.to_string()).chain(open).collect::<Vec<_>>().join(" or ")
 }
 
-/// A message about the function `` `name` `` with the name by which the program's text calls it: one of its other names,
-/// or, where the standard library itself calls it (`is_inner`), the function of which that is a part.
+/// Returns a message about the function `` `name` `` with the name by which the program's text calls it:
+/// one of its other names, or, where the standard library itself calls it (`is_inner`), the function of
+/// which that is a part.
 pub(crate) fn as_written(message: String, text: &str, is_inner: bool) -> String {
     const LOOKED_AT: usize = 1_000;
     let Some((name, rest)) = message.strip_prefix('`').and_then(|rest| rest.split_once('`')) else {
@@ -365,7 +366,7 @@ pub(crate) fn as_written(message: String, text: &str, is_inner: bool) -> String 
     }
 }
 
-/// The beginning of a value's text, for a message.
+/// Returns the beginning of a value's text, for a message.
 pub(crate) fn shown(value: &Value) -> String {
     // All digits would have to be found to show the first.
     if let Value::BigInt(big) = value
@@ -399,7 +400,7 @@ fn int_of(name: &str, value: &Value) -> Result<i64, Box<Fault>> {
     }
 }
 
-/// A number of things: at least 0.
+/// Returns a number of things: at least 0.
 fn count_of(name: &str, value: &Value) -> Result<usize, Box<Fault>> {
     Ok(usize::try_from(int_of(name, value)?).unwrap_or(0))
 }
@@ -414,7 +415,7 @@ pub(crate) fn as_key(key: &Value) -> Result<(), Box<Fault>> {
     }
 }
 
-/// How many items [`items_of`] gives; `None` if it is no collection.
+/// Returns how many items [`items_of`] gives; `None` if it is no collection.
 fn len_of(value: &Value) -> Option<usize> {
     Some(match value {
         Value::Nil => 0,
@@ -428,7 +429,7 @@ fn len_of(value: &Value) -> Option<usize> {
     })
 }
 
-/// The items of any collection; entries of a map as vectors, characters of a string as strings.
+/// Returns the items of any collection; entries of a map as vectors, characters of a string as strings.
 pub(crate) fn items_of(name: &str, value: &Value) -> Result<Vec<Value>, Box<Fault>> {
     Ok(match value {
         Value::Nil => Vec::new(),
@@ -450,7 +451,7 @@ pub(crate) fn items_of(name: &str, value: &Value) -> Result<Vec<Value>, Box<Faul
     })
 }
 
-/// The same, moved out if the collection is not shared.
+/// Returns the same, moved out if the collection is not shared.
 fn into_items(name: &str, value: &mut Value) -> Result<Vec<Value>, Box<Fault>> {
     match value {
         Value::Vector(_) => match std::mem::take(value) {
@@ -465,7 +466,7 @@ fn vector(items: Vec<Value>) -> Answer {
     Ok(Value::vector(items)?)
 }
 
-/// A value with room for so many items; the room is asked for beforehand.
+/// Returns a value with room for so many items; the room is asked for beforehand.
 fn room(context: &mut Context, items: usize) -> Result<(), Box<Fault>> {
     context.reserve(items.saturating_mul(16).saturating_add(56))
 }

@@ -11,7 +11,7 @@ pub(super) static ENTRIES: &[Entry] = &[
     many("re-replace", 3, 3, replace),
 ];
 
-/// The match: its text, or with groups a vector of the text and these.
+/// Returns the match: its text, or with groups a vector of the text and these.
 fn matched(captures: &regex::Captures<'_>) -> Answer {
     let text = |group: Option<regex::Match<'_>>| group.map_or(Value::Nil, |group| group.as_str().into());
     if captures.len() == 1 {

@@ -179,7 +179,7 @@ fn sort_known(context: &mut Context, args: &mut [Value]) -> Answer {
     }
 }
 
-/// The items in the order of their keys.
+/// Returns the items in the order of their keys.
 fn sort_by(context: &mut Context, args: &mut [Value]) -> Answer {
     let [keys, items] = args else { return Ok(Value::Nil) };
     let len = len_of(keys).unwrap_or(0);
@@ -298,7 +298,7 @@ fn zip(context: &mut Context, args: &mut [Value]) -> Answer {
     super::vector((0..shortest).map(row).collect::<Result<_, _>>()?)
 }
 
-/// The items of vectors and lists at any depth.
+/// Returns the items of vectors and lists at any depth.
 fn flatten(context: &mut Context, coll: &Value) -> Answer {
     let mut flat = Vec::new();
     // What is to come is on a stack, the next last.
@@ -377,7 +377,7 @@ fn group(context: &mut Context, args: &mut [Value]) -> Answer {
     Ok(Value::Map(map))
 }
 
-/// Where an item, or a part of a text, is for the first time; nil if it is not there.
+/// Returns where an item, or a part of a text, is for the first time; nil if it is not there.
 fn index_of(_: &mut Context, args: &mut [Value]) -> Answer {
     let from = args.get(2).map_or(Ok(0), |from| count_of("index-of", from))?;
     match &args[0] {
@@ -401,7 +401,7 @@ fn index_of(_: &mut Context, args: &mut [Value]) -> Answer {
     }
 }
 
-/// The item whose key is the greatest, or the least; the first of several.
+/// Returns the item whose key is the greatest, or the least; the first of several.
 fn extreme(_: &mut Context, args: &mut [Value]) -> Answer {
     let [greatest, keys, items] = args else { return Ok(Value::Nil) };
     let greatest = greatest.is_truthy();

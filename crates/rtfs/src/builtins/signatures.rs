@@ -39,7 +39,7 @@ impl Signature {
     }
 }
 
-/// The signature of a function.
+/// Returns the signature of a function.
 pub(crate) fn of(name: &str) -> Option<&'static Signature> {
     static PARSED: LazyLock<HashMap<&str, Signature>> = LazyLock::new(|| {
         let named = rows().flat_map(|row| row.names.split(' ').map(move |name| (name, row.types)));

@@ -133,7 +133,7 @@ fn pr_str(context: &mut Context, args: &mut [Value]) -> Answer {
     draft.done(context)
 }
 
-/// The byte where a character begins; `None` beyond the end.
+/// Returns the byte where a character begins; `None` beyond the end.
 pub(super) fn byte_of(text: &Str, at: usize) -> Option<usize> {
     let len = text.as_str().len();
     if text.is_ascii() {
@@ -145,7 +145,7 @@ pub(super) fn byte_of(text: &Str, at: usize) -> Option<usize> {
     text.as_str().char_indices().nth(at).map(|(byte, _)| byte)
 }
 
-/// A part of a text as one of its own.
+/// Returns a part of a text as one of its own.
 fn part(context: &mut Context, part: &str) -> Answer {
     context.reserve(part.len())?;
     Ok(part.into())
@@ -225,7 +225,7 @@ fn split(context: &mut Context, s: &Value, separator: &Value) -> Answer {
     flat(parts.into_iter().map(Value::from).collect())
 }
 
-/// A vector of texts.
+/// Returns a vector of texts.
 fn flat(texts: Vec<Value>) -> Answer {
     // Nothing is deep in it, and its parts are as many as it has.
     if texts.len() < MAX_PARTS as usize {

@@ -29,7 +29,7 @@ impl Walker<'_> {
         }
     }
 
-    /// The locals that changed since the mark, as they are now, in the order of their numbers.
+    /// Returns the locals that changed since the mark, as they are now, in the order of their numbers.
     fn changes(&mut self, mark: Mark) -> Vec<(Var, Ty)> {
         let frame = self.frame();
         let local = |slot| if let Slot::Local(var) = slot { Some(var) } else { None };
@@ -135,7 +135,7 @@ impl Walker<'_> {
         (all, first, first)
     }
 
-    /// Whether a clause is about literals that earlier clauses were about, all of them.
+    /// Returns whether a clause is about literals that earlier clauses were about, all of them.
     fn repeats(&self, test: Id, seen: &mut HashSet<String>) -> bool {
         let arena = self.view.arena;
         let tests = match arena.get(test) {
@@ -281,7 +281,7 @@ impl Walker<'_> {
     }
 }
 
-/// The kinds that a predicate is true of, all of them and no other.
+/// Returns the kinds that a predicate is true of, all of them and no other.
 pub(super) fn predicate(name: &str) -> Option<Kinds> {
     Some(match name {
         "nil?" => Kinds::NIL,

@@ -30,7 +30,8 @@ impl Walker<'_> {
         }
     }
 
-    /// A function of the standard library that is written in RTFS, or the definitions of a module.
+    /// Returns a function of the standard library that is written in RTFS, or the definitions of a
+    /// module.
     pub(super) fn call_code(&mut self, code: u32, args: &[Id], id: Id) -> Ty {
         let types = self.walk_all(args);
         match self.view.session.name_of_code(code) {
@@ -87,7 +88,7 @@ impl Walker<'_> {
         }
     }
 
-    /// A keyword or a collection that is called with a key.
+    /// Returns a keyword or a collection that is called with a key.
     fn data_call(&mut self, called: &Ty, head: &Value, given: &Given<'_>) -> Ty {
         let shown = called.shown();
         let (key, default) = match given.types {
@@ -158,7 +159,8 @@ impl Walker<'_> {
         arity.result.clone()
     }
 
-    /// A call that a function of the standard library makes of its argument, once for each item, say.
+    /// Returns a call that a function of the standard library makes of its argument, once for each item,
+    /// say.
     pub(super) fn calls_back(&mut self, function: &Ty, types: &[Ty], span: Span, surely: bool) -> Ty {
         if !function.is_never() && !function.kinds.meets(Kinds::CALLABLE) {
             let severe = u32::from(!surely);

@@ -15,7 +15,8 @@ const MAX_STEPS: u32 = 2_000;
 /// So much is said at most.
 const MAX_SAID: usize = 10;
 
-/// Why no value that is like this can be of the type; nothing if one may be. `root` is what places begin with.
+/// Returns why no value that is like this can be of the type; nothing if one may be. `root` is what
+/// places begin with.
 pub(super) fn clashes(
     ty: &Ty,
     wanted: &TypeExpr,
@@ -175,7 +176,7 @@ fn is_same_key(a: &Value, b: &Value, place: Place) -> bool {
     a == b || place != Place::Program && name_of(a) == name_of(b)
 }
 
-/// Whether it is quickly checked.
+/// Returns whether it is quickly checked.
 fn is_small(value: &Value) -> bool {
     const MOST: usize = 1_000;
     let mut open = vec![value];

@@ -141,7 +141,7 @@ impl Walker<'_> {
     }
 }
 
-/// Whether what a function gives tells of what kind its argument is.
+/// Returns whether what a function gives tells of what kind its argument is.
 fn tells_kind(name: &str) -> bool {
     const NAMES: [&str; 16] = [
         "type-name",

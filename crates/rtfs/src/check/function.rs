@@ -9,7 +9,7 @@ use crate::kinds::Kinds;
 use crate::machine::program::Check;
 
 impl Walker<'_> {
-    /// How many arguments a function takes, which is known before its body is.
+    /// Returns how many arguments a function takes, which is known before its body is.
     pub(super) fn outline(&self, at: usize) -> Ty {
         let function = &self.view.functions[at];
         let arities = function.arities.iter().map(|arity| Arity {
@@ -64,7 +64,7 @@ impl Walker<'_> {
         Arity { fixed, rest: arity.rest, needs: needs.collect(), result }
     }
 
-    /// The annotations of the parameters: checks at the beginning of the body.
+    /// Returns the annotations of the parameters: checks at the beginning of the body.
     fn declared(&self, arity: &ir::Arity) -> Vec<Option<Arc<Check>>> {
         let mut declared = vec![None; arity.params.len()];
         let ids = match self.view.arena.get(arity.body) {

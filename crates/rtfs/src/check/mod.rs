@@ -58,7 +58,7 @@ const MAX_CAPABILITIES: usize = 1_000;
 
 /// What the capabilities take and give that a program may call.
 pub trait Signatures: Send + Sync {
-    /// The capability of this id.
+    /// Returns the capability of this id.
     fn capability(&self, id: &str) -> Capability;
 }
 
@@ -81,8 +81,8 @@ pub enum Capability {
     Unsaid,
 }
 
-/// All that is wrong with a program, in the order of the places, at most [`MAX_FINDINGS`]; empty if nothing is.
-/// Without `signatures` nothing is said of capabilities.
+/// Returns all that is wrong with a program, in the order of the places, at most [`MAX_FINDINGS`]; empty
+/// if nothing is. Without `signatures` nothing is said of capabilities.
 pub fn check(
     source: &Source,
     options: &Options,

@@ -3,7 +3,7 @@
 use crate::text::nearest;
 use crate::value::Value;
 
-/// The key that a misspelt one was meant to be, if one is near; and none that is known.
+/// Returns the key that a misspelt one was meant to be, if one is near; and none that is known.
 pub(super) fn nearest_key<'k>(key: &Value, known: impl Iterator<Item = &'k Value>) -> Option<&'k Value> {
     let name = |value: &Value| match value {
         Value::Keyword(keyword) => Some(keyword.name().to_owned()),

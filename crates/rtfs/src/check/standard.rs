@@ -12,7 +12,7 @@ use crate::types::TypeExpr;
 use crate::value::Value;
 
 impl Walker<'_> {
-    /// A call of a function of the standard library, by its first name.
+    /// Returns a call of a function of the standard library, by its first name.
     pub(super) fn standard(&mut self, name: &str, forms: &[Id], types: &[Ty], span: Span) -> Ty {
         let Some(signature) = signature_of(name) else { return self.result(name, types, span) };
         let mut is_wrong = false;
@@ -132,7 +132,7 @@ impl Walker<'_> {
         }
     }
 
-    /// A function that calls its first argument with the items of its last.
+    /// Returns a function that calls its first argument with the items of its last.
     fn calls(&mut self, name: &str, types: &[Ty], coll: &Ty, span: Span) -> Ty {
         let Some(&(_, takes, count)) = CALLERS.iter().find(|row| row.0 == name) else { return Ty::ANY };
         // With more collections, more items at a time; with a `reduce` without a beginning, the items are both.
@@ -269,7 +269,7 @@ fn has(of: &Ty, key: &Ty) -> Ty {
     }
 }
 
-/// An item of a vector whose items are known; nil where it has none.
+/// Returns an item of a vector whose items are known; nil where it has none.
 fn nth(of: &Ty, at: &Ty) -> Option<Ty> {
     let Some(Value::Int(at)) = at.value() else { return None };
     let at = usize::try_from(*at).ok()?;
@@ -286,7 +286,7 @@ fn nth(of: &Ty, at: &Ty) -> Option<Ty> {
     }
 }
 
-/// The map of `(parallel {:a … :b …})`.
+/// Returns the map of `(parallel {:a … :b …})`.
 fn zipped(keys: &Ty, values: &Ty) -> Ty {
     let (Some(Detail::Items(keys)), Some(Detail::Items(values))) = (keys.detail(), values.detail())
     else {

@@ -23,7 +23,7 @@ impl Signatures for Served {
     }
 }
 
-/// The findings as `error kind 1:2 message`, without their excerpts.
+/// Returns the findings as `error kind 1:2 message`, without their excerpts.
 fn said(text: &str) -> Vec<String> {
     let options = Options { inputs: vec!["input".to_owned()], ..Options::default() };
     let found = check(&Source::new("", text), &options, Some(Arc::new(Served)));

@@ -144,7 +144,7 @@ impl Ty {
         self.kinds.is_none()
     }
 
-    /// Whether it counts as true: certainly, certainly not, or who knows.
+    /// Returns whether it counts as true: certainly, certainly not, or who knows.
     pub(super) fn truth(&self) -> Option<bool> {
         match (self.kinds.meets(Kinds::FALSY), self.kinds.is_within(Kinds::FALSY)) {
             (false, false) => Some(true),
@@ -158,7 +158,7 @@ impl Ty {
         self.detail.as_deref()
     }
 
-    /// The value, if there is just one.
+    /// Returns the value, if there is just one.
     pub(super) fn value(&self) -> Option<&Value> {
         match self.detail() {
             Some(Detail::Const(value)) if Kinds::of(value) == self.kinds => Some(value),
@@ -166,7 +166,7 @@ impl Ty {
         }
     }
 
-    /// The function, if it is surely one of the program.
+    /// Returns the function, if it is surely one of the program.
     pub(super) fn as_function(&self) -> Option<&Function> {
         match self.detail() {
             Some(Detail::Function(function)) if self.kinds == Kinds::FUNCTION => Some(function),
@@ -257,7 +257,7 @@ impl Ty {
         Some(Self::each(about, a.joined(&b, level)))
     }
 
-    /// The map that it is if it is one.
+    /// Returns the map that it is if it is one.
     fn as_record(&self) -> Option<Record> {
         let copied = |field: &Field| Field {
             key: field.key.clone(),
@@ -345,7 +345,7 @@ pub(super) fn type_of(ty: &TypeExpr, types: &Definitions, place: Place) -> Ty {
     Reading { types, place, parts: true, steps: &Cell::new(MAX_STEPS) }.ty(ty, 0)
 }
 
-/// The kinds that a value of a type can be of.
+/// Returns the kinds that a value of a type can be of.
 pub(super) fn kinds_of(ty: &TypeExpr, types: &Definitions, place: Place) -> Kinds {
     Reading { types, place, parts: false, steps: &Cell::new(MAX_STEPS) }.ty(ty, 0).kinds
 }

@@ -260,7 +260,7 @@ impl Walker<'_> {
         }
     }
 
-    /// Whether a name at the top has one value for ever.
+    /// Returns whether a name at the top has one value for ever.
     fn is_fixed(&self, global: u32) -> bool {
         self.view.session.is_defined_once(global)
     }
@@ -308,7 +308,7 @@ impl Walker<'_> {
         self.walk(body)
     }
 
-    /// A mistake that is thrown where it stands, or what the program throws.
+    /// Returns a mistake that is thrown where it stands, or what the program throws.
     fn thrown(&mut self, id: Id, thrown: Id) -> Ty {
         if self.view.faults.binary_search(&id).is_err() {
             self.walk(thrown);

@@ -11,7 +11,7 @@ use crate::types::TypeExpr;
 use crate::value::Value;
 
 impl Lower<'_> {
-    /// A type that the program's text says.
+    /// Returns a type that the program's text says.
     fn ty(&mut self, node: NodeId) -> TypeExpr {
         let value = match self.tree.value(node) {
             Ok(value) => value,
@@ -26,21 +26,21 @@ impl Lower<'_> {
         })
     }
 
-    /// A check in the table of this unit.
+    /// Returns a check in the table of this unit.
     pub(super) fn check(&mut self, ty: NodeId, what: &str, each: bool) -> usize {
         let ty = self.ty(ty);
         self.checks.push(Arc::new(Check { ty, what: what.into(), each, is_result: false }));
         self.checks.len() - 1
     }
 
-    /// The value, once it was checked.
+    /// Returns the value, once it was checked.
     pub(super) fn checked(&mut self, value: Id, ty: NodeId, what: &str, each: bool) -> Id {
         let check = self.check(ty, what, each);
         let span = self.arena.span(value);
         self.add(Ir::Check(value, check), span)
     }
 
-    /// The result of a function, once it was checked.
+    /// Returns the result of a function, once it was checked.
     pub(super) fn checked_result(&mut self, value: Id, ty: NodeId) -> Id {
         let (ty, span) = (self.ty(ty), self.arena.span(value));
         let what = "result".into();
@@ -48,7 +48,7 @@ impl Lower<'_> {
         self.add(Ir::Check(value, self.checks.len() - 1), span)
     }
 
-    /// A type as data: what is written, or the value of a local that holds one.
+    /// Returns a type as data: what is written, or the value of a local that holds one.
     pub(super) fn type_data(&mut self, node: NodeId) -> Id {
         let is_local = self.tree.symbol(node).is_some_and(|name| {
             matches!(self.resolve(name), super::lower::Resolved::Bound(..))

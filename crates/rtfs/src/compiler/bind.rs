@@ -15,7 +15,7 @@ pub(super) struct Param {
 }
 
 impl Lower<'_> {
-    /// The type that `:- T` or `: T` at the beginning says, and what follows.
+    /// Returns the type that `:- T` or `: T` at the beginning says, and what follows.
     pub(super) fn annotation<'n>(&mut self, nodes: &'n [NodeId]) -> (Option<NodeId>, &'n [NodeId]) {
         match nodes {
             [mark, ty, rest @ ..] if matches!(self.tree.kind(*mark), Kind::Colon | Kind::ColonDash) => {
@@ -127,7 +127,7 @@ impl Lower<'_> {
             && !self.is_shadowed("fn")
     }
 
-    /// A `fn` that sees the name which it is bound to.
+    /// Returns a `fn` that sees the name which it is bound to.
     fn named_function(&mut self, node: NodeId, name: &str) -> Id {
         let kids = self.tree.kids(node).to_vec();
         match kids[1..] {

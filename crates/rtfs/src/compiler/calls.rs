@@ -96,7 +96,7 @@ impl Lower<'_> {
         handler
     }
 
-    /// A function of the standard library that is written in Rust.
+    /// Returns a function of the standard library that is written in Rust.
     pub(super) fn native(&mut self, name: &str, args: Vec<Id>, span: Span) -> Id {
         match builtins::native_named(name) {
             Some(native) => self.add(Ir::Native(native, args), span),

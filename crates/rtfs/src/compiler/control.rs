@@ -124,7 +124,7 @@ impl Lower<'_> {
         id
     }
 
-    /// A loop over the first binding; `start` is what is collected so far.
+    /// Returns a loop over the first binding; `start` is what is collected so far.
     fn over(&mut self, parts: &[NodeId], goal: Goal<'_>, start: Id, span: Span) -> Id {
         let (pattern, collection) = (parts[0], parts[1]);
         let collection = self.expr(collection);
@@ -328,7 +328,7 @@ impl Lower<'_> {
         self.add(Ir::Let(lets, body), span)
     }
 
-    /// A local that no program can name, and a form that reads it.
+    /// Returns a local that no program can name, and a form that reads it.
     fn hidden(&mut self, span: Span) -> (Var, NodeId) {
         let var = self.new_var();
         let name = format!("\u{0}{var}");

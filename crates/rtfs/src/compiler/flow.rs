@@ -18,7 +18,7 @@ struct InPlace {
 }
 
 impl Generator<'_, '_> {
-    /// A jump over what follows, unless nothing goes on from here.
+    /// Returns a jump over what follows, unless nothing goes on from here.
     pub(super) fn jump_over(&mut self, to: To, id: Id) -> Jumps {
         if to == To::Return { Vec::new() } else { vec![self.emit(Op::Jump { o: 0 }, id)] }
     }
@@ -116,8 +116,8 @@ impl Generator<'_, '_> {
         self.place(end);
     }
 
-    /// Whether all that a loop over a collection does is to call a function with the accumulator and
-    /// the item, or with the item, and to keep or append the result. Both then live where the callee
+    /// Returns whether all that a loop over a collection does is to call a function with the accumulator
+    /// and the item, or with the item, and to keep or append the result. Both then live where the callee
     /// finds them.
     fn in_place(&self, looped: &Loop) -> Option<InPlace> {
         let arena = &self.lower.arena;

@@ -99,7 +99,7 @@ impl Lower<'_> {
         self.clauses(node, name.as_deref(), &[], rest)
     }
 
-    /// The parameters and bodies of a function: `[x] …` or `([x] …) ([x y] …)`.
+    /// Returns the parameters and bodies of a function: `[x] …` or `([x] …) ([x y] …)`.
     pub(super) fn clauses(
         &mut self,
         node: NodeId,
@@ -131,7 +131,7 @@ impl Lower<'_> {
         self.function(node, name, also, &clauses)
     }
 
-    /// A function; `also` are further names that it knows itself by.
+    /// Returns a function; `also` are further names that it knows itself by.
     pub(super) fn function(
         &mut self,
         node: NodeId,
@@ -235,7 +235,7 @@ impl Lower<'_> {
         Arity { params: vars, rest: has_rest, body: id, proto: 0, vars: vars_used, span }
     }
 
-    /// A function without parameters around a form.
+    /// Returns a function without parameters around a form.
     pub(super) fn thunk(&mut self, node: NodeId) -> Id {
         let span = self.tree.span(node);
         let params = self.tree.with_parts(Kind::Vector, span, &[]);

@@ -32,7 +32,7 @@ pub(super) fn all(lower: &mut Lower<'_>) {
     lower.errors.extend(errors);
 }
 
-/// The table of a function with several arities.
+/// Returns the table of a function with several arities.
 fn table(lower: &Lower<'_>, function: &Function) -> Proto {
     let entry =
         |arity: &Arity| ((arity.params.len() - usize::from(arity.rest)) as u8, arity.rest, arity.proto);
@@ -181,7 +181,7 @@ impl<'l, 's> Generator<'l, 's> {
         self.code.len() - 1
     }
 
-    /// An unused register. If there is none, that is reported at the end.
+    /// Returns an unused register. If there is none, that is reported at the end.
     pub(super) fn temp(&mut self) -> u8 {
         self.temps(1)
     }
@@ -209,7 +209,7 @@ impl<'l, 's> Generator<'l, 's> {
         self.registers[var as usize] = Some(register);
     }
 
-    /// The register of a local, which it gets when it is first assigned.
+    /// Returns the register of a local, which it gets when it is first assigned.
     pub(super) fn assigned(&mut self, var: Var) -> u8 {
         match self.registers[var as usize] {
             Some(register) => register,
@@ -226,7 +226,7 @@ impl<'l, 's> Generator<'l, 's> {
         self.consts.len() - 1
     }
 
-    /// The register to compute into, for a value that goes there.
+    /// Returns the register to compute into, for a value that goes there.
     pub(super) fn target(&mut self, to: To) -> u8 {
         match to {
             To::Register(register) => register,
@@ -252,7 +252,7 @@ impl<'l, 's> Generator<'l, 's> {
         }
     }
 
-    /// Whether the value may be more than 16 bytes.
+    /// Returns whether the value may be more than 16 bytes.
     pub(super) fn may_own(&self, id: Id) -> bool {
         match self.lower.arena.get(id) {
             Ir::Const(value) => !value.is_immediate(),
@@ -301,7 +301,7 @@ impl<'l, 's> Generator<'l, 's> {
         }
     }
 
-    /// The code of a global function for so many arguments, if it is known and takes as many.
+    /// Returns the code of a global function for so many arguments, if it is known and takes as many.
     pub(super) fn known(&self, id: Id, n: usize) -> Option<u32> {
         let Ir::Global(global) = self.lower.arena.get(id) else { return None };
         let code = self.lower.session.globals[*global as usize].code?;

@@ -74,7 +74,7 @@ impl Live {
         self.0[at] |= 1 << (var % 64);
     }
 
-    /// Whether it was there.
+    /// Returns whether it was there.
     fn remove(&mut self, var: Var) -> bool {
         let was = self.contains(var);
         if was {
@@ -318,7 +318,7 @@ impl Pass<'_> {
     }
 }
 
-/// Whether a form reads a local.
+/// Returns whether a form reads a local.
 pub(super) fn reads(arena: &Arena, functions: &[Function], id: Id, var: Var) -> bool {
     let result = Liveness { last: Vec::new(), dead: HashSet::new(), always_copy: false };
     let pass = Pass { arena, functions, result, targets: Vec::new() };
@@ -327,8 +327,8 @@ pub(super) fn reads(arena: &Arena, functions: &[Function], id: Id, var: Var) -> 
     found.contains(var)
 }
 
-/// The order in which the values of a `recur` are computed: if all are plain arithmetic and the like,
-/// so that as few as possible have to be kept aside because another one still reads the old value.
+/// Returns the order in which the values of a `recur` are computed: if all are plain arithmetic and the
+/// like, so that as few as possible have to be kept aside because another one still reads the old value.
 pub(super) fn recur_order(
     arena: &Arena,
     functions: &[Function],

@@ -116,7 +116,7 @@ impl Lower<'_> {
         id
     }
 
-    /// A form that is no tail position.
+    /// Returns a form that is no tail position.
     pub(super) fn expr(&mut self, node: NodeId) -> Id {
         let recur = self.recur.take();
         let id = self.tail(node);
@@ -128,7 +128,7 @@ impl Lower<'_> {
         nodes.iter().map(|&node| self.expr(node)).collect()
     }
 
-    /// A form that may be a tail position.
+    /// Returns a form that may be a tail position.
     pub(super) fn tail(&mut self, node: NodeId) -> Id {
         if self.depth >= MAX_CODE_DEPTH {
             return self.fail(node, format!("code is nested deeper than {MAX_CODE_DEPTH} levels"));
@@ -166,13 +166,13 @@ impl Lower<'_> {
         }
     }
 
-    /// The text of a form.
+    /// Returns the text of a form.
     pub(super) fn text(&self, node: NodeId) -> &str {
         let Span { start, end } = self.tree.span(node);
         &self.tree.source.text()[start as usize..end as usize]
     }
 
-    /// The form as data.
+    /// Returns the form as data.
     pub(super) fn quoted(&mut self, node: NodeId) -> Id {
         let span = self.tree.span(node);
         match self.tree.value(node) {
@@ -182,7 +182,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Whether the form evaluates to itself.
+    /// Returns whether the form evaluates to itself.
     pub(super) fn is_constant(&self, node: NodeId) -> bool {
         let mut open = vec![node];
         while let Some(node) = open.pop() {
@@ -299,7 +299,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Whether a name means something else than the special form of that name.
+    /// Returns whether a name means something else than the special form of that name.
     pub(super) fn is_shadowed(&self, name: &str) -> bool {
         matches!(self.resolve(name), Resolved::Bound(..) | Resolved::Global(_))
     }
@@ -361,7 +361,7 @@ impl Lower<'_> {
         }
     }
 
-    /// A new local of this name.
+    /// Returns a new local of this name.
     pub(super) fn bind_var(&mut self, name: &str) -> Var {
         let var = self.new_var();
         self.bind(name, Binding::Local(var));

@@ -99,7 +99,7 @@ impl Lower<'_> {
         self.constant(Value::Symbol(crate::Symbol::new(text)), span)
     }
 
-    /// The definitions of this text that a form needs, in their order.
+    /// Returns the definitions of this text that a form needs, in their order.
     fn needed(&self, form: NodeId) -> Vec<NodeId> {
         let mut found = std::collections::BTreeSet::new();
         let mut open = vec![form];
@@ -161,7 +161,7 @@ impl Lower<'_> {
         }
     }
 
-    /// The names of this text's module.
+    /// Returns the names of this text's module.
     fn own_names(&self) -> std::collections::HashSet<String> {
         if self.prefix.is_empty() {
             return std::collections::HashSet::new();
@@ -170,7 +170,7 @@ impl Lower<'_> {
         all.filter_map(|name| name.strip_prefix(&self.prefix).map(str::to_owned)).collect()
     }
 
-    /// The macro that a name means, here or of a module.
+    /// Returns the macro that a name means, here or of a module.
     fn macro_named(&self, name: &str) -> Option<&Macro> {
         if let Some(full) = name.strip_prefix(OWN) {
             return self.session.macros.get(full);
@@ -291,7 +291,7 @@ impl Lower<'_> {
     }
 }
 
-/// A quoted form whose names are as a program could contain them.
+/// Returns a quoted form whose names are as a program could contain them.
 pub(super) fn as_read(form: Value) -> Value {
     let all = |items: &[Value]| items.iter().cloned().map(as_read).collect::<Vec<_>>();
     match &form {
@@ -305,8 +305,8 @@ pub(super) fn as_read(form: Value) -> Value {
     }
 }
 
-/// A vector that begins with the name of a special form was meant as a list: `cons`, `map` and their
-/// kin give vectors.
+/// Returns a vector that begins with the name of a special form was meant as a list: `cons`, `map` and
+/// their kin give vectors.
 fn as_code(form: Value) -> Value {
     match form {
         Value::Vector(vector) => match vector.items().first() {

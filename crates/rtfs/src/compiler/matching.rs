@@ -115,7 +115,7 @@ impl Lower<'_> {
         tests.push(self.add(Ir::Assign(target, whole), span));
     }
 
-    /// A new local with a part of the value; what is tested next.
+    /// Returns a new local with a part of the value; what is tested next.
     fn part(&mut self, value: Id, tests: &mut Vec<Id>, node: NodeId) -> Var {
         let var = self.new_var();
         let span = self.tree.span(node);

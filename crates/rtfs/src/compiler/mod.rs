@@ -125,7 +125,7 @@ pub(crate) fn compile_checked(
     Ok((errors, state, broken))
 }
 
-/// The names of the modules that a text imports, so that a host can fetch them beforehand.
+/// Returns the names of the modules that a text imports, so that a host can fetch them beforehand.
 pub fn imports(source: &Source) -> Vec<String> {
     let Ok(tree) = Tree::read(source.clone()) else { return Vec::new() };
     if !tree.has_name("import") {
@@ -146,12 +146,12 @@ pub fn imports(source: &Source) -> Vec<String> {
     names
 }
 
-/// The names of the special forms, which are no functions.
+/// Returns the names of the special forms, which are no functions.
 pub fn special_forms() -> &'static [&'static str] {
     special::NAMES
 }
 
-/// The part of the standard library that is written in RTFS. Compiled once.
+/// Returns the part of the standard library that is written in RTFS. Compiled once.
 pub(crate) fn prelude() -> &'static Arc<Program> {
     static PRELUDE: OnceLock<Arc<Program>> = OnceLock::new();
     PRELUDE.get_or_init(|| {
@@ -170,7 +170,7 @@ pub(crate) fn prelude() -> &'static Arc<Program> {
     })
 }
 
-/// The functions of the prelude by name.
+/// Returns the functions of the prelude by name.
 pub(crate) fn prelude_functions() -> &'static HashMap<&'static str, u32> {
     static FUNCTIONS: OnceLock<HashMap<&'static str, u32>> = OnceLock::new();
     FUNCTIONS.get_or_init(|| {
@@ -273,7 +273,7 @@ impl Session {
         session
     }
 
-    /// The number of a function to come.
+    /// Returns the number of a function to come.
     fn reserve(&mut self) -> u32 {
         self.protos.push(None);
         (self.shared.len() + self.protos.len() - 1) as u32
@@ -284,7 +284,7 @@ impl Session {
         self.protos[p as usize - self.shared.len()] = Some(Arc::new(proto));
     }
 
-    /// The global of that name.
+    /// Returns the global of that name.
     fn global(&mut self, name: &str) -> u32 {
         if let Some(&known) = self.by_name.get(name) {
             return known;
@@ -309,7 +309,7 @@ impl Session {
         global.filter(|_| self.exports(module, name))
     }
 
-    /// The macro that a module lets others use by this name.
+    /// Returns the macro that a module lets others use by this name.
     fn exported_macro(&self, module: &str, name: &str) -> Option<&macros::Macro> {
         self.macros.get(&format!("{module}/{name}")).filter(|_| self.exports(module, name))
     }
@@ -355,12 +355,12 @@ impl Session {
         prelude().arity_text(p)
     }
 
-    /// Whether a name at the top has a value before the program begins.
+    /// Returns whether a name at the top has a value before the program begins.
     pub(crate) fn is_given(&self, global: u32) -> bool {
         (global as usize) < self.given
     }
 
-    /// Whether a name at the top has one definition, which nothing replaces.
+    /// Returns whether a name at the top has one definition, which nothing replaces.
     pub(crate) fn is_defined_once(&self, global: u32) -> bool {
         !self.options.open && !self.is_given(global) && self.definitions.get(global as usize) == Some(&1)
     }
@@ -373,7 +373,7 @@ impl Session {
         &self.types
     }
 
-    /// The name of a function of the standard library that is written in RTFS.
+    /// Returns the name of a function of the standard library that is written in RTFS.
     pub(crate) fn name_of_code(&self, code: u32) -> Option<&str> {
         if code as usize >= self.shared.len() {
             return None;
@@ -512,7 +512,7 @@ impl Lower<'_> {
         }
     }
 
-    /// The documentation and the parameters of a definition.
+    /// Returns the documentation and the parameters of a definition.
     fn details(&self, node: NodeId) -> (Option<Arc<str>>, Vec<Arc<str>>) {
         let kids = self.tree.kids(node);
         let mut doc =

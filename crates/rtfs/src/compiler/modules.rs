@@ -7,7 +7,7 @@ use crate::syntax::{Kind, NodeId, Source, Tree};
 use crate::value::Value;
 
 impl Lower<'_> {
-    /// The forms of a module that is part of this text.
+    /// Returns the forms of a module that is part of this text.
     pub(super) fn module(&mut self, node: NodeId, args: &[NodeId]) -> Id {
         let span = self.tree.span(node);
         let Some((name, exports, body)) = self.module_head(args) else {

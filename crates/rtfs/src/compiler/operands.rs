@@ -111,7 +111,7 @@ impl Generator<'_, '_> {
         }
     }
 
-    /// The instruction of an arithmetic function or comparison that has one.
+    /// Returns the instruction of an arithmetic function or comparison that has one.
     fn arithmetic(&mut self, name: &str, args: &[Id], d: u8) -> Op {
         let small = |n: i64| i32::try_from(n).ok();
         let &[x, ref rest @ ..] = args else { return Op::Nil { d } };
@@ -354,7 +354,7 @@ impl Generator<'_, '_> {
         vec![self.emit(op, test)]
     }
 
-    /// A comparison that jumps unless it holds.
+    /// Returns a comparison that jumps unless it holds.
     fn comparison(&mut self, name: &str, args: &[Id], id: Id) -> Option<usize> {
         let &[x, y] = args else { return None };
         if self.long || !matches!(name, "<" | "<=" | ">" | ">=" | "=") {
@@ -405,7 +405,7 @@ impl Generator<'_, '_> {
     }
 }
 
-/// Whether a function has an instruction of its own for so many arguments.
+/// Returns whether a function has an instruction of its own for so many arguments.
 fn has_instruction(name: &str, n: usize) -> bool {
     match n {
         1 => matches!(name, "inc" | "dec" | "not"),

@@ -157,7 +157,7 @@ impl Lower<'_> {
         if lets.is_empty() { body } else { self.add(Ir::Let(lets, body), span) }
     }
 
-    /// Whether the function that is being lowered has many locals already.
+    /// Returns whether the function that is being lowered has many locals already.
     pub(super) fn is_crowded(&self) -> bool {
         self.frames.last().is_some_and(|frame| frame.vars > 150 || frame.open > 40)
     }

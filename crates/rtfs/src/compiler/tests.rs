@@ -48,7 +48,7 @@ fn outcome(text: &str, always_copy: bool) -> String {
     }
 }
 
-/// An expression over the names a to e, which are bound.
+/// Returns an expression over the names a to e, which are bound.
 fn any_expression() -> impl Strategy<Value = String> {
     let leaf = prop_oneof![
         8 => prop::sample::select(vec!["a", "b", "c", "d", "e"]).prop_map(str::to_owned),

@@ -21,7 +21,7 @@ pub fn value_to_json(value: &Value) -> Result<String, JsonError> {
     }
 }
 
-/// The same, or nothing if it would be longer than `most` bytes by more than one text in it.
+/// Returns the same, or nothing if it would be longer than `most` bytes by more than one text in it.
 ///
 /// # Errors
 /// As [`value_to_json`].
@@ -122,8 +122,8 @@ impl Writer {
     }
 }
 
-/// The name of a key in JSON, if it can be one: that of a keyword or symbol, text itself, and integers,
-/// instants and UUIDs as text.
+/// Returns the name of a key in JSON, if it can be one: that of a keyword or symbol, text itself, and
+/// integers, instants and UUIDs as text.
 pub fn key_name(key: &Value) -> Option<Cow<'_, str>> {
     Some(match key {
         Value::Keyword(keyword) => keyword.name().into(),

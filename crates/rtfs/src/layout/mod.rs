@@ -117,7 +117,7 @@ impl Layout {
         self.write(token);
     }
 
-    /// The column of a form that begins a line.
+    /// Returns the column of a form that begins a line.
     fn indent(&self) -> usize {
         let Some(open) = self.open.last() else { return 0 };
         match open {
@@ -186,7 +186,7 @@ impl Layout {
     }
 }
 
-/// Whether what follows the head of such a form is a body, indented by two.
+/// Returns whether what follows the head of such a form is a body, indented by two.
 fn has_body(head: &str) -> bool {
     matches!(
         head,

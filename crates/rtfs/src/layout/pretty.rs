@@ -4,7 +4,8 @@ use std::fmt::{self, Write};
 
 use crate::value::Value;
 
-/// The value's text, with as few lines as fit into `width` characters. Reading it gives the value.
+/// Returns the value's text, with as few lines as fit into `width` characters. Reading it gives the
+/// value.
 pub fn pretty(value: &Value, width: usize) -> String {
     let mut text = String::new();
     put(&mut text, value, 0, 0, width);

@@ -40,7 +40,7 @@ pub enum TokenKind {
     Broken,
 }
 
-/// The tokens of a text: put together, they are the text.
+/// Returns the tokens of a text: put together, they are the text.
 pub fn tokens(text: &str) -> Vec<Token<'_>> {
     let mut all = Vec::new();
     let mut at = 0;
@@ -53,7 +53,7 @@ pub fn tokens(text: &str) -> Vec<Token<'_>> {
     all
 }
 
-/// Whether more has to come: something is open at the end of the text.
+/// Returns whether more has to come: something is open at the end of the text.
 pub fn is_unfinished(text: &str) -> bool {
     let mut depth = 0_usize;
     let mut last = TokenKind::Space;
@@ -141,7 +141,7 @@ fn name_end(rest: &str, from: usize) -> usize {
     rest[from..].find(ends).map_or(rest.len(), |len| from + len)
 }
 
-/// The length of a quoted text.
+/// Returns the length of a quoted text.
 fn quoted(bytes: &[u8]) -> Option<usize> {
     let mut at = 1;
     loop {
@@ -153,7 +153,7 @@ fn quoted(bytes: &[u8]) -> Option<usize> {
     }
 }
 
-/// The length of a comment that may hold others.
+/// Returns the length of a comment that may hold others.
 fn block(bytes: &[u8]) -> Option<usize> {
     let (mut at, mut depth) = (2, 1);
     while depth > 0 {

@@ -45,7 +45,7 @@ pub(crate) fn too_big() -> Box<Fault> {
     crate::Error::limit("integer", format!("the result would have more than {MAX_BITS} bits")).into()
 }
 
-/// An integer of any size.
+/// Returns an integer of any size.
 pub(crate) fn integer(value: &Value) -> Option<BigInt> {
     match value {
         Value::Int(i) => Some(BigInt::from(*i)),
@@ -54,7 +54,7 @@ pub(crate) fn integer(value: &Value) -> Option<BigInt> {
     }
 }
 
-/// The number as a float.
+/// Returns the number as a float.
 pub(crate) fn float(value: &Value) -> Option<f64> {
     match value {
         Value::Int(i) => Some(*i as f64),
@@ -76,7 +76,7 @@ fn number(op: char, value: &Value) -> Result<f64, Box<Fault>> {
     })
 }
 
-/// The order of two values that `<` and its kin compare; `None` if one is NaN.
+/// Returns the order of two values that `<` and its kin compare; `None` if one is NaN.
 pub(crate) fn compare_ordered(name: &str, a: &Value, b: &Value) -> Result<Option<Ordering>, Box<Fault>> {
     match (a, b) {
         (Value::Int(a), Value::Int(b)) => return Ok(Some(a.cmp(b))),

@@ -56,7 +56,7 @@ pub(super) fn callee(
     }
 }
 
-/// A keyword or a collection as a function of a key.
+/// Returns a keyword or a collection as a function of a key.
 fn call_data(head: &Value, args: &[Value]) -> Result<Value, Box<Fault>> {
     let (key, default) = match args {
         [key] => (key, None),
@@ -260,7 +260,7 @@ pub(super) fn lookup(map: &Value, key: &Value) -> Result<Value, Box<Fault>> {
     })
 }
 
-/// The next item of any collection, and how far the counter goes beyond one.
+/// Returns the next item of any collection, and how far the counter goes beyond one.
 pub(super) fn next_item(slot: &mut Value, at: usize) -> Result<(Option<Value>, usize), Box<Fault>> {
     let (item, skipped) = match slot {
         Value::Vector(vector) => (vector.take_or_clone(at), 0),

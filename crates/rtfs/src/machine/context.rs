@@ -69,7 +69,7 @@ impl From<TooLarge> for Box<Fault> {
     }
 }
 
-/// An error of this kind, for `?` and `Err`.
+/// Returns an error of this kind, for `?` and `Err`.
 #[cold]
 pub(crate) fn fault(kind: &'static str, message: impl Into<String>) -> Box<Fault> {
     Error::new(kind, message).into()
@@ -128,7 +128,7 @@ impl Context {
         left.saturating_sub(cost)
     }
 
-    /// The compiled expression.
+    /// Returns the compiled expression.
     pub(crate) fn regex(&mut self, text: &str) -> Result<Arc<regex::Regex>, Box<Fault>> {
         /// More are compiled anew each time they are used.
         const CACHED: usize = 64;

@@ -84,7 +84,7 @@ impl Scope {
     /// How many scopes within each other are known.
     pub const DEEPEST: usize = 16;
 
-    /// How many scopes there are from the outermost to this one.
+    /// Returns how many scopes there are from the outermost to this one.
     pub fn depth(&self) -> usize {
         std::iter::successors(Some(self), |scope| scope.outer.as_deref()).count()
     }
@@ -175,7 +175,7 @@ impl CapabilityName {
         }
     }
 
-    /// The id, without the colon of a keyword.
+    /// Returns the id, without the colon of a keyword.
     pub fn as_str(&self) -> &str {
         match &self.0 {
             Value::Keyword(keyword) => keyword.name(),

@@ -813,7 +813,7 @@ fn take_all(slot: &mut Value) -> Value {
     std::mem::take(slot)
 }
 
-/// The order of anything but two small integers or two floats. Large ones cost steps.
+/// Returns the order of anything but two small integers or two floats. Large ones cost steps.
 #[inline(never)]
 fn ordered(
     context: &mut Context,
@@ -841,7 +841,7 @@ fn too_deep(max_depth: usize) -> Box<Fault> {
     Error::limit("depth", format!("functions call each other more than {max_depth} deep")).into()
 }
 
-/// The code of a function value.
+/// Returns the code of a function value.
 #[inline(always)]
 pub(super) fn code_of(value: &Value) -> Option<u32> {
     match value {

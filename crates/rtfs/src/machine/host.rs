@@ -137,7 +137,7 @@ impl Run {
     }
 }
 
-/// Why a stream of another run, or of another process, gives nothing.
+/// Returns why a stream of another run, or of another process, gives nothing.
 pub(super) fn not_open() -> Error {
     Error::new("unavailable", "this stream is closed: it belonged to an earlier run")
 }
@@ -199,8 +199,8 @@ fn stream_of(value: &Value) -> Result<Ticket, Error> {
     .ok_or_else(|| Error::new("type", format!("a stream is expected here, got {}", shown(value))))
 }
 
-/// The input of a call: one value, or the arguments by position; then options, if the last of two
-/// is a map of nothing else.
+/// Returns the input of a call: one value, or the arguments by position; then options, if the last of
+/// two is a map of nothing else.
 fn input_of(mut args: Vec<Value>) -> Result<(Value, CallOptions), Error> {
     let mut options = CallOptions::default();
     let is_options = |value: &Value| {

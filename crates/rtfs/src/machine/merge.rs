@@ -65,8 +65,8 @@ pub(super) fn step(registers: &mut [Value], answer: &Value, moved: &mut u64) -> 
 }
 
 impl Merge {
-    /// The numbers as they are in the registers, if they fit so many items: those of a run that was
-    /// saved may be anything.
+    /// Returns the numbers as they are in the registers, if they fit so many items: those of a run that
+    /// was saved may be anything.
     fn load(state: &[Value], len: usize) -> Option<Self> {
         let mut numbers = [0; LATER - NUMBERS];
         for (number, value) in numbers.iter_mut().zip(state) {
@@ -91,7 +91,7 @@ impl Merge {
         }
     }
 
-    /// Whether this pair of runs is merged now.
+    /// Returns whether this pair of runs is merged now.
     fn answered(
         &mut self,
         items: &mut [Value],
@@ -130,7 +130,7 @@ impl Merge {
         true
     }
 
-    /// The next pair of runs; false if all is sorted.
+    /// Returns the next pair of runs; false if all is sorted.
     fn next(&mut self, items: &mut Vector, out: &mut Vector, moved: &mut u64) -> bool {
         let len = items.items().len();
         loop {

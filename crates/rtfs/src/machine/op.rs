@@ -132,15 +132,15 @@ pub(crate) enum HostOp {
 }
 
 impl HostOp {
-    /// Whether it waits for something outside of the run: a time, a task, an event. It takes none of the places of
-    /// requests at the same time, as it may wait for days.
+    /// Returns whether it waits for something outside of the run: a time, a task, an event. It takes
+    /// none of the places of requests at the same time, as it may wait for days.
     pub(crate) fn is_wait(self) -> bool {
         matches!(self, Self::SleepUntil | Self::AwaitTask | Self::AwaitEvent)
     }
 }
 
 impl ForkKind {
-    /// The form as programs write it.
+    /// Returns the form as programs write it.
     pub(crate) fn form(self) -> &'static str {
         match self {
             Self::All => "parallel",

@@ -81,7 +81,7 @@ impl Proto {
         at.checked_sub(1).map(|at| self.spans[at].1).unwrap_or_default()
     }
 
-    /// The code for so many arguments.
+    /// Returns the code for so many arguments.
     pub(crate) fn accepts(&self, n: usize) -> bool {
         let arity = usize::from(self.arity);
         if self.rest { n >= arity } else { n == arity }
@@ -89,7 +89,7 @@ impl Proto {
 }
 
 impl Program {
-    /// The names of the macros that it defines, or that those before it defined.
+    /// Returns the names of the macros that it defines, or that those before it defined.
     pub fn macros(&self) -> impl Iterator<Item = &str> {
         self.scope.macro_names()
     }
@@ -99,7 +99,7 @@ impl Program {
         self.macro_steps
     }
 
-    /// The function of that number, if a run of this program may be in it.
+    /// Returns the function of that number, if a run of this program may be in it.
     ///
     /// That is no function for the text of the prelude itself: it has run long ago, with definitions of its own.
     pub(crate) fn find(&self, p: u32) -> Option<&Proto> {
@@ -111,7 +111,7 @@ impl Program {
         proto.map(|proto| &**proto)
     }
 
-    /// The function of that number.
+    /// Returns the function of that number.
     #[inline(always)]
     pub(crate) fn proto(&self, p: u32) -> &Proto {
         match p.checked_sub(self.prelude) {
@@ -120,12 +120,12 @@ impl Program {
         }
     }
 
-    /// The definitions at the top level, in their order.
+    /// Returns the definitions at the top level, in their order.
     pub fn globals(&self) -> &[Global] {
         &self.globals
     }
 
-    /// The code that a function of `p` runs when called with `n` arguments.
+    /// Returns the code that a function of `p` runs when called with `n` arguments.
     pub(crate) fn select(&self, p: u32, n: usize) -> Option<u32> {
         let proto = self.proto(p);
         if proto.arities.is_empty() {

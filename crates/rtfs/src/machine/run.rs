@@ -101,7 +101,7 @@ impl Run {
         run
     }
 
-    /// The same, but `earlier` stays as it is: for what is only tried.
+    /// Returns the same, but `earlier` stays as it is: for what is only tried.
     pub fn beside(program: Arc<Program>, limits: Limits, earlier: &Self) -> Self {
         let mut globals = earlier.globals.clone();
         globals.resize(program.globals.len(), None);
@@ -196,7 +196,7 @@ impl Run {
         self
     }
 
-    /// The value of a definition, if it has one yet.
+    /// Returns the value of a definition, if it has one yet.
     pub fn global(&self, name: &str) -> Option<&Value> {
         let at = self.program.globals.iter().position(|global| &*global.name == name)?;
         self.globals[at].as_ref()
@@ -231,12 +231,12 @@ impl Run {
         self.limits
     }
 
-    /// The program that runs.
+    /// Returns the program that runs.
     pub fn program(&self) -> &Arc<Program> {
         &self.program
     }
 
-    /// Whether it has streams open. They are lost when it is saved and loaded.
+    /// Returns whether it has streams open. They are lost when it is saved and loaded.
     pub fn has_streams(&self) -> bool {
         !self.streams.is_empty()
     }
@@ -362,7 +362,7 @@ impl Run {
         self.ready.push_back(id);
     }
 
-    /// The strand that waits for a ticket, no more from now on.
+    /// Returns the strand that waits for a ticket, no more from now on.
     pub(super) fn forget(&mut self, ticket: u64) -> Option<Waiting> {
         let at = self.waiting.binary_search_by_key(&ticket, |entry| entry.ticket).ok()?;
         if let Some(kept) = &mut self.kept {
@@ -418,7 +418,8 @@ impl Run {
         }
     }
 
-    /// Where what is lazy in the result comes from, as far as anybody knows: the end of the code.
+    /// Returns where what is lazy in the result comes from, as far as anybody knows: the end of the
+    /// code.
     fn root_origin(&self) -> Option<Box<Origin>> {
         let own = self.root.checked_sub(self.program.prelude)?;
         let proto = self.program.own.get(own as usize)?;
@@ -622,12 +623,12 @@ impl Run {
     }
 }
 
-/// A function of the prelude.
+/// Returns a function of the prelude.
 pub(super) fn helper(name: &str) -> u32 {
     crate::compiler::prelude_functions().get(name).copied().unwrap_or_default()
 }
 
-/// Whether a value's text is at most so many bytes long.
+/// Returns whether a value's text is at most so many bytes long.
 fn fits(value: &Value, limit: usize) -> bool {
     struct Counter(usize);
     impl std::fmt::Write for Counter {

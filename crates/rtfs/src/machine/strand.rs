@@ -83,7 +83,7 @@ pub(super) struct Join {
 }
 
 impl Strand {
-    /// A strand that runs code with these arguments, which fit it.
+    /// Returns a strand that runs code with these arguments, which fit it.
     pub(super) fn new(proto: u32, callee: Value, args: Vec<Value>) -> Self {
         let (mut stack, frames) = ROOM.try_with(RefCell::take).unwrap_or_default();
         stack.reserve(STACK);
@@ -129,7 +129,7 @@ impl Strand {
         }
     }
 
-    /// The scope of a branch of a form that it waits for.
+    /// Returns the scope of a branch of a form that it waits for.
     pub(super) fn branch(&self, kind: ForkKind, number: u64, index: usize) -> Option<Arc<Scope>> {
         if self.scope.as_ref().map_or(0, |scope| scope.depth()) >= Scope::DEEPEST {
             return self.scope.clone();

@@ -6,7 +6,7 @@ use super::{Context, Fault, fault};
 use crate::types::{Checking, Definitions, TypeExpr, Violation};
 use crate::value::Value;
 
-/// The type that data describes, or why the data is not a type.
+/// Returns the type that data describes, or why the data is not a type.
 pub(crate) fn parse(value: &Value) -> Result<TypeExpr, String> {
     TypeExpr::from_value(value).map_err(|invalid| invalid.problem)
 }
@@ -21,13 +21,13 @@ pub(crate) fn check(
     Checking { definitions: types, ..Checking::default() }.check(ty, value, what)
 }
 
-/// Whether a value is of that type.
+/// Returns whether a value is of that type.
 pub(crate) fn admits(ty: &TypeExpr, value: &Value, types: &Definitions) -> bool {
     Checking { definitions: types, ..Checking::default() }.admits(ty, value)
 }
 
 impl Context {
-    /// The type that data says, parsed once.
+    /// Returns the type that data says, parsed once.
     pub(crate) fn type_of_data(&mut self, data: &Value) -> Result<Arc<TypeExpr>, Box<Fault>> {
         /// More are parsed each time.
         const CACHED: usize = 32;
@@ -42,7 +42,7 @@ impl Context {
     }
 }
 
-/// The type of a value as data: `:int`, `[:vector :string]`, `[:map [:a :int]]`.
+/// Returns the type of a value as data: `:int`, `[:vector :string]`, `[:map [:a :int]]`.
 pub(crate) fn type_of(value: &Value) -> Result<Value, Box<Fault>> {
     /// What is nested deeper is `:any`.
     const DEEPEST: usize = 20;

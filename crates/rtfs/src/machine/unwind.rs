@@ -87,7 +87,7 @@ fn name_as_written(strand: &Strand, program: &Program, error: &mut Error) {
     error.message = crate::builtins::as_written(message, text, is_inner);
 }
 
-/// The innermost place that is not in the standard library.
+/// Returns the innermost place that is not in the standard library.
 pub(super) fn origin(strand: &Strand, program: &Program) -> Option<Box<Origin>> {
     let (source, span) = place(strand, program)?;
     Some(Box::new(Origin {
@@ -96,14 +96,14 @@ pub(super) fn origin(strand: &Strand, program: &Program) -> Option<Box<Origin>> 
     }))
 }
 
-/// The same without a copy.
+/// Returns the same without a copy.
 fn place<'p>(strand: &Strand, program: &'p Program) -> Option<(&'p Source, Span)> {
     let (proto, pc) = instruction(strand, program)?;
     let proto = program.proto(proto);
     Some((&proto.source, proto.span(pc.saturating_sub(1))))
 }
 
-/// The function and the instruction there.
+/// Returns the function and the instruction there.
 #[inline]
 fn instruction(strand: &Strand, program: &Program) -> Option<(u32, usize)> {
     let here = std::iter::once((strand.proto, strand.pc));

@@ -25,7 +25,7 @@ struct Walk<'v> {
 }
 
 impl<'v> Walk<'v> {
-    /// Whether this is met for the first time.
+    /// Returns whether this is met for the first time.
     fn is_new(&mut self, (address, count): (usize, usize)) -> bool {
         count == 1 || self.seen.insert(address)
     }
@@ -95,7 +95,7 @@ impl<'v> Walk<'v> {
     }
 }
 
-/// The same for a value that is not borrowed from the roots; what is inside is added to `open`.
+/// Returns the same for a value that is not borrowed from the roots; what is inside is added to `open`.
 fn owned_bytes(value: &Value, seen: &mut HashSet<usize>, open: &mut Vec<Value>) -> usize {
     let mut is_new = |(address, _): (usize, usize)| seen.insert(address);
     match value {

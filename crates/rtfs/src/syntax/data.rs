@@ -16,7 +16,7 @@ pub fn read(source: &Source) -> Result<Vec<Value>, Diagnostics> {
     plain::values(source.text()).map_or_else(|| values_of_tree(source), Ok)
 }
 
-/// The same by way of the tree, for any text.
+/// Returns the same by way of the tree, for any text.
 pub(super) fn values_of_tree(source: &Source) -> Result<Vec<Value>, Diagnostics> {
     let mut tree = Tree::read(source.clone())?;
     let roots = tree.roots.clone();
@@ -27,7 +27,7 @@ pub(super) fn values_of_tree(source: &Source) -> Result<Vec<Value>, Diagnostics>
 }
 
 impl Tree {
-    /// The form as data.
+    /// Returns the form as data.
     pub(crate) fn value(&mut self, id: NodeId) -> Result<Value, TooLarge> {
         let node = self.node(id);
         Ok(match node.kind {
@@ -76,8 +76,8 @@ impl Tree {
         List::new(items).map(Value::List)
     }
 
-    /// A value that is marked as optional becomes `(? value)`. With the mark directly after its bracket it becomes
-    /// `[:optional value]`, as a type that may also be nil.
+    /// Returns a value that is marked as optional becomes `(? value)`. With the mark directly after its
+    /// bracket it becomes `[:optional value]`, as a type that may also be nil.
     fn map_value(&mut self, id: NodeId) -> Result<Value, TooLarge> {
         let kids = self.kids(id).to_vec();
         let mut map = Map::with_capacity(kids.len() / 2);

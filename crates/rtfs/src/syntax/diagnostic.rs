@@ -18,7 +18,7 @@ impl Source {
         Self { name: name.into(), text: text.into(), lines: Arc::default() }
     }
 
-    /// Whether it is the same text, not an equal one.
+    /// Returns whether it is the same text, not an equal one.
     pub(crate) fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.text, &other.text)
     }
@@ -28,7 +28,7 @@ impl Source {
         &self.name
     }
 
-    /// The text.
+    /// Returns the text.
     pub fn text(&self) -> &str {
         &self.text
     }
@@ -47,7 +47,7 @@ impl Source {
         Position { line: line as u32, column: column as u32 }
     }
 
-    /// The line of a byte, with carets below the span.
+    /// Returns the line of a byte, with carets below the span.
     pub fn excerpt(&self, span: Span) -> String {
         /// Longer lines are cut around the place.
         const WIDTH: usize = 100;
@@ -69,7 +69,7 @@ impl Source {
     }
 }
 
-/// The nearest character boundary at or before `at`.
+/// Returns the nearest character boundary at or before `at`.
 fn floor(text: &str, mut at: usize) -> usize {
     at = at.min(text.len());
     while !text.is_char_boundary(at) {

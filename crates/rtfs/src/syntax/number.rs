@@ -2,7 +2,7 @@
 
 use crate::value::Value;
 
-/// The number that a token is; `None` for any other token.
+/// Returns the number that a token is; `None` for any other token.
 pub(super) fn number(token: &str) -> Option<Value> {
     parse_integer(token).or_else(|| parse_float(token).map(Value::Float))
 }

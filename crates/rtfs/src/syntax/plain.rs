@@ -13,7 +13,7 @@ use crate::scalar::{Instant, Keyword, Symbol, Uuid};
 use crate::sequence::{List, Vector};
 use crate::value::Value;
 
-/// All values of a text; `None` if it has anything that is not plain.
+/// Returns all values of a text; `None` if it has anything that is not plain.
 pub(super) fn values(text: &str) -> Option<Vec<Value>> {
     let mut reader = Plain {
         text,
@@ -148,7 +148,7 @@ impl Plain<'_> {
         self.keywords[id].clone()
     }
 
-    /// A string without an escape.
+    /// Returns a string without an escape.
     fn string(&mut self) -> Option<()> {
         let start = self.at + 1;
         let rest = &self.text.as_bytes()[start..];
@@ -163,7 +163,7 @@ impl Plain<'_> {
     }
 }
 
-/// A token that begins as a number does.
+/// Returns a token that begins as a number does.
 fn numeric(token: &str) -> Option<Value> {
     if token.len() >= 20
         && let Some(value) =
@@ -174,14 +174,14 @@ fn numeric(token: &str) -> Option<Value> {
     number::number(token)
 }
 
-/// A map of keys and values in turn, none of them twice.
+/// Returns a map of keys and values in turn, none of them twice.
 fn map(items: impl ExactSizeIterator<Item = Value>) -> Option<Map> {
     let len = items.len();
     let map = Map::of(Pairs(items)).ok()?;
     (map.len() * 2 == len).then_some(map)
 }
 
-/// A set of these members, none of them twice.
+/// Returns a set of these members, none of them twice.
 fn set(items: impl ExactSizeIterator<Item = Value>) -> Option<Set> {
     let mut set = Set::new();
     for member in items {

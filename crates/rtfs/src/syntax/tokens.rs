@@ -229,7 +229,7 @@ impl Reader {
     }
 }
 
-/// The character that an escape stands for, and the length of the escape after its backslash.
+/// Returns the character that an escape stands for, and the length of the escape after its backslash.
 fn escape(rest: &str) -> Option<(char, usize)> {
     let hex = |digits: &str| -> Option<char> {
         let valid =

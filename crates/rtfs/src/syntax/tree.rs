@@ -90,7 +90,7 @@ impl Tree {
         }
     }
 
-    /// How many nodes there are.
+    /// Returns how many nodes there are.
     pub(crate) fn size(&self) -> usize {
         self.nodes.len()
     }
@@ -107,13 +107,13 @@ impl Tree {
         self.nodes[id as usize].span
     }
 
-    /// The parts of a collection or of sugar.
+    /// Returns the parts of a collection or of sugar.
     pub(crate) fn kids(&self, id: NodeId) -> &[NodeId] {
         let node = self.node(id);
         if node.kind.has_parts() { &self.kids[node.a as usize..(node.a + node.n) as usize] } else { &[] }
     }
 
-    /// The parts that are no marks.
+    /// Returns the parts that are no marks.
     pub(crate) fn forms(&self, id: NodeId) -> Vec<NodeId> {
         self.kids(id).iter().copied().filter(|&kid| !self.kind(kid).is_mark()).collect()
     }
@@ -126,12 +126,12 @@ impl Tree {
         self.names.intern(name)
     }
 
-    /// Whether the name comes in the text.
+    /// Returns whether the name comes in the text.
     pub(crate) fn has_name(&self, name: &str) -> bool {
         self.names.find(name).is_some()
     }
 
-    /// The name of a symbol.
+    /// Returns the name of a symbol.
     pub(crate) fn symbol(&self, id: NodeId) -> Option<&str> {
         let node = self.node(id);
         (node.kind == Kind::Symbol).then(|| self.name(node.a))
@@ -141,13 +141,13 @@ impl Tree {
         self.symbol(id) == Some(name)
     }
 
-    /// The name of a keyword.
+    /// Returns the name of a keyword.
     pub(crate) fn keyword(&self, id: NodeId) -> Option<&str> {
         let node = self.node(id);
         (node.kind == Kind::Keyword).then(|| self.name(node.a))
     }
 
-    /// The keyword of a name: the same allocation each time.
+    /// Returns the keyword of a name: the same allocation each time.
     pub(crate) fn keyword_value(&mut self, name: NameId) -> Keyword {
         let at = name as usize;
         if self.keywords.len() <= at {
@@ -186,7 +186,7 @@ impl Tree {
         (self.nodes.len() - 1) as NodeId
     }
 
-    /// A form with these parts.
+    /// Returns a form with these parts.
     pub(crate) fn with_parts(&mut self, kind: Kind, span: Span, parts: &[NodeId]) -> NodeId {
         let a = self.kids.len() as u32;
         self.kids.extend_from_slice(parts);

@@ -10,7 +10,7 @@ use rtfs::{
     Field, Instant, List, Map, MapType, Predicate, Primitive, Set, Symbol, TypeExpr, Uuid, Value,
 };
 
-/// A type of any kind.
+/// Returns a type of any kind.
 pub(crate) fn any_type() -> impl Strategy<Value = TypeExpr> {
     let leaf = prop_oneof![
         4 => prop::sample::select(Primitive::ALL.to_vec()).prop_map(TypeExpr::Primitive),
@@ -44,7 +44,7 @@ pub(crate) fn any_type() -> impl Strategy<Value = TypeExpr> {
     })
 }
 
-/// A type that JSON Schema can say, too, without an exception.
+/// Returns a type that JSON Schema can say, too, without an exception.
 pub(crate) fn any_plain_type() -> impl Strategy<Value = TypeExpr> {
     let primitives = [
         Primitive::Any,
@@ -87,7 +87,7 @@ pub(crate) fn any_plain_type() -> impl Strategy<Value = TypeExpr> {
     })
 }
 
-/// A value that the notation can quote and that equals itself.
+/// Returns a value that the notation can quote and that equals itself.
 fn any_constant() -> impl Strategy<Value = Value> {
     let scalar = prop_oneof![
         Just(Value::Nil),
@@ -286,7 +286,7 @@ impl Chooser {
         of.get(at).cloned()
     }
 
-    /// A value of the type, if one is found: some types have none.
+    /// Returns a value of the type, if one is found: some types have none.
     pub(crate) fn value_of(&mut self, ty: &TypeExpr) -> Option<Value> {
         match ty {
             TypeExpr::Primitive(primitive) => self.primitive(*primitive),

@@ -47,7 +47,7 @@ impl Default for Checking<'_> {
 }
 
 impl TypeExpr {
-    /// Whether a value is of this type. `root` is what the paths of violations begin with.
+    /// Returns whether a value is of this type. `root` is what the paths of violations begin with.
     ///
     /// # Errors
     /// All violations, up to 1,000, in the order of the type.
@@ -55,14 +55,14 @@ impl TypeExpr {
         Checking::default().check(self, value, root)
     }
 
-    /// Whether a value is of this type, without the reasons.
+    /// Returns whether a value is of this type, without the reasons.
     pub fn admits(&self, value: &Value) -> bool {
         Checking::default().admits(self, value)
     }
 }
 
 impl Checking<'_> {
-    /// Whether a value is of a type. `root` is what the paths of violations begin with.
+    /// Returns whether a value is of a type. `root` is what the paths of violations begin with.
     ///
     /// # Errors
     /// All violations, up to 1,000, in the order of the type.
@@ -85,7 +85,7 @@ impl Checking<'_> {
         Err(found)
     }
 
-    /// Whether a value is of a type, without the reasons. It allocates nothing, but for long
+    /// Returns whether a value is of a type, without the reasons. It allocates nothing, but for long
     /// sequences whose items have to differ, for floats that have to be multiples, and where a text of
     /// JSON has to be read as something else.
     pub fn admits(&self, ty: &TypeExpr, value: &Value) -> bool {
@@ -142,7 +142,7 @@ impl Walk {
         !self.spent.get()
     }
 
-    /// The type without names and origins around it, or `None` for a name that means nothing.
+    /// Returns the type without names and origins around it, or `None` for a name that means nothing.
     pub(super) fn resolve<'t>(
         &self,
         mut ty: &'t TypeExpr,
@@ -251,7 +251,7 @@ impl Walk {
         }
     }
 
-    /// A key of a map. JSON knows texts for keys alone, and they came as keywords.
+    /// Returns a key of a map. JSON knows texts for keys alone, and they came as keywords.
     pub(super) fn admits_key(&self, ty: &TypeExpr, key: &Value, form: Form, level: Level<'_>) -> bool {
         if self.admits(ty, key, form, level) {
             return true;
@@ -275,7 +275,7 @@ impl Walk {
     }
 }
 
-/// The items of a vector, list or set of a type, if `value` can be one. JSON has arrays alone.
+/// Returns the items of a vector, list or set of a type, if `value` can be one. JSON has arrays alone.
 pub(super) fn items_as<'v>(ty: &TypeExpr, value: &'v Value, form: Form) -> Option<&'v [Value]> {
     match (ty, value) {
         (TypeExpr::Vector(_), Value::Vector(items)) => Some(items.items()),
@@ -288,7 +288,7 @@ pub(super) fn items_as<'v>(ty: &TypeExpr, value: &'v Value, form: Form) -> Optio
     }
 }
 
-/// The entries of a map that no field of a record is about.
+/// Returns the entries of a map that no field of a record is about.
 pub(super) fn others_of<'m>(
     record: &MapType,
     map: &'m Map,
@@ -304,7 +304,7 @@ pub(super) fn others_of<'m>(
     map.iter().filter(move |(key, _)| !is_field(key))
 }
 
-/// Whether a key of a type becomes this name in JSON.
+/// Returns whether a key of a type becomes this name in JSON.
 fn same_in_json(key: &Value, name: &str) -> bool {
     match key {
         Value::Keyword(keyword) => keyword.name() == name,

@@ -25,17 +25,17 @@ impl Definitions {
         self.0.get(name)
     }
 
-    /// How many names there are.
+    /// Returns how many names there are.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// All names and their meanings, in the order of the names.
+    /// Returns all names and their meanings, in the order of the names.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &TypeExpr)> {
         self.0.iter().map(|(name, ty)| (&**name, ty))
     }

@@ -165,7 +165,7 @@ impl Walk {
         }
     }
 
-    /// The one alternative that the value was meant to be: the only one of its kind, or the only
+    /// Returns the one alternative that the value was meant to be: the only one of its kind, or the only
     /// record whose constants fit.
     fn meant<'t>(
         &self,
@@ -207,8 +207,8 @@ impl Walk {
         }
     }
 
-    /// Whether the value is of the type as far as one sees from outside, so that what is wrong is
-    /// inside of it.
+    /// Returns whether the value is of the type as far as one sees from outside, so that what is wrong
+    /// is inside of it.
     fn is_of_kind<'t>(&self, ty: &'t TypeExpr, value: &Value, form: Form, mut level: Level<'t>) -> bool {
         if !self.may_go_on(level) {
             return false;

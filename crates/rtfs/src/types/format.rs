@@ -27,12 +27,12 @@ const FORMATS: [Format; 14] = [
     ("url", url),
 ];
 
-/// Whether the text is of this format; an unknown format admits any text.
+/// Returns whether the text is of this format; an unknown format admits any text.
 pub(super) fn matches(name: &str, text: &str) -> bool {
     FORMATS.iter().find(|(known, _)| *known == name).is_none_or(|(_, is_it)| is_it(text))
 }
 
-/// The names of all formats.
+/// Returns the names of all formats.
 pub fn text_formats() -> impl Iterator<Item = &'static str> {
     FORMATS.iter().map(|(name, _)| *name)
 }
@@ -54,7 +54,7 @@ fn duration(text: &str) -> bool {
     weeks || (days.is_some_and(|n| n > 0 || has_time) && (time.is_none() || has_time))
 }
 
-/// How many numbers with a unit there are, if each unit comes directly after the one before it.
+/// Returns how many numbers with a unit there are, if each unit comes directly after the one before it.
 fn units(text: &str, units: &str) -> Option<usize> {
     let (mut rest, mut next, mut count) = (text, 0, 0);
     while !rest.is_empty() {
@@ -101,7 +101,7 @@ fn hostname(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(is_label)
 }
 
-/// An absolute URI that names a host: `https://example.com/a`.
+/// Returns an absolute URI that names a host: `https://example.com/a`.
 pub(super) fn url(text: &str) -> bool {
     let host = text.split_once("://").map(|(_, rest)| rest);
     host.is_some_and(|host| !host.is_empty() && !host.starts_with(['/', '?', '#'])) && uri(text)
@@ -169,7 +169,7 @@ fn is_authority(authority: &str) -> bool {
     is_encoded(user, ":") && host_fits && port_fits
 }
 
-/// Whether there are only unreserved characters, sub-delimiters, `more`, and bytes as `%41`.
+/// Returns whether there are only unreserved characters, sub-delimiters, `more`, and bytes as `%41`.
 fn is_encoded(text: &str, more: &str) -> bool {
     let mut rest = text.chars();
     while let Some(c) = rest.next() {

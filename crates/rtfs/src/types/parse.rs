@@ -89,7 +89,7 @@ impl FromStr for TypeExpr {
     }
 }
 
-/// The form that a path in the data of `root` leads to.
+/// Returns the form that a path in the data of `root` leads to.
 fn part(tree: &Tree, root: NodeId, path: &[usize]) -> NodeId {
     let (mut form, mut steps) = (root, path.iter());
     while let Some(&step) = steps.next() {
@@ -173,7 +173,7 @@ impl Parser {
         ty
     }
 
-    /// A primitive, or with a bare symbol and a capital a named type.
+    /// Returns a primitive, or with a bare symbol and a capital a named type.
     fn named(&self, name: &str, value: &Value, is_symbol: bool) -> Parsed<TypeExpr> {
         let (base, optional) = match name.strip_suffix('?') {
             Some(base) if !base.is_empty() => (base, true),
@@ -262,7 +262,7 @@ impl Parser {
         }
     }
 
-    /// The next type, optional if a lone `?` follows it.
+    /// Returns the next type, optional if a lone `?` follows it.
     fn next_type(&mut self, form: &mut Form<'_>) -> Parsed<Box<TypeExpr>> {
         let step = form.next + 1;
         let value = self.next(form, "a type")?;
@@ -352,7 +352,7 @@ impl Parser {
         Ok(record)
     }
 
-    /// A value in a map of fields, and whether its key may be absent: with a mark of any kind.
+    /// Returns a value in a map of fields, and whether its key may be absent: with a mark of any kind.
     fn marked(&mut self, value: &Value) -> Parsed<(TypeExpr, bool)> {
         let (is_marked, inner) = match value {
             Value::Keyword(name) => (name.name().ends_with('?'), None),
@@ -524,7 +524,7 @@ impl<'v> Form<'v> {
         self.items.get(self.next..).unwrap_or_default()
     }
 
-    /// The next item and its index in the whole form, whose head is the first.
+    /// Returns the next item and its index in the whole form, whose head is the first.
     fn take(&mut self) -> Option<(usize, &'v Value)> {
         let value = self.items.get(self.next)?;
         self.next += 1;

@@ -18,17 +18,17 @@ struct Inner {
 }
 
 impl Pattern {
-    /// The expression of this text, which may turn out to be none.
+    /// Returns the expression of this text, which may turn out to be none.
     pub fn new(text: impl Into<Box<str>>) -> Self {
         Self(Arc::new(Inner { text: text.into(), compiled: OnceLock::new() }))
     }
 
-    /// The text of the expression.
+    /// Returns the text of the expression.
     pub fn as_str(&self) -> &str {
         &self.0.text
     }
 
-    /// Whether some part of `text` matches.
+    /// Returns whether some part of `text` matches.
     pub fn is_match(&self, text: &str) -> bool {
         self.compiled().as_ref().is_ok_and(|regex| regex.is_match(text))
     }
@@ -44,7 +44,8 @@ impl Pattern {
     }
 }
 
-/// The message of the crate shows the expression over several lines; the last says what is wrong.
+/// Returns the message of the crate shows the expression over several lines; the last says what is
+/// wrong.
 fn in_a_few_words(error: &regex::Error) -> String {
     match error {
         regex::Error::CompiledTooBig(_) => "it takes too much memory".to_owned(),

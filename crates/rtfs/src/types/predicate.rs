@@ -14,8 +14,8 @@ use crate::value::Value;
 const FEW: usize = 16;
 
 impl Predicate {
-    /// Whether `value` meets it. A value that the question does not make sense for (the length of a
-    /// number) does not.
+    /// Returns whether `value` meets it. A value that the question does not make sense for (the length
+    /// of a number) does not.
     pub(super) fn holds(&self, value: &Value, form: Form) -> bool {
         let order = |limit| compare(value, limit, form);
         let length = || text_of(value).map(char_count);
@@ -57,7 +57,7 @@ impl Predicate {
     }
 }
 
-/// The text of a string or the name of a keyword or symbol, after its length if that is known.
+/// Returns the text of a string or the name of a keyword or symbol, after its length if that is known.
 fn text_of(value: &Value) -> Option<(Option<usize>, &str)> {
     match value {
         Value::Str(text) => Some((Some(text.char_count()), text.as_str())),
@@ -94,7 +94,7 @@ pub(super) fn look_up<'m>(map: &'m Map, key: &Value, form: Form) -> Option<&'m V
     }
 }
 
-/// Whether no two of them are equal.
+/// Returns whether no two of them are equal.
 pub(super) fn all_differ(items: &[Value]) -> bool {
     if items.len() <= FEW {
         return items.iter().enumerate().all(|(i, item)| !items[..i].contains(item));
@@ -109,8 +109,8 @@ struct ByEquality<'v>(&'v Value);
 
 impl Eq for ByEquality<'_> {}
 
-/// The order of two values that have one: numbers, texts, names, booleans, instants, and vectors of
-/// such.
+/// Returns the order of two values that have one: numbers, texts, names, booleans, instants, and vectors
+/// of such.
 fn compare(value: &Value, limit: &Value, form: Form) -> Option<std::cmp::Ordering> {
     let value = &*read_as(limit, value, form);
     let is_ordered = match (value, limit) {
@@ -127,8 +127,8 @@ fn compare(value: &Value, limit: &Value, form: Form) -> Option<std::cmp::Orderin
     is_ordered.then(|| value.compare(limit))
 }
 
-/// Whether `got` is the value that a type names: equal, or in JSON form what that value looks like in
-/// JSON.
+/// Returns whether `got` is the value that a type names: equal, or in JSON form what that value looks
+/// like in JSON.
 pub(super) fn equal(wanted: &Value, got: &Value, form: Form) -> bool {
     if wanted == got {
         return true;
@@ -159,7 +159,7 @@ pub(super) fn is_number(value: &Value) -> bool {
     matches!(value, Value::Int(_) | Value::BigInt(_) | Value::Float(_))
 }
 
-/// A text that came from JSON as the kind of value that is wanted, if it can be read as that.
+/// Returns a text that came from JSON as the kind of value that is wanted, if it can be read as that.
 fn read_as<'v>(wanted: &Value, got: &'v Value, form: Form) -> Cow<'v, Value> {
     let (Form::Json, Value::Str(text)) = (form, got) else { return Cow::Borrowed(got) };
     let text = text.as_str();
@@ -173,8 +173,8 @@ fn read_as<'v>(wanted: &Value, got: &'v Value, form: Form) -> Cow<'v, Value> {
     read.map_or(Cow::Borrowed(got), Cow::Owned)
 }
 
-/// Whether a number is a whole multiple of another, by the digits that both are written with: 0.3 is
-/// one of 0.1, although the floats next to them are none of each other.
+/// Returns whether a number is a whole multiple of another, by the digits that both are written with:
+/// 0.3 is one of 0.1, although the floats next to them are none of each other.
 fn is_multiple(value: &Value, of: &Value) -> bool {
     if let (Value::Int(value), Value::Int(of)) = (value, of) {
         return value.checked_rem(*of) == Some(0) || *of == -1;
@@ -189,7 +189,7 @@ fn is_multiple(value: &Value, of: &Value) -> bool {
     (scaled(value, a) % scaled(of, b)).sign() == Sign::NoSign
 }
 
-/// A finite number as digits and a power of ten.
+/// Returns a finite number as digits and a power of ten.
 fn decimal(number: &Value) -> Option<(BigInt, i32)> {
     match number {
         Value::Int(integer) => Some(((*integer).into(), 0)),

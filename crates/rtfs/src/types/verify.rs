@@ -3,8 +3,8 @@
 use super::{Definitions, Predicate, TypeExpr};
 
 impl TypeExpr {
-    /// Whether its regular expressions are some and its names have a meaning, also in the meanings of
-    /// the names. A type that was parsed has no faults but names.
+    /// Returns whether its regular expressions are some and its names have a meaning, also in the
+    /// meanings of the names. A type that was parsed has no faults but names.
     ///
     /// # Errors
     /// The first fault: what was expected, and what there is.
@@ -37,7 +37,7 @@ impl TypeExpr {
         self.parts().into_iter().try_for_each(|part| part.verify_alone(definitions))
     }
 
-    /// The types that it is directly made of; not what a name in it stands for.
+    /// Returns the types that it is directly made of; not what a name in it stands for.
     pub fn parts(&self) -> Vec<&Self> {
         match self {
             Self::Primitive(_) | Self::Enum(_) | Self::Val(_) | Self::Ref(_) => Vec::new(),

@@ -74,7 +74,8 @@ fn in_root(
     Ok(finished)
 }
 
-/// A Debian system with these packages as an archive, which is made at the first time; `None` where it cannot be made.
+/// Returns a Debian system with these packages as an archive, which is made at the first time; `None`
+/// where it cannot be made.
 fn bare(name: &str, packages: &[&str]) -> Result<Option<PathBuf>, String> {
     let archive = crate::target("dist")?.join(format!("debian-{SUITE}-{name}.tar"));
     if !archive.exists() {

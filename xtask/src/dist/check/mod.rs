@@ -55,7 +55,7 @@ impl Place<'_> {
         process::run(command, self.scratch, LIMIT).and_then(Finished::stdout_of_success)
     }
 
-    /// An empty folder.
+    /// Returns an empty folder.
     fn empty(&self, name: &str) -> Result<PathBuf, String> {
         let folder = self.scratch.join(name);
         let _ = fs::remove_dir_all(&folder);
@@ -63,7 +63,7 @@ impl Place<'_> {
         Ok(folder)
     }
 
-    /// The artefact whose name has both ends.
+    /// Returns the artefact whose name has both ends.
     fn artefact(&self, start: &str, end: &str) -> Result<PathBuf, String> {
         let mut names = self.artefacts.iter().map(|artefact| &artefact.name);
         let name = names.find(|name| name.starts_with(start) && name.ends_with(end));

@@ -23,7 +23,7 @@ pub(super) struct Signature {
 }
 
 impl Signature {
-    /// The signature of the top-level function of this name.
+    /// Returns the signature of the top-level function of this name.
     pub(super) fn of(name: &str, forms: &[Value]) -> Result<Self, String> {
         let names = Names::of(forms);
         // The last definition counts.
@@ -99,7 +99,7 @@ impl Names {
         TypeExpr::from_value(&self.resolved(data, 0)).map_err(|invalid| invalid.to_string())
     }
 
-    /// The data with each name replaced by its type.
+    /// Returns the data with each name replaced by its type.
     fn resolved(&self, data: &Value, followed: usize) -> Value {
         let named = |name: &str| match self.0.get(name) {
             Some(_) if followed == FOLLOWED => Value::keyword("any"),
@@ -174,7 +174,7 @@ impl Names {
     }
 }
 
-/// The record of a struct's fields: `:x :float :y :float ?`.
+/// Returns the record of a struct's fields: `:x :float :y :float ?`.
 fn record(fields: &[Value]) -> Value {
     let mut parts = vec![Value::keyword("map")];
     let mut rest = fields;

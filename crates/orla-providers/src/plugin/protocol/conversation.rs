@@ -336,8 +336,8 @@ impl Protocol for Conversation {
         self.describing != Describing::Asked
     }
 
-    /// A process that was silent since a cancellation may be busy with the cancelled call and read
-    /// nothing. A call that is sent to the process would be lost with it. This does not apply to a
+    /// Returns a process that was silent since a cancellation may be busy with the cancelled call and
+    /// read nothing. A call that is sent to the process would be lost with it. This does not apply to a
     /// process that has answered while it was working.
     fn is_free(&self) -> bool {
         let cancelled = self.pending.len() - self.in_flight;

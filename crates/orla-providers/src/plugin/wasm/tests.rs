@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::*;
 
-/// A directory with the component in it.
+/// Returns a directory with the component in it.
 fn world() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("c.wasm"), wat::parse_str(include_str!("test.wat")).unwrap()).unwrap();

@@ -18,7 +18,7 @@ use crate::error::BuiltinError;
 /// As long as a date may be, in bytes.
 const MAX_LENGTH: usize = 200;
 
-/// The zones that are compiled in; the system's are never looked for.
+/// Returns the zones that are compiled in; the system's are never looked for.
 pub(super) fn zones() -> &'static TimeZoneDatabase {
     static ZONES: LazyLock<TimeZoneDatabase> = LazyLock::new(TimeZoneDatabase::bundled);
     &ZONES
@@ -31,7 +31,7 @@ pub(super) enum Moment {
     Zoned(Zoned),
 }
 
-/// The argument `zone`.
+/// Returns the argument `zone`.
 pub(super) fn zone(args: &Arguments<'_>) -> Result<Option<TimeZone>> {
     args.optional_text("zone")?.map(|name| zone_named("zone", name)).transpose()
 }
@@ -53,7 +53,7 @@ pub(super) fn zone_named(argument: &str, name: &str) -> Result<TimeZone> {
 }
 
 impl Moment {
-    /// The argument `date`, in the argument `zone`.
+    /// Returns the argument `date`, in the argument `zone`.
     pub(super) fn argument(args: &Arguments<'_>) -> Result<Self> {
         Self::read(args, "date", zone(args)?.as_ref())
     }
@@ -108,7 +108,7 @@ impl Moment {
         }
     }
 
-    /// The date and time on the clock.
+    /// Returns the date and time on the clock.
     pub(super) fn datetime(&self) -> DateTime {
         match self {
             Self::Date(date) => date.to_datetime(jiff::civil::Time::midnight()),
@@ -166,7 +166,7 @@ impl Moment {
         }
     }
 
-    /// The time from this one to another, in units up to `largest`.
+    /// Returns the time from this one to another, in units up to `largest`.
     pub(super) fn until(&self, other: &Self, largest: Unit) -> Result<Span> {
         let wrong = |error: jiff::Error| BuiltinError::content("to", error);
         match (self, other) {
@@ -215,7 +215,7 @@ fn in_zone(zoned: Zoned, zone: Option<&TimeZone>) -> Zoned {
     }
 }
 
-/// A date or time by a pattern.
+/// Returns a date or time by a pattern.
 pub(super) fn parse_with(
     name: &str,
     text: &str,

@@ -38,7 +38,7 @@ fn of(count: i64, unit: Unit) -> std::result::Result<Span, jiff::Error> {
     }
 }
 
-/// The span that the arguments `years`, `months` and so on make.
+/// Returns the span that the arguments `years`, `months` and so on make.
 pub(super) fn units(args: &Arguments<'_>) -> Result<Vec<(&'static str, Span)>> {
     let mut spans = Vec::new();
     for (name, unit) in UNITS {
@@ -50,7 +50,7 @@ pub(super) fn units(args: &Arguments<'_>) -> Result<Vec<(&'static str, Span)>> {
     Ok(spans)
 }
 
-/// A duration as a text.
+/// Returns a duration as a text.
 pub(super) fn read(name: &str, text: &str) -> Result<Span> {
     let shown = || rtfs::text::excerpt(text, 80);
     let wrong = || {

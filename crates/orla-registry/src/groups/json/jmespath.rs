@@ -187,7 +187,7 @@ fn at(value: &Value, index: i64) -> Value {
     index.ok().and_then(|index| items.get(index)).cloned().unwrap_or_default()
 }
 
-/// All but null, false, and what is empty.
+/// Returns all but null, false, and what is empty.
 fn is_true(value: &Value) -> bool {
     match value {
         Value::Nil | Value::Bool(false) => false,

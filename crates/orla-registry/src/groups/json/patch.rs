@@ -18,7 +18,7 @@ pub(super) fn get(args: &Arguments<'_>) -> Result<Value> {
     Ok(found.or(args.given("default")).cloned().unwrap_or_default())
 }
 
-/// The steps of a pointer.
+/// Returns the steps of a pointer.
 fn pointer(argument: &str, text: &str) -> Result<Vec<String>> {
     if text.is_empty() {
         return Ok(Vec::new());
@@ -44,7 +44,7 @@ fn items(value: &Value) -> Option<&[Value]> {
     }
 }
 
-/// An index as the standard has it: no sign, no leading zeros.
+/// Returns an index as the standard has it: no sign, no leading zeros.
 fn index(step: &str) -> Option<usize> {
     let plain = step == "0" || !step.starts_with('0');
     let digits = !step.is_empty() && step.bytes().all(|byte| byte.is_ascii_digit());
@@ -58,7 +58,7 @@ fn child<'a>(value: &'a Value, step: &str) -> Option<&'a Value> {
     }
 }
 
-/// The key of this name as the map has it, else a keyword.
+/// Returns the key of this name as the map has it, else a keyword.
 fn key_in(map: &Map, name: &str) -> Value {
     let keyword = Value::keyword(name);
     let text = Value::from(name);
@@ -87,7 +87,7 @@ impl Patching {
         self.problem(format_args!("there is nothing at {}", rtfs::text::excerpt(path, 200)))
     }
 
-    /// The value with a change at one place, and the previous value there.
+    /// Returns the value with a change at one place, and the previous value there.
     fn change(
         &mut self,
         value: Value,
@@ -342,7 +342,8 @@ impl Diff {
         Ok(())
     }
 
-    /// Whether two are equal, as long as the budget lasts; beyond it a patch is longer than it could be.
+    /// Returns whether two are equal, as long as the budget lasts; beyond it a patch is longer than it
+    /// could be.
     fn same(&mut self, a: &Value, b: &Value) -> bool {
         self.compared.weigh(a).is_ok() && a == b
     }

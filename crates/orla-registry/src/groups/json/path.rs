@@ -86,7 +86,7 @@ impl<'a> Evaluation<'a> {
         Ok(nodes)
     }
 
-    /// The depth of values is bounded, and with it the recursion.
+    /// Returns the depth of values is bounded, and with it the recursion.
     fn descend(
         &mut self,
         selectors: &[Selector],
@@ -178,7 +178,7 @@ fn place(index: i64, length: usize) -> Option<usize> {
     usize::try_from(if index < 0 { length + index } else { index }).ok()
 }
 
-/// The places of a slice, as the standard computes them.
+/// Returns the places of a slice, as the standard computes them.
 pub(super) fn slice(start: Option<i64>, end: Option<i64>, step: i64, length: usize) -> Vec<usize> {
     let length = i64::try_from(length).unwrap_or(i64::MAX);
     let normal = |at: i64| if at < 0 { length.saturating_add(at) } else { at };

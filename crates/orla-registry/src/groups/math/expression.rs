@@ -191,7 +191,7 @@ impl Reader<'_> {
         Err(self.problem(&format!("no {what} of this many arguments is named {name}")))
     }
 
-    /// The first of the operators that comes next.
+    /// Returns the first of the operators that comes next.
     fn operator(&mut self, operators: &[&'static str]) -> Option<&'static str> {
         self.space();
         let rest = &self.text[self.at..];
@@ -249,7 +249,7 @@ impl Reader<'_> {
     }
 }
 
-/// A function's value; `None` if no function has this name and so many arguments.
+/// Returns a function's value; `None` if no function has this name and so many arguments.
 fn apply(name: &str, arguments: &[Number]) -> Option<Result<Number>> {
     let float = |function: fn(f64) -> f64| {
         let [x] = arguments else { return None };

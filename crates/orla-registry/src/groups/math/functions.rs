@@ -59,8 +59,8 @@ pub(super) fn lcm(args: &Arguments<'_>) -> Result {
     Number::from(lcm).into_value()
 }
 
-/// The greatest common divisor. The remainder makes both numbers as small as the smaller one: the crate's algorithm takes
-/// a step for each bit of the larger.
+/// Returns the greatest common divisor. The remainder makes both numbers as small as the smaller one:
+/// the crate's algorithm takes a step for each bit of the larger.
 pub(super) fn gcd(a: &BigInt, b: &BigInt) -> BigInt {
     let (small, large) = if a.magnitude() < b.magnitude() { (a, b) } else { (b, a) };
     if small.is_zero() { large.abs() } else { small.gcd(&(large % small)) }

@@ -65,8 +65,8 @@ pub(super) fn similarity(args: &Arguments<'_>) -> Result<Value> {
     Ok(Value::Float(strsim::jaro_winkler(a, b)))
 }
 
-/// The order in which people sort: without regard to case, runs of digits by their number. Ties are
-/// broken by code points.
+/// Returns the order in which people sort: without regard to case, runs of digits by their number. Ties
+/// are broken by code points.
 pub(in crate::groups) fn natural(a: &str, b: &str) -> Ordering {
     let (mut rest_a, mut rest_b) = (a, b);
     loop {

@@ -19,7 +19,7 @@ use crate::limits::{BoundedText, items_fit, text_fits, vector};
 type Rewrite = fn(&str) -> String;
 type Measure = fn(&str) -> usize;
 
-/// A text whose length grew by a small factor at most.
+/// Returns a text whose length grew by a small factor at most.
 pub(super) fn bounded(text: String) -> Result<Value> {
     text_fits(Some(text.len()))?;
     Ok(Value::from(text))

@@ -19,7 +19,7 @@ pub(super) fn parse(args: &Arguments<'_>) -> Result<Value> {
     if several { vector(documents) } else { Ok(documents.pop().unwrap_or_default()) }
 }
 
-/// The tags that [`parse`] ignores, in the order of the text.
+/// Returns the tags that [`parse`] ignores, in the order of the text.
 pub(super) fn tags(args: &Arguments<'_>) -> Result<Value> {
     let ignored = read(args.text("text")?, true)?.ignored;
     let rows = ignored.into_iter().map(|IgnoredTag { tag, line, column }| {
@@ -151,8 +151,9 @@ impl Reader {
         Ok(())
     }
 
-    /// A flow collection that continues on another line is indented more than the block that it is in (YAML 1.2.2
-    /// §7.4). Its closing bracket need not be: many files have it below the key, and other readers accept it.
+    /// Returns a flow collection that continues on another line is indented more than the block that it
+    /// is in (YAML 1.2.2 §7.4). Its closing bracket need not be: many files have it below the key, and
+    /// other readers accept it.
     fn check_indentation(&self, at: &Marker) -> Result<()> {
         let is_block = |open: &&Open| open.style == StructureStyle::Block;
         let Some(flow) = self.open.last().filter(|open| !is_block(open)) else { return Ok(()) };
@@ -268,8 +269,8 @@ fn merge(mut map: Map, merged: Vec<Map>) -> Result<Map> {
     Ok(map)
 }
 
-/// The value of a scalar. A tag outside of the core schema, `!` included, says that the text is no plain number,
-/// boolean or null, so the text stays (YAML 1.2.2 §6.9.1 and §3.3.2).
+/// Returns the value of a scalar. A tag outside of the core schema, `!` included, says that the text is
+/// no plain number, boolean or null, so the text stays (YAML 1.2.2 §6.9.1 and §3.3.2).
 fn scalar(text: &str, plain: bool, tag: Option<&Tag>, at: &Marker) -> Result<Value> {
     let is = |name: &str| tag.is_some_and(|tag| tag.is_yaml_core_schema_tag(name));
     if is("str") || tag.map_or(!plain, Tag::is_custom) {

@@ -8,7 +8,7 @@ use crate::limits::MAX_DIGITS;
 #[derive(Debug)]
 pub(super) struct NoNumber(pub(super) &'static str);
 
-/// The value that a plain scalar stands for.
+/// Returns the value that a plain scalar stands for.
 pub(super) fn resolve(text: &str) -> Result<Value, NoNumber> {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => return Ok(Value::Nil),
@@ -22,7 +22,7 @@ pub(super) fn resolve(text: &str) -> Result<Value, NoNumber> {
     }
 }
 
-/// The number that a text is, if it is written like one.
+/// Returns the number that a text is, if it is written like one.
 pub(super) fn number(text: &str) -> Option<Result<Value, NoNumber>> {
     let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
     if matches!(unsigned, ".inf" | ".Inf" | ".INF") || matches!(text, ".nan" | ".NaN" | ".NAN") {

@@ -158,7 +158,7 @@ fn number(value: &Value) -> String {
     }
 }
 
-/// Whether a text of several lines can be written as it is, below `|`.
+/// Returns whether a text of several lines can be written as it is, below `|`.
 fn is_literal(text: &str) -> bool {
     let body = text.strip_suffix('\n').unwrap_or(text);
     body.contains('\n')
@@ -178,7 +178,7 @@ fn is_printable(c: char) -> bool {
     }
 }
 
-/// The text, in quotes if it would mean something else without.
+/// Returns the text, in quotes if it would mean something else without.
 fn quoted(text: &str) -> String {
     if is_plain(text) {
         return text.to_owned();

@@ -126,7 +126,7 @@ impl<'b> Input<'b> {
         T::try_from(self.number()?).map_err(|_| InvalidRun("a number is too large"))
     }
 
-    /// How many things follow, each of which takes a byte at least, and `each` bytes of memory.
+    /// Returns how many things follow, each of which takes a byte at least, and `each` bytes of memory.
     pub(super) fn count(&mut self, each: usize) -> Result<usize, InvalidRun> {
         let n = self.size()?;
         if n > self.bytes.len() {

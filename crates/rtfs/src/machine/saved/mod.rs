@@ -161,7 +161,7 @@ impl Run {
 }
 
 impl Program {
-    /// The same for the same code, and for none other that anybody did not make on purpose.
+    /// Returns the same for the same code, and for none other that anybody did not make on purpose.
     fn fingerprint(&self) -> u64 {
         *self.fingerprint.get_or_init(|| fingerprint(self))
     }

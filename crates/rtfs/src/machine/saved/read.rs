@@ -82,7 +82,7 @@ pub(super) fn answer(run: &mut Run, input: &mut Input<'_>) -> Result<Result<Valu
     }
 }
 
-/// A strand that waits, and what it has asked for: it is asked again.
+/// Returns a strand that waits, and what it has asked for: it is asked again.
 fn waiting(run: &mut Run, values: &Values, input: &mut Input<'_>) -> Result<(), InvalidRun> {
     let ticket = input.number()?;
     let strand = input.size()?;
@@ -135,7 +135,7 @@ pub(super) fn end_streams(run: &mut Run) {
     }
 }
 
-/// A request; none if it is one of a stream.
+/// Returns a request; none if it is one of a stream.
 fn request(values: &Values, input: &mut Input<'_>) -> Result<Option<Request>, InvalidRun> {
     let id = |input: &mut Input<'_>| {
         CapabilityName::of(values.value(input)?).map_err(|_| InvalidRun("an id is not a name"))
@@ -224,7 +224,7 @@ fn strand(run: &Run, values: &Values, input: &mut Input<'_>) -> Result<Strand, I
     })
 }
 
-/// The steps and branches that a strand is in, and how many steps beyond them.
+/// Returns the steps and branches that a strand is in, and how many steps beyond them.
 fn scope(input: &mut Input<'_>) -> Result<(Option<Arc<Scope>>, u64), InvalidRun> {
     let mut scope = None;
     let depth = input.count(120)?;

@@ -509,7 +509,7 @@ fn is_kept(seq: &Seq) -> bool {
     matches!(seq.state(), State::Kept(_))
 }
 
-/// Where something that is shared lies; names are told apart by their text instead.
+/// Returns where something that is shared lies; names are told apart by their text instead.
 fn address(value: &Value) -> Option<usize> {
     Some(match value {
         Value::Str(text) => text.identity()?.0,

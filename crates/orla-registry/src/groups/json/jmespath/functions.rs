@@ -220,7 +220,7 @@ fn by(evaluation: &mut Evaluation, name: &str, list: &[Value], tree: &Tree) -> R
     vector(keyed.into_iter().map(|(_, item)| item.clone()).collect())
 }
 
-/// The item with the greatest or least key, the first of equals.
+/// Returns the item with the greatest or least key, the first of equals.
 fn extreme(name: &str, keyed: Vec<(Value, &Value)>, greatest: bool) -> Result<Value> {
     one_kind(name, keyed.iter().map(|(key, _)| key))?;
     let better =

@@ -187,7 +187,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// A text from here to the next quote that is not escaped, with both quotes.
+    /// Returns a text from here to the next quote that is not escaped, with both quotes.
     fn quoted(&mut self, quote: char) -> Result<&'a str> {
         let start = self.at;
         let mut escaped = false;
@@ -361,7 +361,7 @@ impl Parser<'_> {
         Ok(Tree::Filter { list: Box::new(list), condition: Box::new(condition), then: Box::new(then) })
     }
 
-    /// An index or a slice, after `[`.
+    /// Returns an index or a slice, after `[`.
     fn index(&mut self, left: Option<Tree>) -> Result<Tree> {
         let mut bounds = [None; 3];
         let mut colons = 0;

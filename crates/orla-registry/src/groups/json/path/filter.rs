@@ -47,7 +47,7 @@ impl<'a> Evaluation<'a> {
         }
     }
 
-    /// The value of an operand, or nothing.
+    /// Returns the value of an operand, or nothing.
     fn operand(&mut self, operand: &Operand, current: &'a Value) -> Result<Option<Value>> {
         match operand {
             Operand::Literal(value) => Ok(Some(value.clone())),

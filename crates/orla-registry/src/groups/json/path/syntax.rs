@@ -80,14 +80,14 @@ impl Function {
         })
     }
 
-    /// Whether it says yes or no, and gives no value.
+    /// Returns whether it says yes or no, and gives no value.
     fn is_logical(self) -> bool {
         matches!(self, Self::Match | Self::Search)
     }
 }
 
 impl Query {
-    /// Whether it selects one node at most.
+    /// Returns whether it selects one node at most.
     fn is_singular(&self) -> bool {
         self.segments.iter().all(|segment| match segment {
             Segment::Child(selectors) => {
@@ -158,7 +158,7 @@ impl<'a> Reader<'a> {
         Ok(Selector::Name(rest[..length].to_owned()))
     }
 
-    /// The selectors after `[`.
+    /// Returns the selectors after `[`.
     fn bracketed(&mut self) -> Result<Vec<Selector>> {
         let mut selectors = Vec::new();
         loop {
@@ -414,7 +414,7 @@ impl<'a> Reader<'a> {
         Ok(Call { function, arguments })
     }
 
-    /// A string literal in either kind of quotes.
+    /// Returns a string literal in either kind of quotes.
     fn string(&mut self) -> Result<String> {
         let start = self.at;
         let quote = self.peek().unwrap_or('"');
