@@ -1,12 +1,12 @@
-//! Dates and times of the Gregorian calendar, read and written as RFC 3339 has them.
+//! Dates and times of the Gregorian calendar, in the notation of RFC 3339.
 
 use std::fmt::{self, Write};
 
 use crate::scalar::Instant;
 
 impl Instant {
-    /// Reads `2026-11-20T10:00:00.5+02:00` (RFC 3339). A leap second is the second after it, and digits beyond
-    /// nanoseconds are dropped.
+    /// Parses `2026-11-20T10:00:00.5+02:00` (RFC 3339). A leap second becomes the following second, and
+    /// digits beyond nanoseconds are dropped.
     pub fn parse(text: &str) -> Option<Self> {
         let (day, clock) = text.split_at_checked(10)?;
         let clock = clock.strip_prefix(['T', 't'])?;
@@ -33,7 +33,7 @@ impl fmt::Display for Instant {
     }
 }
 
-/// Year, month and day of a day counted from 1970-01-01.
+/// Returns the year, month and day of a day counted from 1970-01-01.
 fn date_of(day: i64) -> (i64, i64, i64) {
     // Years begin in March here, so that the leap day is their last. 400 of them have 146,097 days.
     let day = day + 719_468; // since 0000-03-01
@@ -45,7 +45,7 @@ fn date_of(day: i64) -> (i64, i64, i64) {
     (era * 400 + year + i64::from(month_of_year <= 2), month_of_year, day)
 }
 
-/// `2026-11-20` as days since 1970-01-01.
+/// Parses `2026-11-20` as days since 1970-01-01.
 pub(crate) fn parse_date(text: &str) -> Option<i64> {
     let bytes = text.as_bytes();
     if bytes.len() != 10 || bytes[4] != b'-' || bytes[7] != b'-' {
@@ -61,7 +61,7 @@ pub(crate) fn parse_date(text: &str) -> Option<i64> {
     let (era, of_era) = (years.div_euclid(400), years.rem_euclid(400));
     let of_year = (153 * months + 2) / 5 + day - 1;
     let days = era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468;
-    // A day that its month does not have would be one of the next month.
+    // A day that does not exist in its month would belong to the next month.
     (date_of(days) == (year, month, day)).then_some(days)
 }
 
@@ -72,7 +72,7 @@ pub(crate) struct Clock {
     nanoseconds: u32,
 }
 
-/// `10:00:00.5+02:00`
+/// Parses `10:00:00.5+02:00`.
 pub(crate) fn parse_time(text: &str) -> Option<Clock> {
     let (time, rest) = text.split_at_checked(8)?;
     let bytes = time.as_bytes();
@@ -112,7 +112,7 @@ pub(crate) fn parse_time(text: &str) -> Option<Clock> {
     Some(Clock { seconds: hour * 3_600 + minute * 60 + second - offset, nanoseconds })
 }
 
-/// Returns a number of ASCII digits alone.
+/// Parses a number of ASCII digits only.
 fn number(digits: &str) -> Option<i64> {
     digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
 }

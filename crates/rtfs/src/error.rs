@@ -10,29 +10,30 @@ use crate::syntax::{Position, Source, Span};
 use crate::types::Violation;
 use crate::value::Value;
 
-/// Why a run, or a part of it, gave no value. `catch` sees it as a map.
+/// The reason why a run, or a part of it, returned no value. `catch` receives it as a map.
 #[derive(Clone, Debug)]
 pub struct Error {
-    /// What `catch` selects by: `type`, `arithmetic`, `limit`, `timeout`, or what `throw` said.
+    /// The kind that `catch` selects by: `type`, `arithmetic`, `limit`, `timeout`, or the kind given to
+    /// `throw`.
     pub kind: Cow<'static, str>,
     /// A sentence for the author of the program.
     pub message: String,
-    /// More, for programs; `nil` if there is none.
+    /// Further data for programs; `nil` if there is none.
     pub data: Value,
-    /// The capability that failed, if it was one.
+    /// The capability that failed, if any.
     pub capability: Option<String>,
-    /// What this is the consequence of, as `catch` would see it; `nil` if nothing.
+    /// The cause, in the form that `catch` receives; `nil` if none.
     pub cause: Value,
-    /// Where it came from.
+    /// The place where the error occurred.
     pub at: Option<Box<Origin>>,
-    /// Whether it ends the run without a handler being asked.
+    /// Whether the error ends the run without calling a handler.
     pub(crate) is_final: bool,
-    /// Whether its data says how the result of a function breaks its annotation. A field for that would make every
-    /// error larger.
+    /// Whether its data describes how the result of a function violates its annotation. A separate field
+    /// would make every error larger.
     pub(crate) breaks_result: bool,
 }
 
-/// So many of something, as people write it: `1 item`, `2 items`.
+/// Formats a count: `1 item`, `2 items`.
 pub fn counted(count: u64, one: &str) -> String {
     if count == 1 { format!("1 {one}") } else { format!("{count} {one}s") }
 }
@@ -40,14 +41,14 @@ pub fn counted(count: u64, one: &str) -> String {
 /// A place in a text.
 #[derive(Clone, Debug)]
 pub struct Origin {
-    /// Line and column of its start.
+    /// The line and column of its start.
     pub position: Position,
-    /// The text and the stretch, unless the error has been through `catch`.
+    /// The text and the span, unless the error has passed through `catch`.
     pub source: Option<(Source, Span)>,
 }
 
 impl Error {
-    /// Returns an error of this kind; the machine adds where it came from.
+    /// Creates an error of this kind; the machine adds its place.
     pub fn new(kind: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
         Self {
             kind: kind.into(),
@@ -61,19 +62,19 @@ impl Error {
         }
     }
 
-    /// Returns the same with data for programs.
+    /// Adds data for programs.
     pub fn with_data(self, data: Value) -> Self {
         Self { data, ..self }
     }
 
-    /// Returns the same, said to come from a capability.
+    /// Sets the capability that failed.
     pub fn with_capability(self, id: impl Into<String>) -> Self {
         Self { capability: Some(id.into()), ..self }
     }
 
-    /// Returns the same error where the program that it ended was called as the capability `id`: its
-    /// kind, its message and its data stay, and where it was is the cause. Of programs that call each
-    /// other over and over, one level is kept, and of all together the innermost.
+    /// Wraps the error of a program that was called as the capability `id`. The kind, the message and
+    /// the data stay, and the original place becomes the cause. Of programs that call each other
+    /// repeatedly, one level is kept, and of the whole chain the innermost levels.
     pub fn through(&self, id: &str) -> Self {
         let cause = match self.level() {
             Some(level) if !self.repeats(&level) => Value::Map(level),
@@ -91,8 +92,8 @@ impl Error {
         }
     }
 
-    /// Returns where it was, for the caller of the program. Empty if that is unknown, or if there are
-    /// enough already.
+    /// Returns the place as a level of the chain. `None` if the place is unknown, or if there are enough
+    /// levels already.
     fn level(&self) -> Option<Map> {
         const MAX_LEVELS: usize = 8;
         let at = self.at.as_ref()?;
@@ -110,32 +111,32 @@ impl Error {
         (self.levels().count() < MAX_LEVELS).then_some(level)
     }
 
-    /// Returns whether the level within this error is the same place.
+    /// Returns whether the next level of this error is the same place.
     fn repeats(&self, level: &Map) -> bool {
         let within = self.levels().next();
         let same = |key| within.is_some_and(|within| within.get_keyword(key) == level.get_keyword(key));
         same("at") && same("capability")
     }
 
-    /// Returns the places within the programs that it came through, the outermost first.
+    /// Returns the places in the programs that the error passed through, the outermost first.
     fn levels(&self) -> impl Iterator<Item = &Map> {
         fn level(cause: &Value) -> Option<&Map> {
             let Value::Map(level) = cause else { return None };
-            // What `throw` was given as a cause is an error, and has a message.
+            // An error passed to `throw` as a cause has a message; a level has none.
             let is_level = level.get_keyword("at").is_some() && level.get_keyword("message").is_none();
             is_level.then_some(level)
         }
         std::iter::successors(level(&self.cause), |within| level(within.get_keyword("cause")?))
     }
 
-    /// Returns a value that is not of its type.
+    /// Creates the error of a value that has the wrong type.
     pub(crate) fn broken(violations: &[Violation]) -> Self {
         let all: Vec<_> = violations.iter().map(ToString::to_string).collect();
         Self::new("type", all.join("; "))
     }
 
-    /// Returns a result that is not of its type; if the host called the function, it hears of each
-    /// violation.
+    /// Creates the error of a result that has the wrong type. If the host called the function, the host
+    /// gets each violation.
     pub(crate) fn broken_by_result(violations: &[Violation]) -> Self {
         let all = violations.iter().filter_map(|violation| {
             let Violation { path, expected, got } = violation;
@@ -145,15 +146,15 @@ impl Error {
         Self { breaks_result: true, ..Self::broken(violations).with_data(data) }
     }
 
-    /// The same for everyone but the host that called the function.
+    /// Hides the violations from everyone but the host that called the function.
     pub(crate) fn hide_result(&mut self) {
         if std::mem::take(&mut self.breaks_result) {
             self.data = Value::Nil;
         }
     }
 
-    /// How the result of the function that [ended the run](crate::Run::then) breaks its annotation; `None` if that is
-    /// not the error.
+    /// Returns how the result of the function that [ended the run](crate::Run::then) violates its
+    /// annotation; `None` for any other error.
     pub fn broken_result(&self) -> Option<Vec<Violation>> {
         let of = |violation: &Value| match violation.items()? {
             [Value::Str(path), Value::Str(expected), Value::Str(got)] => {
@@ -166,12 +167,13 @@ impl Error {
         Some(all.iter().filter_map(of).collect())
     }
 
-    /// Returns the same, but no handler of the program sees it.
+    /// Makes the error final, so that no handler of the program sees it.
     pub(crate) fn into_final(self) -> Self {
         Self { is_final: true, ..self }
     }
 
-    /// A limit was reached: `which` in its data, so that programs can tell them apart.
+    /// Creates the error of a reached limit, with `which` in its data, so that programs can distinguish
+    /// limits.
     pub(crate) fn limit(which: &'static str, message: impl Into<String>) -> Self {
         let mut data = Map::new();
         let inserted = data.insert(Value::keyword("limit"), Value::keyword(which));
@@ -179,8 +181,8 @@ impl Error {
         Self::new("limit", message).with_data(Value::Map(data))
     }
 
-    /// `file:3:5: type: message`, with the line and carets below it where the text is known, and a line for each
-    /// program that it came through.
+    /// Formats the error as `file:3:5: type: message`, with the line and carets below it if the text is
+    /// known, and a line for each program that it passed through.
     pub fn report(&self) -> String {
         let Self { kind, message, .. } = self;
         let mut report = match self.at.as_deref() {
@@ -212,11 +214,11 @@ impl Error {
         report
     }
 
-    /// What `catch` binds.
+    /// Returns the value that `catch` binds.
     pub fn to_value(&self) -> Value {
         let mut map = Map::new();
         let mut put = |key: &Keyword, value: Value| {
-            // What is too deep to be part of a map is left out.
+            // A value that is too deep for a map is left out.
             let _ = map.insert(Value::Keyword(key.clone()), value);
         };
         let keys = &*KEYS;
@@ -238,8 +240,8 @@ impl Error {
         Value::Map(map)
     }
 
-    /// What `throw` makes of a value: an error as it is, if the value says its `:kind`; else one of
-    /// kind `thrown` with the value as its data.
+    /// Converts the argument of `throw`: an error, if the value has a `:kind`; else an error of kind
+    /// `thrown` with the value as its data.
     pub fn from_value(value: Value) -> Self {
         let Value::Map(map) = &value else { return Self::thrown(value) };
         let Some(Value::Keyword(kind)) = map.get_keyword("kind") else { return Self::thrown(value) };
@@ -268,18 +270,18 @@ impl Error {
 }
 
 impl Origin {
-    /// `{:line 1, :column 2}`
+    /// Returns `{:line 1, :column 2}`.
     fn to_value(&self) -> Value {
         let mut place = Map::new();
         let keys = &*KEYS;
         for (key, n) in [(&keys.line, self.position.line), (&keys.column, self.position.column)] {
-            // Flat: it cannot be too deep.
+            // The map is flat, so it cannot be too deep.
             let _ = place.insert(Value::Keyword(key.clone()), Value::Int(n.into()));
         }
         Value::Map(place)
     }
 
-    /// Returns the position that a value is, if it is one.
+    /// Returns the position that a value represents, if it does.
     fn position_in(value: &Value) -> Option<Position> {
         let Value::Map(at) = value else { return None };
         let number = |key: &str| match at.get_keyword(key) {

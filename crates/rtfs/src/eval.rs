@@ -1,4 +1,4 @@
-//! One text, one value: for programs that call nothing.
+//! Evaluates one text to one value, for programs without calls.
 
 use std::fmt;
 
@@ -9,12 +9,12 @@ use crate::machine::{Event, Outcome, Run};
 use crate::syntax::{Diagnostic, Diagnostics, Position, Source};
 use crate::value::Value;
 
-/// Why a text gave no value.
+/// The reason why a text has no value.
 #[derive(Clone, Debug)]
 pub enum Failure {
-    /// It cannot be compiled.
+    /// The text cannot be compiled.
     Invalid(Diagnostics),
-    /// It failed when it ran.
+    /// The program failed.
     Failed(Error),
 }
 
@@ -27,7 +27,7 @@ impl Failure {
         }
     }
 
-    /// What is wrong, in a sentence.
+    /// Returns the problem in a sentence.
     pub fn message(&self) -> &str {
         match self {
             Self::Invalid(Diagnostics(all)) => {
@@ -37,7 +37,7 @@ impl Failure {
         }
     }
 
-    /// Where, as far as that is known.
+    /// Returns the position, if known.
     pub fn position(&self) -> Option<Position> {
         match self {
             Self::Invalid(Diagnostics(all)) => all.first().map(|first| first.position),
@@ -57,7 +57,7 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// Runs a text where there is no capability at all: each call fails with `unknown-capability`.
+/// Runs a text without capabilities: each call fails with `unknown-capability`.
 ///
 /// # Errors
 /// The text cannot be compiled, or fails when it runs.

@@ -1,19 +1,18 @@
 //! Functions as values.
 //!
-//! A function is the number of its code in the program that it belongs to, with what it captured.
-//! It means something to a run of that program only: no function leaves a run as data, but for a run that
-//! is saved as a whole.
+//! A function is the number of its code in its program, with its captured values. It is valid only in a
+//! run of that program. No function leaves a run as data, except in a run that is saved as a whole.
 
 use triomphe::Arc;
 
 use crate::sequence::{TooLarge, depth_around};
 use crate::value::Value;
 
-/// A function of the standard library, by its place in the table of these.
+/// A function of the standard library, by its index in its table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Native(pub(crate) u16);
 
-/// A function that captures nothing, by its place in its program.
+/// A function that captures nothing, by its index in its program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Code(pub(crate) u32);
 
@@ -24,7 +23,7 @@ pub struct Closure(Arc<Captured>);
 struct Captured {
     code: u32,
     depth: u16,
-    /// Most capture one or two values: these need no allocation of their own.
+    /// Most functions capture one or two values, which need no allocation.
     first: [Value; INLINE],
     more: Vec<Value>,
 }
@@ -32,7 +31,7 @@ struct Captured {
 const INLINE: usize = 2;
 
 impl Closure {
-    /// Takes what is captured out of `values`.
+    /// Moves the captured values out of `values`.
     pub(crate) fn new(code: u32, values: &mut [Value]) -> Result<Self, TooLarge> {
         let depth = depth_around(values.iter().map(Value::depth).max().unwrap_or(0))?;
         let mut values = values.iter_mut().map(std::mem::take);
@@ -47,7 +46,7 @@ impl Closure {
 
     #[inline(always)]
     pub(crate) fn get(&self, at: usize) -> &Value {
-        /// A run that was saved and changed may have a function without what its code asks for.
+        /// A saved run that was modified may contain a function without the values that its code needs.
         static NOTHING: Value = Value::Nil;
         if at < INLINE { &self.0.first[at] } else { self.0.more.get(at - INLINE).unwrap_or(&NOTHING) }
     }
@@ -64,7 +63,7 @@ impl Closure {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Address of what is shared, and how many share it.
+    /// Returns the address of the shared data, and the number of its owners.
     pub(crate) fn identity(&self) -> (usize, usize) {
         (Arc::as_ptr(&self.0) as usize, Arc::count(&self.0))
     }

@@ -1,15 +1,15 @@
-//! JSON text ⇄ values, losing nothing.
+//! Lossless conversion between JSON text and values.
 //!
-//! Objects become maps with keyword keys, arrays vectors, `null` nil. The order of keys stays, and
-//! integers stay exact however long they are. What would be lost in silence is an error instead:
-//! a key that comes twice, a number beyond the largest float, half of a surrogate pair.
+//! Objects become maps with keyword keys, arrays vectors, `null` nil. The order of keys is kept, and
+//! integers of any length stay exact. Input that would lose information is an error: a repeated key, a
+//! number beyond the largest float, half of a surrogate pair.
 //!
 //! # How it works
 //!
-//! The reader is written by hand, since serde's data model has no place for a long integer, and it
-//! keeps open arrays and objects on a stack of its own, so that no nesting can exhaust the thread's.
-//! Equal keys within one text share one keyword. The writer recurses, which is safe because the
-//! depth of a value is bounded ([`MAX_DEPTH`](crate::MAX_DEPTH)).
+//! The reader is written by hand, since serde's data model has no long integers. It keeps open arrays
+//! and objects on an explicit stack, so that no nesting can exhaust the thread's stack. Equal keys
+//! within one text share one keyword. The writer recurses, which is safe because the depth of a value is
+//! bounded ([`MAX_DEPTH`](crate::MAX_DEPTH)).
 
 mod read;
 mod write;
@@ -20,18 +20,18 @@ pub use read::value_from_json;
 pub(crate) use write::value_to_json_within;
 pub use write::{key_name, value_to_json};
 
-/// As much of a path as an error shows, in characters: keys may be of any length.
+/// The maximum number of characters of a path in an error: keys may be of any length.
 pub const MAX_PATH: usize = 200;
 
-/// Why JSON text is no value, or a value has no JSON text. Reads
-/// `$.items[3].price: 1e400 is beyond the largest number (line 1, column 35)`.
+/// The reason why JSON text is not a value, or a value has no JSON text. Displayed as `$.items[3].price:
+/// 1e400 is beyond the largest number (line 1, column 35)`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JsonError {
-    /// Where in the data: `$` is its root.
+    /// The path in the data: `$` is its root.
     pub path: String,
-    /// What is wrong there.
+    /// The problem there.
     pub problem: String,
-    /// Line and column in the text, both from 1; the column counts characters. None for a value.
+    /// The line and column in the text, both from 1; the column counts characters. `None` for a value.
     pub position: Option<(usize, usize)>,
 }
 
@@ -65,8 +65,8 @@ pub fn push_index(path: &mut String, index: usize) {
     path.push_str(&format!("[{index}]"));
 }
 
-/// Returns the length of the string literal that JSON text begins with, with its quotes: all of the text
-/// if the string has no end.
+/// Returns the length of the string literal at the beginning of JSON text, with its quotes; the whole
+/// length if the string has no end.
 pub fn string_length(json: &[u8]) -> usize {
     let mut at = 1;
     while let Some(found) = memchr::memchr2(b'"', b'\\', json.get(at..).unwrap_or_default()) {
@@ -83,7 +83,7 @@ pub fn string_length(json: &[u8]) -> usize {
 pub fn push_string(out: &mut String, text: &str) {
     out.push('"');
     let mut rest = text;
-    // What is escaped is one byte long, and so is no part of another character.
+    // Escaped characters are one byte long, and so never part of another character.
     while let Some(at) = rest.bytes().position(|byte| matches!(byte, b'"' | b'\\' | 0..=0x1f)) {
         out.push_str(&rest[..at]);
         match rest.as_bytes()[at] {

@@ -1,10 +1,10 @@
-//! Sets of kinds of values: what of a type is compared.
+//! Sets of kinds of values, the compared part of a type.
 
 use std::fmt;
 
 use crate::value::Value;
 
-/// Some of the kinds that a value can be of.
+/// A set of possible kinds of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Kinds(u16);
 
@@ -32,10 +32,10 @@ impl Kinds {
     pub(crate) const BOOL: Self = Self::TRUE.or(Self::FALSE);
     pub(crate) const FALSY: Self = Self::NIL.or(Self::FALSE);
     pub(crate) const NUMBER: Self = Self::INT.or(Self::FLOAT);
-    /// What has items in an order.
+    /// Kinds with ordered items.
     pub(crate) const ORDERED: Self = Self::VECTOR.or(Self::LIST).or(Self::SEQ);
     pub(crate) const COLLECTION: Self = Self::ORDERED.or(Self::SET).or(Self::MAP);
-    /// What functions of collections take.
+    /// Kinds that collection functions take.
     pub(crate) const SEQABLE: Self = Self::COLLECTION.or(Self::STRING).or(Self::NIL);
     pub(crate) const NAME: Self = Self::KEYWORD.or(Self::STRING).or(Self::SYMBOL);
     pub(crate) const CALLABLE: Self = Self::FUNCTION
@@ -45,9 +45,9 @@ impl Kinds {
         .or(Self::SET)
         .or(Self::VECTOR)
         .or(Self::LIST);
-    /// What can be a key of a map.
+    /// Kinds that can be keys of a map.
     pub(crate) const KEY: Self = Self(!Self::FUNCTION.0);
-    /// What becomes a string when it goes out as JSON.
+    /// Kinds that become strings in JSON.
     pub(crate) const TEXTUAL: Self = Self::NAME.or(Self::INSTANT).or(Self::UUID);
 
     pub(crate) const fn or(self, other: Self) -> Self {
@@ -95,7 +95,7 @@ impl Kinds {
         }
     }
 
-    /// Returns the kinds that a word of a signature means.
+    /// Returns the kinds that a word of a signature denotes.
     pub(crate) fn named(word: &str) -> Option<Self> {
         if let Some(word) = word.strip_suffix('?') {
             return Self::named(word).map(|kinds| kinds.or(Self::NIL));
@@ -107,7 +107,7 @@ impl Kinds {
     }
 }
 
-/// The words of signatures, and what messages call the kinds.
+/// The words of signatures, and the names of the kinds in messages.
 const WORDS: &[(&str, Kinds, &str)] = &[
     ("any", Kinds::ANY, "anything"),
     ("nil", Kinds::NIL, "nil"),

@@ -1,8 +1,8 @@
-//! Lazy sequences: cells that are computed when someone looks at them, once.
+//! Lazy sequences: cells that are computed on first access, once.
 //!
 //! A cell begins as a function. A reader of the cell asks the machine to call that function, and the
-//! machine puts the answer into the cell: the end, or an item and the sequence after it. So no
-//! native code ever calls back into a program.
+//! machine stores the result in the cell: the end, or an item and the rest of the sequence. No native
+//! code therefore ever calls back into a program.
 
 use std::cell::RefCell;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -12,7 +12,8 @@ use triomphe::Arc;
 use crate::sequence::{TooLarge, Vector, depth_around};
 use crate::value::Value;
 
-/// How deep the items of a lazy sequence may be nested, unless its function holds what is as deep.
+/// The maximum nesting of the items of a lazy sequence, unless its function already holds data of that
+/// depth.
 const UNSEEN_DEPTH: u16 = 100;
 
 /// A lazy sequence or a stream.
@@ -21,28 +22,29 @@ pub struct Seq(Arc<Cell>);
 
 struct Cell {
     state: Mutex<State>,
-    /// The integers that this is, if it began as a range: they stay the same, and reading them takes no lock.
+    /// The integers of a sequence that began as a range. They never change, and reading them takes no
+    /// lock.
     range: Option<Range>,
     /// All items, once all of them have been read.
     realized: OnceLock<Vector>,
-    /// The stream that this is, or the rest of.
+    /// The stream that this sequence reads.
     stream: Option<std::sync::Arc<StreamHandle>>,
     depth: u16,
 }
 
-/// What is known of a cell.
+/// The state of a cell.
 #[derive(Clone)]
 pub(crate) enum State {
-    /// Nothing: this function of no arguments gives `nil` at the end, else `[item rest]`.
+    /// Not computed: this function of no arguments returns `nil` at the end, else `[item rest]`.
     Thunk(Value),
-    /// The next item of an open stream has to be asked for.
+    /// The next item of an open stream must be requested.
     Stream,
     Range(Range),
-    /// No sequence at all: the place where `memoize` keeps what it knows.
+    /// Not a sequence: the cell in which `memoize` keeps its data.
     Kept(Value),
-    /// An item, and the sequence of the others.
+    /// An item, and the rest of the sequence.
     Item(Value, Value),
-    /// There is nothing.
+    /// The end of the sequence.
     End,
 }
 
@@ -55,7 +57,7 @@ pub(crate) struct Range {
 }
 
 impl Range {
-    /// Returns the integer at this place, unless the range ends before it.
+    /// Returns the integer at this index, unless the range ends before it.
     #[inline]
     pub(crate) fn nth(self, at: usize) -> Option<i64> {
         let far = self.step.checked_mul(i64::try_from(at).ok()?)?;
@@ -69,7 +71,7 @@ impl Range {
     }
 }
 
-/// An open stream. When its last cell is dropped, its id is in the list of those to be closed.
+/// An open stream. When its last cell is dropped, its id is added to the list of streams to close.
 pub(crate) struct StreamHandle {
     pub(crate) id: u64,
     pub(crate) closed: std::sync::Arc<Mutex<Vec<u64>>>,
@@ -98,12 +100,12 @@ impl Seq {
         Ok(Self::with(State::Thunk(thunk), None, depth))
     }
 
-    /// Returns the place where `memoize` keeps what it knows.
+    /// Returns the cell in which `memoize` keeps its data.
     pub(crate) fn kept(value: Value) -> Self {
         Self::with(State::Kept(value), None, 1)
     }
 
-    /// Returns a sequence as it was saved; not one whose items are much deeper than it says (see
+    /// Restores a saved sequence. Fails if its items are much deeper than declared (see
     /// [`fill`](Self::fill)).
     pub(crate) fn saved(
         state: State,
@@ -130,7 +132,7 @@ impl Seq {
         Ok(seq)
     }
 
-    /// Makes all items known at once.
+    /// Realizes all items.
     pub(crate) fn realize(&self, items: &Vector) -> Result<(), TooLarge> {
         if items.depth() > self.0.depth.max(UNSEEN_DEPTH) {
             return Err(TooLarge::Levels);
@@ -140,9 +142,9 @@ impl Seq {
         Ok(())
     }
 
-    /// Returns a sequence whose first item is known, and what follows it.
+    /// Creates a sequence with a known first item and a rest.
     pub(crate) fn cons(item: Value, rest: Value) -> Result<Self, TooLarge> {
-        // Along the chain nothing recurs.
+        // Traversal along the chain does not recurse.
         let depth = depth_around(item.depth())?.max(rest.depth());
         Ok(Self::with(State::Item(item, rest), None, depth))
     }
@@ -151,7 +153,7 @@ impl Seq {
         Self::with(State::Range(Range { next, step, end }), None, 1)
     }
 
-    /// Returns the integers that it is, if it is a range.
+    /// Returns the integers, if the sequence is a range.
     #[inline]
     pub(crate) fn as_range(&self) -> Option<Range> {
         self.0.range
@@ -177,17 +179,17 @@ impl Seq {
         self.lock().clone()
     }
 
-    /// What follows from knowing what the function gave.
+    /// Stores the result of the cell's function.
     pub(crate) fn set(&self, state: State) {
         let old = std::mem::replace(&mut *self.lock(), state);
         drop(old); // not under the lock
     }
 
-    /// Returns the function of this cell gave an item, and what follows it.
+    /// Stores an item that the cell's function returned, and the rest.
     ///
-    /// What holds this cell has counted how deep it is before anybody could know what is in it. So what is
-    /// in it may not be much deeper: then what is nested in truth stays bounded too (by the square of
-    /// [`UNSEEN_DEPTH`] and [`MAX_DEPTH`](crate::MAX_DEPTH) together).
+    /// The depth of a value that holds this cell was computed before the cell's content was known. The
+    /// content may therefore not be much deeper. The actual nesting then stays bounded too (by the
+    /// square of [`UNSEEN_DEPTH`] and [`MAX_DEPTH`](crate::MAX_DEPTH) together).
     pub(crate) fn fill(&self, item: &Value, rest: &Value) -> Result<(), TooLarge> {
         let most = self.0.depth.max(UNSEEN_DEPTH);
         if depth_around(item.depth())? > most || rest.depth() > most {
@@ -215,13 +217,13 @@ impl Seq {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Address of what is shared, and how many share it.
+    /// Returns the address of the shared data, and the number of its owners.
     pub(crate) fn identity(&self) -> (usize, usize) {
         (Arc::as_ptr(&self.0) as usize, Arc::count(&self.0))
     }
 }
 
-/// A chain of a million cells is dropped one by one, not one inside of the other; and so are cells in the
+/// A chain of a million cells is dropped iteratively, without recursion. The same holds for cells in the
 /// items of cells, whose depth is not counted.
 impl Drop for Cell {
     fn drop(&mut self) {
@@ -237,7 +239,7 @@ impl Drop for Cell {
             !std::mem::replace(&mut gone.is_busy, true)
         });
         if is_outermost {
-            // What is dropped in here adds to the list and leaves at once.
+            // A nested drop adds to the list and returns immediately.
             while let Some(cell) = GONE.with(|gone| gone.borrow_mut().cells.pop()) {
                 drop(cell);
             }
@@ -246,7 +248,7 @@ impl Drop for Cell {
     }
 }
 
-/// The contents of cells that are gone, as far as they are not dropped yet.
+/// The contents of dropped cells that are not dropped yet.
 #[derive(Default)]
 struct Gone {
     cells: Vec<(State, Option<Vector>)>,

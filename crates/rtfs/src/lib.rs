@@ -1,30 +1,30 @@
 //! The RTFS language: values, types, and programs that compose capabilities.
 //!
-//! RTFS 2.0 is the typed Lisp in which capabilities are composed. This crate is the language alone:
-//! it does no I/O, shows programs no clock and no randomness, and does not know capabilities. The
-//! same program with the same answers gives the same result.
+//! RTFS 2.0 is the typed Lisp in which capabilities are composed. This crate is the language alone: it
+//! does no I/O, gives programs no clock and no randomness, and does not know capabilities. The same
+//! program with the same answers gives the same result.
 //!
 //! # What is here
 //!
 //! - [`Value`]: immutable data, cheap to clone and to share between threads, compared by value.
-//! - [`TypeExpr`]: what a value may be: read from and printed in RTFS notation, and checked.
-//! - [`json`]: JSON text read and written, losing nothing.
+//! - [`TypeExpr`]: a type: read from and printed in RTFS notation, and checked.
+//! - [`json`]: lossless reading and writing of JSON text.
 //! - [`text`]: excerpts and suggestions for messages.
 //! - [`read`] and [`compile`]: text to values and to a [`Program`], or all its mistakes, each with its
 //!   line, column and an excerpt.
 //! - [`check()`]: the mistakes of a program that compiles, found before it runs.
-//! - [`Run`]: a program that runs. [`Run::advance`] runs until it is done, has failed, has used its quota,
-//!   or needs its host. [`Run::events`] says what it needs, and [`Run::resolve`] gives the answer.
+//! - [`Run`]: a running program. [`Run::advance`] runs until it is done, has failed, has used its quota,
+//!   or needs its host. [`Run::events`] returns its requests, and [`Run::resolve`] passes the answer.
 //!   [`Limits`] bound it. [`Run::save`] turns a run into bytes, and [`Run::load`] continues it in
-//!   another process. [`eval_pure`] does all of this for a text that calls nothing.
+//!   another process. [`eval_pure`] does all of this for a text without calls.
 //!
 //! # How it works
 //!
-//! A reader makes forms (`syntax`), a compiler makes code for a register machine of them
-//! (`compiler`), and the machine runs it (`machine`) with the standard library (`builtins`),
-//! which is partly written in RTFS. Macros run on the machine while a program is compiled. Native
-//! functions never call back into a program: functions that take functions are RTFS code, so each
-//! call can be metered, suspended, and named in an error.
+//! A reader parses forms (`syntax`), a compiler generates code for a register machine (`compiler`), and
+//! the machine runs it (`machine`) with the standard library (`builtins`), which is partly written in
+//! RTFS. Macros run on the machine while a program is compiled. Native functions never call back into a
+//! program: higher-order functions are RTFS code, so each call can be metered, suspended, and named in
+//! an error.
 //!
 //! ```
 //! use rtfs::{Event, Limits, Options, Outcome, Run, Source, Value, compile};
@@ -41,12 +41,12 @@
 //!
 //! # What is deliberately absent
 //!
-//! Code that drives a run or talks to people: the host does both.
+//! Code that drives a run or interacts with users: the host does both.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
-// What the tests of other crates use as well calls this one by its name.
+// Tests that other crates share use this name.
 #[cfg(test)]
 extern crate self as rtfs;
 

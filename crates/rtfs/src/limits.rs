@@ -1,22 +1,22 @@
-//! What a run may use.
+//! The limits of a run.
 
-/// What a run may use. The host says; no program can change it.
+/// The limits of a run. The host sets them, and no program can change them.
 ///
-/// Reaching `steps`, `memory`, `calls` or `output` ends the run, and no handler of the program is
-/// asked. Too deep a recursion is an error that a program may catch.
+/// Reaching `steps`, `memory`, `calls` or `output` ends the run without calling a handler of the
+/// program. Too deep a recursion is an error that a program may catch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Calls of functions and turns of loops, and more for operations on large data.
+    /// The number of function calls and loop iterations, with a surcharge for operations on large data.
     pub steps: u64,
-    /// Bytes of values that are alive, about.
+    /// The approximate size of live values in bytes.
     pub memory: usize,
-    /// Calls of functions that wait for each other. Tail calls do not count.
+    /// The maximum nesting of function calls. Tail calls do not count.
     pub depth: usize,
-    /// Requests to the host.
+    /// The number of requests to the host.
     pub calls: u64,
-    /// Requests that the host is asked to serve at the same time; others wait for these.
+    /// The maximum number of concurrent requests to the host; further requests wait.
     pub calls_at_once: usize,
-    /// Bytes of the result as it is printed, about.
+    /// The approximate size of the printed result in bytes.
     pub output: usize,
 }
 

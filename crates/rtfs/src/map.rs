@@ -1,9 +1,9 @@
 //! Maps and sets that keep their insertion order.
 //!
-//! Both are a [`Table`]: entries in the order in which their keys first came. Up to
-//! [`LINEAR`] entries a key is found by looking at each; beyond, by an index of hashes. A removed
-//! entry leaves a hole, and when half of the entries are holes they are squeezed out. A key that
-//! was looked up is often changed next, so a table remembers where the last one was found.
+//! Both are a [`Table`]: entries in the order in which their keys were first inserted. Up to [`LINEAR`]
+//! entries, a key is found by linear search; beyond, by an index of hashes. A removed entry leaves a
+//! hole, and when half of the entries are holes, the table is compacted. A key that was looked up is
+//! often changed next, so a table remembers the position of the last one.
 
 use std::cmp::Ordering;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -16,29 +16,29 @@ use crate::scalar::hash_of;
 use crate::sequence::{MAX_PARTS, TooLarge, depth_around, parts_of};
 use crate::value::Value;
 
-/// `{:a 1, "b" 2}`: keys of any kind, each with a value, in the order in which the keys first came.
+/// `{:a 1, "b" 2}`: keys of any kind, each with a value, in insertion order.
 #[derive(Clone, Default)]
 pub struct Map(Arc<Table<Value>>);
 
-/// `#{1 2}`: values of any kind, each once, in the order in which they first came.
+/// `#{1 2}`: distinct values of any kind, in insertion order.
 #[derive(Clone, Default)]
 pub struct Set(Arc<Table<()>>);
 
-/// As many entries as are looked through one by one.
+/// The maximum number of entries for a linear search.
 const LINEAR: usize = 8;
 
 impl Map {
-    /// Returns the empty one.
+    /// Creates an empty map.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Returns an empty one with room for so many entries.
+    /// Creates an empty map with room for this many entries.
     pub(crate) fn with_capacity(entries: usize) -> Self {
         Self(Arc::new(Table { entries: Vec::with_capacity(entries), ..Table::default() }))
     }
 
-    /// Returns a map of these entries; of equal keys the last wins.
+    /// Creates a map of these entries; of equal keys the last wins.
     pub(crate) fn of(entries: impl ExactSizeIterator<Item = (Value, Value)>) -> Result<Self, TooLarge> {
         let mut table = Table { entries: Vec::with_capacity(entries.len()), ..Table::default() };
         for (key, value) in entries {
@@ -51,12 +51,12 @@ impl Map {
         Ok(map)
     }
 
-    /// Number of entries.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Returns whether there is nothing in it.
+    /// Returns whether the map is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -66,7 +66,7 @@ impl Map {
         self.0.find(key).and_then(|at| self.0.value(at))
     }
 
-    /// What the keyword of this name has, without making that keyword.
+    /// Returns the value of the keyword with this name, without creating that keyword.
     pub fn get_keyword(&self, name: &str) -> Option<&Value> {
         let is_it = |key: &Value| matches!(key, Value::Keyword(keyword) if keyword.name() == name);
         let hash = if self.0.index.is_some() { hash_of_keyword(hash_of(name)) } else { 0 };
@@ -78,9 +78,9 @@ impl Map {
         self.0.find(key).is_some()
     }
 
-    /// Gives `key` this value and returns the one it had. A key that was there keeps its place.
+    /// Sets the value of `key` and returns the previous one. An existing key keeps its position.
     ///
-    /// In place if the map is not shared, else in a copy.
+    /// The map is changed in place if it is not shared, else copied.
     pub fn insert(&mut self, key: Value, value: Value) -> Result<Option<Value>, TooLarge> {
         let depth = depth_around(key.depth().max(value.depth()))?;
         let table = Arc::make_mut(&mut self.0);
@@ -90,7 +90,7 @@ impl Map {
         Ok(old)
     }
 
-    /// Counts again, if there may be too many parts: what was taken out since was not counted.
+    /// Counts the parts again if there may be too many, because removed parts were not subtracted.
     #[inline(always)]
     fn bounded(&mut self) -> Result<(), TooLarge> {
         if self.0.parts < MAX_PARTS { Ok(()) } else { self.recount() }
@@ -123,7 +123,7 @@ impl Map {
         self.0.depth.max(1)
     }
 
-    /// Returns whether it is what `catch` gave: a map like any other, but `throw` keeps its origin.
+    /// Returns whether the map came from `catch`: a map like any other, but `throw` keeps its origin.
     pub(crate) fn is_error(&self) -> bool {
         self.0.error
     }
@@ -132,7 +132,7 @@ impl Map {
         Arc::make_mut(&mut self.0).error = true;
     }
 
-    /// Returns the entry at a position below [`Self::positions`]; `None` is a hole.
+    /// Returns the entry at a position below [`Self::positions`]; `None` for a hole.
     pub(crate) fn at(&self, position: usize) -> Option<(&Value, &Value)> {
         self.0.entries.get(position)?.as_ref().map(|(key, value)| (key, value))
     }
@@ -141,7 +141,7 @@ impl Map {
         self.0.entries.len()
     }
 
-    /// Takes a value out, to be put back changed. Leaves nil.
+    /// Takes a value out, to be changed and put back. Leaves nil.
     pub(crate) fn take(&mut self, key: &Value) -> Option<Value> {
         let at = self.0.find(key)?;
         let (_, value) = Arc::make_mut(&mut self.0).entries[at].as_mut()?;
@@ -152,12 +152,12 @@ impl Map {
         Arc::is_unique(&self.0)
     }
 
-    /// Address of what is shared, and how many share it.
+    /// Returns the address of the shared data, and the number of its owners.
     pub(crate) fn identity(&self) -> (usize, usize) {
         (Arc::as_ptr(&self.0) as usize, Arc::count(&self.0))
     }
 
-    /// Returns the same for all orders of the same entries.
+    /// Returns a hash that does not depend on the order of the entries.
     pub(crate) fn hash_of_members(&self) -> u64 {
         self.iter().map(|entry| hash_of(&entry)).fold(0, u64::wrapping_add)
     }
@@ -184,17 +184,17 @@ impl PartialEq for Map {
 }
 
 impl Set {
-    /// Returns the empty one.
+    /// Creates an empty set.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Number of members.
+    /// Returns the number of members.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Returns whether there is nothing in it.
+    /// Returns whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -209,9 +209,9 @@ impl Set {
         self.at(self.0.find(member)?)
     }
 
-    /// Adds a member and says whether it was new.
+    /// Adds a member and returns whether it was new.
     ///
-    /// In place if the set is not shared, else in a copy.
+    /// The set is changed in place if it is not shared, else copied.
     pub fn insert(&mut self, member: Value) -> Result<bool, TooLarge> {
         let depth = depth_around(member.depth())?;
         let table = Arc::make_mut(&mut self.0);
@@ -228,7 +228,7 @@ impl Set {
         self.0.parts.max(1)
     }
 
-    /// Removes a member and says whether it was there.
+    /// Removes a member and returns whether it was present.
     pub fn remove(&mut self, member: &Value) -> bool {
         let Some(at) = self.0.find(member) else { return false };
         Arc::make_mut(&mut self.0).remove(at, |member, ()| member.depth()).is_some()
@@ -243,7 +243,7 @@ impl Set {
         self.0.depth.max(1)
     }
 
-    /// Returns the member at a position below [`Self::positions`]; `None` is a hole.
+    /// Returns the member at a position below [`Self::positions`]; `None` for a hole.
     pub(crate) fn at(&self, position: usize) -> Option<&Value> {
         self.0.entries.get(position)?.as_ref().map(|(member, ())| member)
     }
@@ -256,12 +256,12 @@ impl Set {
         Arc::is_unique(&self.0)
     }
 
-    /// Address of what is shared, and how many share it.
+    /// Returns the address of the shared data, and the number of its owners.
     pub(crate) fn identity(&self) -> (usize, usize) {
         (Arc::as_ptr(&self.0) as usize, Arc::count(&self.0))
     }
 
-    /// Returns the same for all orders of the same members.
+    /// Returns a hash that does not depend on the order of the members.
     pub(crate) fn hash_of_members(&self) -> u64 {
         self.iter().map(hash_of).fold(0, u64::wrapping_add)
     }
@@ -291,15 +291,15 @@ struct Table<V> {
     /// `None` is a hole.
     entries: Vec<Option<(Value, V)>>,
     holes: usize,
-    /// There as soon as there were more than [`LINEAR`] entries.
+    /// Present once there were more than [`LINEAR`] entries.
     index: Option<Box<Index>>,
-    /// The depth of the collection, or of one that it was: exact again after holes were squeezed out.
+    /// An upper bound of the depth, exact after the table was compacted.
     depth: u16,
-    /// As many parts as there are in it at most.
+    /// An upper bound of the number of parts.
     parts: u32,
-    /// Whether this is what `catch` gave.
+    /// Whether the map came from `catch`.
     error: bool,
-    /// Where a key was last found. Only a guess: the key there decides.
+    /// The position of the last found key. It is only a hint: the key at the position decides.
     recent: AtomicU32,
 }
 
@@ -320,7 +320,7 @@ impl<V: Clone> Clone for Table<V> {
 
 #[derive(Clone)]
 struct Index {
-    /// The hash of each entry's key, so that growing the table computes none anew.
+    /// The hash of each entry's key, so that growing the table recomputes none.
     hashes: Vec<u64>,
     /// Positions in `entries`.
     places: HashTable<u32>,
@@ -340,8 +340,8 @@ impl<V> Default for Table<V> {
     }
 }
 
-/// Returns the hash of a key in an index. Keywords have theirs at hand, and short texts are hashed as
-/// one number.
+/// Returns the hash of a key in an index. Keywords have a cached hash, and short texts are hashed as one
+/// number.
 fn hash_of_key(key: &Value) -> u64 {
     match key {
         Value::Keyword(keyword) => hash_of_keyword(keyword.cached_hash()),
@@ -353,7 +353,7 @@ fn hash_of_key(key: &Value) -> u64 {
     }
 }
 
-/// `==`, with the usual kinds of keys first.
+/// Compares with `==`, with the usual kinds of keys first.
 #[inline(always)]
 fn is_same_key(known: &Value, key: &Value) -> bool {
     match (known, key) {
@@ -364,7 +364,8 @@ fn is_same_key(known: &Value, key: &Value) -> bool {
     }
 }
 
-/// Returns a string of the same text is another key: keep the two apart at the price of one instruction.
+/// Returns the hash of a keyword, which differs from that of the string with the same text, at the cost
+/// of one instruction.
 fn hash_of_keyword(hash_of_name: u64) -> u64 {
     !hash_of_name
 }
@@ -388,19 +389,19 @@ impl<V> Table<V> {
         Some(at)
     }
 
-    /// Returns the same for one that was probably found last.
+    /// Like `find`, for a key that was probably found last.
     #[inline]
     fn find_again(&self, key: &Value) -> Option<usize> {
         let at = self.recent.load(Relaxed) as usize;
         self.entries.get(at)?.as_ref().is_some_and(|(known, _)| is_same_key(known, key)).then_some(at)
     }
 
-    /// Returns the hash by which a key is found; anything if there is no index.
+    /// Returns the hash by which a key is found; any number if there is no index.
     fn hash_for(&self, key: &Value) -> u64 {
         if self.index.is_some() { hash_of_key(key) } else { 0 }
     }
 
-    /// Returns the position of the key that `is_it`.
+    /// Returns the position of the key for which `is_it` returns true.
     #[inline]
     fn find_by(&self, hash: u64, is_it: impl Fn(&Value) -> bool) -> Option<usize> {
         let is_at = |at: usize| self.entries[at].as_ref().is_some_and(|(key, _)| is_it(key));
@@ -500,7 +501,7 @@ mod tests {
     enum Step {
         Insert(Value, i64),
         Remove(Value),
-        /// From now on the map is shared as it is.
+        /// Share the map unchanged from now on.
         Share,
     }
 

@@ -7,8 +7,8 @@ use num_bigint::Sign;
 use crate::value::Value;
 
 impl Value {
-    /// Returns the order of `compare` and `sort`, which puts anything before or after anything: nil,
-    /// booleans, numbers, strings, keywords, symbols, instants, UUIDs, vectors and lists, sets, maps.
+    /// Returns the order of `compare` and `sort`, which orders any two values: nil, booleans, numbers,
+    /// strings, keywords, symbols, instants, UUIDs, vectors and lists, sets, maps.
     ///
     /// Numbers are ordered by their exact mathematical value, of any kind, so `1` and `1.0`
     /// tie; NaN comes after all others and ties with itself. Strings and names go by code point,
@@ -49,7 +49,7 @@ fn compare_numbers(a: &Value, b: &Value) -> Option<Ordering> {
         (a, Value::Float(b)) => compare_with_float(a, *b)?,
         (Value::Int(a), Value::Int(b)) => a.cmp(b),
         (Value::BigInt(a), Value::BigInt(b)) => a.get().cmp(b.get()),
-        // A big one lies beyond every small one, on its own side.
+        // A big integer lies beyond every small one, on its side of zero.
         (Value::Int(_), Value::BigInt(b)) => b.get().sign().cmp(&Sign::NoSign).reverse(),
         (Value::BigInt(a), Value::Int(_)) => a.get().sign().cmp(&Sign::NoSign),
         _ => return None,
@@ -73,7 +73,7 @@ fn compare_with_float(integer: &Value, float: f64) -> Option<Ordering> {
     })
 }
 
-/// Returns the integer that a float of at least 2^63 in magnitude is.
+/// Converts a float of at least 2^63 in magnitude to an integer.
 pub(crate) fn exact_integer(float: f64) -> num_bigint::BigInt {
     let bits = float.to_bits();
     let mantissa = (bits & ((1 << 52) - 1)) | (1 << 52);

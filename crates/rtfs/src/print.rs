@@ -1,8 +1,8 @@
 //! `pr-str` and `str`: values as text.
 //!
-//! `pr-str` ([`Debug`](fmt::Debug)) writes what the reader would read as the same value, on one
-//! line. `str` ([`Display`](fmt::Display)) writes as a person would: strings bare and `nil` as
-//! nothing, but what is inside of a collection as `pr-str` does.
+//! `pr-str` ([`Debug`](fmt::Debug)) writes text that the reader reads as the same value, on one line.
+//! `str` ([`Display`](fmt::Display)) writes text for users: strings without quotes and `nil` as nothing,
+//! but the content of a collection as `pr-str` does.
 
 use std::fmt::{self, Write};
 
@@ -53,7 +53,7 @@ impl fmt::Display for Value {
 }
 
 impl Value {
-    /// What `(pr-str x)` gives.
+    /// Returns the result of `(pr-str x)`.
     pub fn pr_str(&self) -> String {
         format!("{self:?}")
     }
@@ -92,13 +92,14 @@ fn sequence<'a>(
     f.write_str(close)
 }
 
-/// `:name`, or `:"any text"` for what the reader would not take as a name.
+/// Writes `:name`, or `:"any text"` for a text that the reader would not accept as a name.
 pub(crate) fn keyword_into(out: &mut impl Write, name: &str) -> fmt::Result {
     out.write_char(':')?;
     if is_plain(name) { out.write_str(name) } else { quoted_into(out, name) }
 }
 
-/// Returns whether a keyword of this name needs no quotes. Strict on purpose: quotes are always right.
+/// Returns whether a keyword of this name needs no quotes. The check is deliberately strict: quotes are
+/// always valid.
 fn is_plain(name: &str) -> bool {
     let inside = |c: char| c.is_alphanumeric() || "*+!-_?<>=&%$./:".contains(c);
     let marks = ["", "-", "?"]; // `:-` and `?` have meanings of their own
@@ -117,7 +118,7 @@ fn quoted_into(out: &mut impl Write, text: &str) -> fmt::Result {
             '\n' => out.write_str("\\n")?,
             '\t' => out.write_str("\\t")?,
             '\r' => out.write_str("\\r")?,
-            // The last two end a line, to some readers.
+            // Some readers treat the last two as line ends.
             c if c.is_control() || matches!(c, '\u{2028}' | '\u{2029}') => {
                 write!(out, "\\u{{{:X}}}", u32::from(c))?;
             }

@@ -1,4 +1,4 @@
-//! The kinds of values that have no parts but do not fit into a [`Value`](crate::Value) as they are.
+//! The scalar kinds that do not fit into a [`Value`](crate::Value) directly.
 
 use std::hash::{BuildHasher, Hash};
 use std::sync::LazyLock;
@@ -8,11 +8,11 @@ use triomphe::Arc;
 
 /// A name such as `:city`, `:ns/name` or `:"any text"`.
 ///
-/// It is a counted string and not a number in a program's table, because a value crosses programs:
-/// most keywords come from JSON, belong to no program, and have to die with their data (a global
-/// table would let any client grow it for ever). Its hash is computed once, and clones, such as the
-/// constants of one program or the equal keys of one JSON text, share one pointer: usually a
-/// comparison is that of two pointers.
+/// It is a counted string and not a number in a program's table, because a value crosses programs: most
+/// keywords come from JSON, belong to no program, and must be freed with their data (a global table
+/// would let any client grow it without limit). Its hash is computed once. Clones, such as the constants
+/// of one program or the equal keys of one JSON text, share one pointer, so a comparison is usually that
+/// of two pointers.
 #[derive(Clone, Debug)]
 pub struct Keyword(Arc<Name>);
 
@@ -33,7 +33,7 @@ impl Name {
 }
 
 impl Keyword {
-    /// `name` is without its colon and may be any text.
+    /// Creates a keyword. `name` is without its colon and may be any text.
     pub fn new(name: impl Into<Box<str>>) -> Self {
         Self(Name::new(name.into()))
     }
@@ -54,7 +54,7 @@ impl Symbol {
         Self(Name::new(name.into()))
     }
 
-    /// Its text.
+    /// Returns the name.
     pub fn name(&self) -> &str {
         &self.0.text
     }
@@ -86,13 +86,13 @@ impl PartialEq for Symbol {
 
 impl Eq for Symbol {}
 
-/// An integer beyond `i64`. It is made by `Value::from(num_bigint::BigInt)`, which chooses the
-/// kind: so each integer has one representation, and equality stays simple.
+/// An integer beyond `i64`. `Value::from(num_bigint::BigInt)` creates it and chooses the kind, so that
+/// each integer has one representation, and equality stays simple.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BigInt(Arc<num_bigint::BigInt>);
 
 impl BigInt {
-    /// For an integer that does not fit `i64`, as `Value::from` has found out.
+    /// Creates an integer that does not fit `i64`, as `Value::from` has checked.
     pub(crate) fn new(integer: num_bigint::BigInt) -> Self {
         Self(Arc::new(integer))
     }
@@ -103,9 +103,9 @@ impl BigInt {
     }
 }
 
-/// Text. Indices count characters (code points), so it remembers how many there are.
+/// A text. Indices count characters (code points), so it stores their number.
 ///
-/// Most texts of data are a few bytes long: up to 14 of them are in the value itself, and need no
+/// Most texts are a few bytes long. Texts of up to 14 bytes are stored in the value itself, and need no
 /// allocation.
 #[derive(Clone)]
 pub struct Str(Repr);
@@ -120,7 +120,7 @@ enum Repr {
     },
 }
 
-/// What fits beside the kind and the length into the 16 bytes of a value.
+/// The number of bytes that fit beside the kind and the length into the 16 bytes of a value.
 const SHORT: usize = 14;
 
 #[derive(Clone, Debug)]
@@ -130,7 +130,7 @@ struct Text {
 }
 
 impl Str {
-    /// Counts the characters.
+    /// Creates a text and counts the characters.
     pub fn new(text: impl Into<String> + AsRef<str>) -> Self {
         Self::short(text.as_ref()).unwrap_or_else(|| {
             let text = text.into();
@@ -172,13 +172,13 @@ impl Str {
         }
     }
 
-    /// Returns whether it owns nothing.
+    /// Returns whether the text is stored inline.
     #[inline(always)]
     pub(crate) fn is_short(&self) -> bool {
         matches!(self.0, Repr::Short { .. })
     }
 
-    /// Bytes that are reserved for it outside of the value.
+    /// Returns the number of bytes that are allocated outside of the value.
     pub(crate) fn capacity(&self) -> usize {
         match &self.0 {
             Repr::Short { .. } => 0,
@@ -186,7 +186,7 @@ impl Str {
         }
     }
 
-    /// Address of what is shared, and how many share it; nothing if the text is in the value.
+    /// Returns the address of the shared data, and the number of its owners; `None` for an inline text.
     pub(crate) fn identity(&self) -> Option<(usize, usize)> {
         match &self.0 {
             Repr::Short { .. } => None,
@@ -202,7 +202,7 @@ impl Str {
         }
     }
 
-    /// Returns a text that could be short as a number of its own, however it is kept.
+    /// Returns a text that could be stored inline as a number, regardless of its storage.
     #[inline]
     pub(crate) fn packed(&self) -> Option<u128> {
         let pack = |len: u8, bytes: &[u8; SHORT]| {
@@ -224,7 +224,7 @@ impl Str {
     #[inline]
     pub fn as_str(&self) -> &str {
         match &self.0 {
-            // Whole texts alone were copied there, so it always is one.
+            // Only whole texts were copied there, so the bytes are always valid.
             Repr::Short { len, bytes } => {
                 std::str::from_utf8(&bytes[..usize::from(*len)]).unwrap_or_default()
             }
@@ -232,7 +232,7 @@ impl Str {
         }
     }
 
-    /// Number of characters.
+    /// Returns the number of characters.
     pub fn char_count(&self) -> usize {
         match &self.0 {
             Repr::Short { .. } => self.as_str().chars().count(),
@@ -249,15 +249,15 @@ impl Str {
     }
 }
 
-/// Returns the bytes of a text that fits into a value, as a number: with the length, it says the whole
-/// text.
+/// Returns the bytes of a text that fits into a value, as a number: with the length, it represents the
+/// whole text.
 #[inline]
 pub(crate) fn short_bits(text: &str) -> Option<u128> {
     let text = text.as_bytes();
     if text.len() > SHORT {
         return None;
     }
-    // The first and the last bytes of it, which may overlap: no loop for any length.
+    // The first and the last bytes, which may overlap, are loaded without a loop for any length.
     let bits = match (text.first_chunk::<8>(), text.last_chunk::<8>()) {
         (Some(first), Some(last)) => {
             let last = u128::from(u64::from_le_bytes(*last));
@@ -282,7 +282,7 @@ impl PartialEq for Str {
                 a == b && one == two
             }
             (Repr::Long(a), Repr::Long(b)) => Arc::ptr_eq(a, b) || a.text == b.text,
-            // A text that could be short may have grown where it was.
+            // A text that could be stored inline may have grown in place.
             _ => self.as_bytes() == other.as_bytes(),
         }
     }
@@ -290,7 +290,7 @@ impl PartialEq for Str {
 
 impl Eq for Str {}
 
-/// Agrees with that of its text.
+/// Agrees with the hash of its text.
 impl Hash for Str {
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
         state.write(self.as_bytes());
@@ -309,7 +309,8 @@ impl std::fmt::Debug for Str {
 pub struct Instant(Arc<(i64, u32)>);
 
 impl Instant {
-    /// `None` if the year is not within 0 to 9999, or `nanoseconds` is a second or more.
+    /// Creates an instant; `None` if the year is not within 0 to 9999, or `nanoseconds` is a second or
+    /// more.
     pub fn from_unix(seconds: i64, nanoseconds: u32) -> Option<Self> {
         /// 0000-01-01T00:00:00Z to 9999-12-31T23:59:59Z.
         const RANGE: std::ops::RangeInclusive<i64> = -62_167_219_200..=253_402_300_799;
@@ -321,12 +322,12 @@ impl Instant {
         Arc::as_ptr(&self.0) as usize
     }
 
-    /// Seconds since 1970-01-01T00:00:00Z, rounded down.
+    /// Returns the seconds since 1970-01-01T00:00:00Z, rounded down.
     pub fn unix_seconds(&self) -> i64 {
         self.0.0
     }
 
-    /// Nanoseconds since the beginning of that second.
+    /// Returns the nanoseconds since the beginning of that second.
     pub fn subsec_nanoseconds(&self) -> u32 {
         self.0.1
     }
@@ -342,7 +343,7 @@ impl Uuid {
         Self(Arc::new(bits))
     }
 
-    /// Reads `550e8400-e29b-41d4-a716-446655440000`.
+    /// Parses `550e8400-e29b-41d4-a716-446655440000`.
     pub fn parse(text: &str) -> Option<Self> {
         if text.len() != 36 {
             return None;
@@ -359,7 +360,7 @@ impl Uuid {
         Arc::as_ptr(&self.0) as usize
     }
 
-    /// Its bits.
+    /// Returns the bits.
     pub fn as_u128(&self) -> u128 {
         *self.0
     }

@@ -1,7 +1,7 @@
 //! Vectors and lists, and how deep collections may be.
 //!
-//! Both keep room at either end: the holder of the only pointer appends, prepends and drops the
-//! first item in place, so that `(recur (rest xs))` takes the time of one item and not of all.
+//! Both keep room at either end. The holder of the only pointer appends, prepends and drops the first
+//! item in place, so that `(recur (rest xs))` takes constant time.
 
 use triomphe::Arc;
 
@@ -17,11 +17,11 @@ pub struct List(Arc<Items>);
 
 #[derive(Debug)]
 struct Items {
-    /// Those before `start` are `nil` and no items.
+    /// The items. Those before `start` are unused `nil`s.
     items: Vec<Value>,
     start: usize,
     depth: u16,
-    /// As many parts as there are in it at most; see [`MAX_PARTS`].
+    /// An upper bound of the number of parts; see [`MAX_PARTS`].
     parts: u32,
 }
 
@@ -44,14 +44,14 @@ impl Items {
         Ok(Arc::new(Self { items, start: 0, depth, parts }))
     }
 
-    /// Counts what is added.
+    /// Adds to the number of parts.
     #[inline(always)]
     fn grow(&mut self, parts: u32) -> Result<(), TooLarge> {
         self.parts = self.parts.saturating_add(parts);
         if self.parts <= MAX_PARTS { Ok(()) } else { self.recount(parts) }
     }
 
-    /// What has been taken out since was not counted.
+    /// Counts the parts again, because removed parts were not subtracted.
     #[cold]
     fn recount(&mut self, more: u32) -> Result<(), TooLarge> {
         self.parts = parts_of(self.items())?;
@@ -106,12 +106,12 @@ pub(crate) fn depth_around(inner: u16) -> Result<u16, TooLarge> {
 }
 
 impl Vector {
-    /// Fails if it would be deeper than [`MAX_DEPTH`].
+    /// Creates a vector. Fails if it would be deeper than [`MAX_DEPTH`].
     pub fn new(items: Vec<Value>) -> Result<Self, TooLarge> {
         Items::new(items).map(Self)
     }
 
-    /// Of items that are no collections, so that its depth is known.
+    /// Creates a vector of items that are not collections, so that its depth is known.
     pub(crate) fn flat(items: Vec<Value>) -> Self {
         let parts = u32::try_from(items.len()).unwrap_or(u32::MAX).saturating_add(1);
         Self(Arc::new(Items { items, start: 0, depth: 1, parts }))
@@ -148,7 +148,7 @@ impl Vector {
         Ok(())
     }
 
-    /// Takes an item out, to be put back changed. Leaves nil.
+    /// Takes an item out, to be changed and put back. Leaves nil.
     pub(crate) fn take(&mut self, at: usize) -> Value {
         let inner = Arc::make_mut(&mut self.0);
         let at = inner.start + at;
@@ -164,7 +164,7 @@ impl Vector {
         }
     }
 
-    /// Without the first `n` items, in place if the vector is not shared.
+    /// Removes the first `n` items, in place if the vector is not shared.
     pub(crate) fn drop_front(&mut self, n: usize) {
         let n = n.min(self.items().len());
         match Arc::get_mut(&mut self.0) {
@@ -177,7 +177,7 @@ impl Vector {
         }
     }
 
-    /// Without what follows the first `n` items.
+    /// Keeps the first `n` items.
     pub(crate) fn truncate(&mut self, n: usize) {
         match Arc::get_mut(&mut self.0) {
             Some(inner) => inner.items.truncate(inner.start + n),
@@ -203,14 +203,14 @@ impl Vector {
         }
     }
 
-    /// Returns the items, to be moved about: what is put there must have been there, or in a vector that
-    /// this is a [`Self::blank`] of.
+    /// Returns the items, to be rearranged. Every item put there must come from this vector, or from a
+    /// vector that this is a [`Self::blank`] of.
     pub(crate) fn slots(&mut self) -> &mut [Value] {
         let inner = Arc::make_mut(&mut self.0);
         &mut inner.items[inner.start..]
     }
 
-    /// As many places, all nil, for items of this vector.
+    /// Creates a vector of the same size, all nil, for items of this vector.
     pub(crate) fn blank(&self) -> Self {
         let items = std::iter::repeat_with(Value::default).take(self.items().len()).collect();
         let Items { depth, parts, .. } = *self.0;
@@ -221,12 +221,12 @@ impl Vector {
         Arc::is_unique(&self.0)
     }
 
-    /// Items that there is room for.
+    /// Returns the capacity.
     pub(crate) fn capacity(&self) -> usize {
         self.0.items.capacity()
     }
 
-    /// Address of what is shared, and how many share it.
+    /// Returns the address of the shared data, and the number of its owners.
     pub(crate) fn identity(&self) -> (usize, usize) {
         (Arc::as_ptr(&self.0) as usize, Arc::count(&self.0))
     }
@@ -237,7 +237,7 @@ impl Vector {
 }
 
 impl List {
-    /// Fails if it would be deeper than [`MAX_DEPTH`].
+    /// Creates a list. Fails if it would be deeper than [`MAX_DEPTH`].
     pub fn new(items: Vec<Value>) -> Result<Self, TooLarge> {
         Items::new(items).map(Self)
     }
@@ -265,25 +265,26 @@ impl List {
         Vector(self.0)
     }
 
-    /// Address of what is shared, and how many share it.
+    /// Returns the address of the shared data, and the number of its owners.
     pub(crate) fn identity(&self) -> (usize, usize) {
         (Arc::as_ptr(&self.0) as usize, Arc::count(&self.0))
     }
 }
 
-/// How deep collections may be nested in each other.
+/// The maximum nesting of collections.
 pub const MAX_DEPTH: u16 = 1_000;
 
-/// How many parts a value may have, where each is counted as often as it comes. Values share their parts, so one of a
-/// few bytes could be astronomically large when it is compared, hashed or written: with this bound, every walk ends.
+/// The maximum number of parts of a value, where each part is counted as often as it occurs. Values
+/// share their parts, so a value of a few bytes could be astronomically large when it is compared,
+/// hashed or written. With this limit, every traversal ends.
 pub const MAX_PARTS: u32 = 1 << 24;
 
-/// A collection would have been larger than values may be.
+/// The error for a collection that would exceed the limits of values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TooLarge {
-    /// Nested deeper than [`MAX_DEPTH`].
+    /// Deeper than [`MAX_DEPTH`].
     Levels,
-    /// Of more parts than [`MAX_PARTS`].
+    /// More parts than [`MAX_PARTS`].
     Parts,
 }
 

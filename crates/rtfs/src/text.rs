@@ -1,11 +1,12 @@
-//! Parts of texts for messages, and the name that was probably meant.
+//! Excerpts of texts for messages, and suggestions for misspelt names.
 
 use std::fmt::{self, Display, Write};
 
-/// The longest name that is compared with others, in bytes: the comparison takes the product of the lengths.
+/// The maximum length in bytes of a name that is compared with others: the comparison takes the product
+/// of the lengths.
 const MAX_COMPARED: usize = 200;
 
-/// Returns the first `limit` characters of what is displayed, and an ellipsis if there are more.
+/// Returns the first `limit` characters of the displayed value, and an ellipsis if there are more.
 /// Formatting stops there.
 pub fn excerpt(shown: impl Display, limit: usize) -> String {
     struct Excerpt {
@@ -15,7 +16,7 @@ pub fn excerpt(shown: impl Display, limit: usize) -> String {
 
     impl Write for Excerpt {
         fn write_str(&mut self, text: &str) -> fmt::Result {
-            // No text has more characters than bytes.
+            // A text has at most as many characters as bytes.
             if text.len() <= self.left {
                 self.left -= text.chars().count();
                 self.text.push_str(text);
@@ -38,15 +39,15 @@ pub fn excerpt(shown: impl Display, limit: usize) -> String {
     excerpt.text
 }
 
-/// Returns the last `limit` bytes of a text, or fewer where a character would be cut apart.
+/// Returns the last `limit` bytes of a text, or fewer to keep characters whole.
 pub fn tail(text: &str, limit: usize) -> &str {
     let from = text.len().saturating_sub(limit);
     let from = (from..text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(text.len());
     &text[from..]
 }
 
-/// Returns the known name that a misspelt one probably stands for: it differs by at most one in three
-/// characters, and by no more than two. Case and the separators `-`, `_` and space do not count.
+/// Returns the known name that is similar to a misspelt one: it differs by at most one in three
+/// characters, and by no more than two. Case and the separators `-`, `_` and space are ignored.
 pub fn nearest<'k>(name: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
     let folded = |name: &str| name.to_lowercase().replace(['-', '_', ' '], "");
     let name = (name.len() <= MAX_COMPARED).then(|| folded(name)).filter(|name| !name.is_empty())?;

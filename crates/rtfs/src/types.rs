@@ -1,24 +1,24 @@
 //! Types as data. (RTFS, "Types")
 //!
-//! A [`TypeExpr`] says what a value may be. It is written and printed in RTFS notation
-//! ([`TypeExpr::parse`], `Display`), also made from quoted data ([`TypeExpr::from_value`]), and says of
-//! a value whether it is one ([`TypeExpr::check`]).
+//! A [`TypeExpr`] describes a set of values. It is read and printed in RTFS notation
+//! ([`TypeExpr::parse`], `Display`), created from quoted data ([`TypeExpr::from_value`]), and used to
+//! check values ([`TypeExpr::check`]).
 //!
-//! One that was made from JSON Schema keeps the schema's text, so that what goes back out is what
-//! came in, with the parts that the notation of RTFS cannot say. Here it is checked by what RTFS can say
-//! of it. A validator of JSON Schema checks the rest.
+//! A type that was made from JSON Schema keeps the schema's text, so that the original text is passed
+//! on, including the parts that RTFS notation cannot express. This module checks the part that RTFS can
+//! express. A validator of JSON Schema checks the rest.
 //!
 //! # How it works
 //!
-//! The reader of programs makes data of a text, and data becomes a type (`parse`). A check first only asks whether a
-//! value fits, which allocates nothing, and looks for reasons if it does not (`check`, `predicate`, `format`;
-//! `explain`).
+//! The reader of programs parses a text to data, and data becomes a type (`parse`). A check first only
+//! tests whether a value matches, which allocates nothing, and collects reasons if it does not (`check`,
+//! `predicate`, `format`; `explain`).
 //!
 //! # Bounds
 //!
-//! A type that was parsed is nested at most [`MAX_TYPE_DEPTH`] deep. A check ends after
-//! [`Checking::max_steps`], also with types that refer to themselves, and recurses no deeper than
-//! the stack of a thread allows. Regular expressions run in linear time.
+//! A parsed type is nested at most [`MAX_TYPE_DEPTH`] deep. A check ends after [`Checking::max_steps`],
+//! also with recursive types, and recurses no deeper than the stack of a thread allows. Regular
+//! expressions run in linear time.
 
 #[cfg(test)]
 mod arbitrary;
@@ -52,7 +52,7 @@ pub use violation::Violation;
 
 use crate::value::Value;
 
-/// What a value may be.
+/// A type: a set of values.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TypeExpr {
     /// `:string`
@@ -71,7 +71,7 @@ pub enum TypeExpr {
     Stream(Box<Self>),
     /// `[:array T [3 ?]]`: the length of each dimension, if it is fixed.
     Array {
-        /// What each item is.
+        /// The type of each item.
         item: Box<Self>,
         /// The outermost dimension first.
         shape: Vec<Option<u64>>,
@@ -99,23 +99,23 @@ pub enum TypeExpr {
     },
     /// `[:ref Name]`
     Ref(Arc<str>),
-    /// A type together with what the names in it mean. It prints without them.
+    /// A type together with the definitions of its names. It prints without them.
     Defined {
         /// The type.
         ty: Box<Self>,
-        /// What its names mean, and the names in their meanings.
+        /// The definitions of its names, including names in the definitions.
         definitions: Arc<Definitions>,
     },
-    /// A type that came as JSON Schema: its text, and what of it RTFS can say. It prints as the latter.
+    /// A type from JSON Schema: its text, and the part that RTFS can express. It prints as the latter.
     JsonSchema {
-        /// The schema as it came.
+        /// The original schema.
         text: Arc<str>,
-        /// What RTFS can say of it; it admits no less.
+        /// The part that RTFS can express; it admits no less.
         meaning: Meaning,
     },
 }
 
-/// What RTFS can say of a JSON Schema, read when it is asked for.
+/// The part of a JSON Schema that RTFS can express, parsed on demand.
 #[derive(Clone)]
 pub struct Meaning(Arc<Deferred>);
 
@@ -152,7 +152,7 @@ impl fmt::Debug for Meaning {
     }
 }
 
-/// The types that have no parts. An `:int` is accepted where `:float` or `:number` is asked for.
+/// The types without parts. An `:int` is accepted where `:float` or `:number` is required.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Primitive {
     /// `:any`
@@ -188,22 +188,23 @@ pub enum Primitive {
 pub struct MapType {
     /// The known keys, in the order of their declaration.
     pub fields: Vec<Field>,
-    /// What the other keys have (`[:* T]`); `None` is anything, [`Primitive::Never`] forbids others.
+    /// The type of the other keys' values (`[:* T]`); `None` allows any, [`Primitive::Never`] forbids
+    /// others.
     pub others: Option<Box<TypeExpr>>,
 }
 
 /// One key of a record.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Field {
-    /// The key, mostly a keyword.
+    /// The key, usually a keyword.
     pub key: Value,
-    /// What its value is.
+    /// The type of its value.
     pub ty: TypeExpr,
     /// Whether the key may be absent.
     pub optional: bool,
 }
 
-/// What `[:and T …]` asks for beyond the type. Lengths count characters, counts count items.
+/// A condition of `[:and T …]` beyond the type. Lengths count characters, counts count items.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Predicate {
     /// `[:> x]`
@@ -260,18 +261,18 @@ impl TypeExpr {
     /// `:any`
     pub const ANY: Self = Self::Primitive(Primitive::Any);
 
-    /// This type, or nil.
+    /// Returns the union of this type and nil.
     pub fn optional(self) -> Self {
         Self::Union(vec![self, Self::Primitive(Primitive::Nil)])
     }
 
-    /// Returns the same type with these definitions for the names in it, which take precedence over
-    /// those around it.
+    /// Returns the type with these definitions of its names, which take precedence over those of outer
+    /// types.
     pub fn with_definitions(self, definitions: Arc<Definitions>) -> Self {
         Self::Defined { ty: Box::new(self), definitions }
     }
 
-    /// Returns the same type, remembering the JSON Schema that it was made from.
+    /// Returns the type with the JSON Schema that it was made from.
     pub fn with_json_schema(self, text: Arc<str>) -> Self {
         let meaning = match self {
             Self::JsonSchema { meaning, .. } => meaning,
@@ -280,14 +281,14 @@ impl TypeExpr {
         Self::JsonSchema { text, meaning }
     }
 
-    /// Returns the type of a JSON Schema, which `read` makes of the schema's text when it is first used:
-    /// most schemas are only passed on and enforced as what they are.
+    /// Returns the type of a JSON Schema. `read` converts the schema's text on first use: most schemas
+    /// are only passed on and enforced as JSON Schema.
     pub fn of_json_schema(text: Arc<str>, read: fn(&str) -> Self) -> Self {
         let meaning = Meaning(Arc::new(Deferred { text: Arc::clone(&text), read, ty: OnceLock::new() }));
         Self::JsonSchema { text, meaning }
     }
 
-    /// Returns the text of the JSON Schema that it was made from, if it was.
+    /// Returns the text of the JSON Schema that it was made from, if any.
     pub fn json_schema(&self) -> Option<&str> {
         match self {
             Self::JsonSchema { text, .. } => Some(text),

@@ -1,14 +1,13 @@
 //! Values: immutable, shared, compared by value.
 //!
-//! A [`Value`] is 16 bytes. Small kinds are inside, all others are one counted pointer, so cloning
-//! never copies a collection. The holder of the only pointer may change the collection in place
-//! ([`Vector::push`], [`Map::insert`]); everyone else gets a copy first.
+//! A [`Value`] is 16 bytes. Small kinds are stored inline, all others are one counted pointer, so
+//! cloning never copies a collection. The holder of the only pointer may change the collection in place
+//! ([`Vector::push`], [`Map::insert`]); other holders get a copy first.
 //!
 //! # Depth
 //!
-//! Each collection knows how deep it is, and none becomes deeper than
-//! [`MAX_DEPTH`](crate::MAX_DEPTH). Dropping,
-//! comparing, hashing and printing may therefore recurse.
+//! Each collection stores its depth, and none becomes deeper than [`MAX_DEPTH`](crate::MAX_DEPTH).
+//! Dropping, comparing, hashing and printing may therefore recurse.
 
 use std::hash::{Hash, Hasher};
 
@@ -18,7 +17,7 @@ use crate::map::{Map, Set};
 use crate::scalar::{BigInt, Instant, Keyword, Str, Symbol, Uuid};
 use crate::sequence::{List, TooLarge, Vector};
 
-/// Any datum of the language.
+/// Any value of the language.
 ///
 /// `==` is the language's `=`: `1` and `1.0` differ, a vector and a list are equal when their items
 /// are, maps and sets are equal in any order, and NaN equals nothing. `Debug` is `pr-str`,
@@ -28,8 +27,8 @@ use crate::sequence::{List, TooLarge, Vector};
 /// `Value::Boolean` are functions that make such values; a pattern names the variant (`Value::Str`, `Value::Int`,
 /// `Value::Bool`).
 ///
-/// Kinds that fit into the 16 bytes come first, so that one comparison tells whether there is
-/// anything to drop.
+/// Kinds that fit into the 16 bytes come first, so that one comparison shows whether there is anything
+/// to drop.
 #[derive(Clone, Default)]
 #[non_exhaustive]
 pub enum Value {
@@ -66,7 +65,7 @@ pub enum Value {
     Instant(Instant),
     /// `550e8400-e29b-41d4-a716-446655440000`
     Uuid(Uuid),
-    /// A function of a program with what it captured.
+    /// A function of a program with its captured values.
     Closure(Closure),
     /// A lazy sequence or a stream.
     Seq(Seq),
@@ -104,7 +103,7 @@ impl Value {
         Vector::new(items).map(Self::Vector)
     }
 
-    /// What `(type-name x)` says.
+    /// Returns the result of `(type-name x)`.
     pub fn type_name(&self) -> &'static str {
         match self {
             Self::Nil => "nil",
@@ -127,8 +126,8 @@ impl Value {
         }
     }
 
-    /// Returns how many parts it has at most, each counted as often as it comes: 1 for what is no
-    /// collection.
+    /// Returns an upper bound of the number of parts, each counted as often as it occurs: 1 for a value
+    /// that is not a collection.
     pub(crate) fn parts(&self) -> u32 {
         match self {
             Self::Vector(vector) => vector.parts(),
@@ -140,7 +139,7 @@ impl Value {
         }
     }
 
-    /// How deep the collections in it are nested, at most: 0 for what is no collection.
+    /// Returns an upper bound of the nesting of its collections: 0 for a value that is not a collection.
     pub fn depth(&self) -> u16 {
         match self {
             Self::Vector(vector) => vector.depth(),
@@ -164,7 +163,7 @@ impl Value {
         }
     }
 
-    /// Returns whether it owns nothing beyond its 16 bytes.
+    /// Returns whether the value owns no data beyond its 16 bytes.
     #[inline(always)]
     pub(crate) fn is_immediate(&self) -> bool {
         match self {
@@ -185,13 +184,13 @@ impl Value {
         matches!(self, Self::Native(_) | Self::Code(_) | Self::Closure(_))
     }
 
-    /// Everything but `nil` and `false`.
+    /// Returns whether the value is neither `nil` nor `false`.
     #[inline(always)]
     pub fn is_truthy(&self) -> bool {
         !matches!(self, Self::Nil | Self::Bool(false))
     }
 
-    /// Returns the items of a vector, a list, or a sequence that is known to its end.
+    /// Returns the items of a vector, a list, or a fully realized sequence.
     pub(crate) fn items(&self) -> Option<&[Self]> {
         match self {
             Self::Vector(vector) => Some(vector.items()),
@@ -201,7 +200,7 @@ impl Value {
         }
     }
 
-    /// Returns the place of its kind in the total order. Kinds that may be equal share one.
+    /// Returns the position of its kind in the total order. Kinds that may be equal share one.
     pub(crate) fn rank(&self) -> u8 {
         match self {
             Self::Nil => 0,
@@ -245,11 +244,11 @@ impl PartialEq for Value {
     }
 }
 
-/// Agrees with `==`. Differs from one process to the next, so that no caller can choose keys that
-/// collide; no order that a program can see depends on it.
+/// Agrees with `==`. The hash differs between processes, so that no caller can choose colliding keys. No
+/// order that a program can observe depends on it.
 impl Hash for Value {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        // Integers and floats share a rank and need not: they are never equal.
+        // Integers and floats share a rank but are never equal.
         state.write_u8(self.rank());
         match self {
             Self::Nil => {}

@@ -1,4 +1,4 @@
-//! Looking into collections.
+//! Access to collections: items, keys and parts.
 
 use super::{Answer, Entry, items_of, len_of, many, one, pay_key, room, shown, three, two, wrong};
 use crate::error::counted;
@@ -61,7 +61,7 @@ pub(super) static ENTRIES: &[Entry] = &[
     many("%put-box", 3, 3, put_box).key(1).lazy(),
 ];
 
-/// What a collection has at a key or index.
+/// Returns the value of a collection at a key or index.
 pub(crate) fn find_key<'v>(coll: &'v Value, key: &Value) -> Option<&'v Value> {
     match coll {
         Value::Map(map) => map.get(key),
@@ -110,7 +110,7 @@ fn get_in(_: &mut Context, args: &mut [Value]) -> Answer {
     Ok(found.or(args.get(2).cloned()).unwrap_or_default())
 }
 
-/// Returns the item at a place, if there is one. Goes through a lazy sequence as far as it has to.
+/// Returns the item at an index, if it exists. Realizes a lazy sequence as far as necessary.
 fn find_nth(coll: &Value, at: &Value) -> Result<Option<Value>, Box<Fault>> {
     let Value::Int(at) = at else { return Err(wrong("nth", "an index", at)) };
     let Ok(at) = usize::try_from(*at) else { return Ok(None) };
@@ -139,7 +139,7 @@ fn lazy_nth(seq: Seq, at: usize) -> Result<Option<Value>, Box<Fault>> {
         match seq.state() {
             State::End | State::Kept(_) => return Ok(None),
             State::Thunk(_) | State::Stream if at == 0 => return Err(Box::new(Fault::Force(seq))),
-            // All that are missing at once, as this begins at the beginning again.
+            // All missing items are realized together, because the call starts from the beginning again.
             State::Thunk(_) | State::Stream => return Err(force_to(seq, at)),
             State::Range(range) => return Ok(range.nth(at).map(Value::Int)),
             State::Item(item, _) if at == 0 => return Ok(Some(item)),
@@ -154,13 +154,13 @@ fn lazy_nth(seq: Seq, at: usize) -> Result<Option<Value>, Box<Fault>> {
     }
 }
 
-/// The first `n + 1` items have to be known.
+/// Returns the fault that realizes the first `n + 1` items.
 fn force_to(seq: Seq, n: usize) -> Box<Fault> {
     let n = Value::Int(i64::try_from(n).unwrap_or(i64::MAX).saturating_add(1));
     help("%force-to", vec![Value::Seq(seq), n])
 }
 
-/// Something has to be done first by a function of the prelude.
+/// Returns the fault that first runs a function of the prelude.
 fn help(name: &'static str, args: Vec<Value>) -> Box<Fault> {
     match Value::vector(args) {
         Ok(args) => Box::new(Fault::Help(name, args)),
@@ -218,7 +218,7 @@ fn rest_from(context: &mut Context, args: &mut [Value]) -> Answer {
     }
 }
 
-/// Returns whether a vector pattern of so many items fits.
+/// Returns whether a vector pattern of this many items matches.
 fn has_items(_: &mut Context, args: &mut [Value]) -> Answer {
     let [coll, n, exact] = args else { return Ok(Value::Nil) };
     let n = super::count_of("match", n)?;
@@ -235,7 +235,7 @@ fn has_items(_: &mut Context, args: &mut [Value]) -> Answer {
     }))
 }
 
-/// What can be taken apart by place.
+/// Checks that a value can be destructured by index.
 fn sequential(_: &mut Context, coll: &Value) -> Answer {
     match coll {
         Value::Nil | Value::Vector(_) | Value::List(_) | Value::Seq(_) | Value::Str(_) => {
@@ -245,7 +245,7 @@ fn sequential(_: &mut Context, coll: &Value) -> Answer {
     }
 }
 
-/// What can be taken apart by key.
+/// Checks that a value can be destructured by key.
 fn associative(_: &mut Context, coll: &Value) -> Answer {
     match coll {
         Value::Nil => Ok(Value::Map(Map::new())),
@@ -254,7 +254,7 @@ fn associative(_: &mut Context, coll: &Value) -> Answer {
     }
 }
 
-/// Returns the arguments after `&` as a map: keys and values in turn, or one map, or a map after the
+/// Returns the arguments after `&` as a map: alternating keys and values, or one map, or a map after the
 /// others.
 fn named(_: &mut Context, rest: &Value) -> Answer {
     let items = items_of("&", rest)?;
@@ -312,13 +312,13 @@ fn last(context: &mut Context, coll: &Value) -> Answer {
     }
 }
 
-/// Returns the items of a collection that are made to look at a few of them.
+/// Returns the items of a collection, copied to examine a few of them.
 fn all_items(context: &mut Context, name: &str, coll: &Value) -> Result<Vec<Value>, Box<Fault>> {
     room(context, 4 * len_of(coll).unwrap_or(0))?;
     items_of(name, coll)
 }
 
-/// Counts the copy that is made of a vector whose first items are left out while it is shared.
+/// Charges for the copy of a shared vector without its first items.
 fn copied(context: &mut Context, coll: &Value) {
     if let Value::Vector(vector) = coll
         && !vector.is_unique()
@@ -382,7 +382,7 @@ fn next(context: &mut Context, args: &mut [Value]) -> Answer {
         Ok(true) => Ok(Value::Nil),
         Ok(false) => Ok(rest),
         Err(fault) => {
-            // What comes after has to be known: ask again with the same collection.
+            // The following cell must be known: the call is repeated with the same collection.
             args[0] = coll;
             Err(fault)
         }
@@ -434,7 +434,7 @@ fn contains(context: &mut Context, coll: &Value, x: &Value) -> Answer {
     }))
 }
 
-/// Returns whether an item is among those of a lazy sequence, which is known as far as it has to be.
+/// Returns whether a lazy sequence contains an item. Realizes the sequence as far as necessary.
 fn lazy_contains(context: &mut Context, seq: Seq, x: &Value) -> Answer {
     let mut seq = seq;
     loop {
@@ -493,7 +493,7 @@ fn thunk(_: &mut Context, value: &Value) -> Answer {
     }
 }
 
-/// Returns the function of a cell gave nil at the end, else `[item rest]`.
+/// Stores the result of a cell's function: nil at the end, else `[item rest]`.
 fn set_cell(context: &mut Context, cell: &Value, value: &Value) -> Answer {
     let seq = seq_of(cell)?;
     context.allocated(32);
@@ -504,7 +504,7 @@ fn set_cell(context: &mut Context, cell: &Value, value: &Value) -> Answer {
     Ok(Value::Nil)
 }
 
-/// The host gave nil at the end of a stream, else `[item]`.
+/// Stores the host's answer for a stream: nil at its end, else `[item]`.
 fn set_next(context: &mut Context, cell: &Value, value: &Value) -> Answer {
     let seq = seq_of(cell)?;
     context.allocated(192);
@@ -532,21 +532,21 @@ fn lazy(context: &mut Context, thunk: &Value) -> Answer {
     Ok(Value::Seq(Seq::lazy(thunk.clone())?))
 }
 
-/// Returns the item of a sequence that is not empty, and what follows it: what the function of a cell
-/// gives.
+/// Returns the first item of a sequence that is not empty, and the rest, in the form of a cell
+/// function's result.
 fn cell(context: &mut Context, seq: &Value) -> Answer {
     let Some(item) = head(seq)? else { return Ok(Value::Nil) };
     let rest = rest(context, &mut seq.clone())?;
     super::vector(vec![item, rest])
 }
 
-/// Returns the value, when nothing lazy in it is unknown any more.
+/// Returns the value, when no lazy part of it is unknown any more.
 fn finished(_: &mut Context, value: &Value) -> Answer {
     super::data::known(value)?;
     Ok(value.clone())
 }
 
-/// Returns a place that `memoize` keeps its map in: the only mutable state, which programs cannot
+/// Returns a cell in which `memoize` keeps its map. It is the only mutable state, which programs cannot
 /// observe.
 fn boxed(value: &Value) -> Answer {
     Ok(Value::Seq(Seq::kept(value.clone())))

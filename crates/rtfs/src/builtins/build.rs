@@ -1,4 +1,4 @@
-//! Making collections.
+//! Construction of collections.
 
 use super::{ANY, Answer, Entry, as_key, into_items, items_of, len_of, many, one, room, two, wrong};
 use crate::error::counted;
@@ -89,7 +89,8 @@ fn copying(context: &mut Context, is_unique: bool, len: usize) -> Result<(), Box
 }
 
 fn conj(context: &mut Context, args: &mut [Value]) -> Answer {
-    // All that may have to wait comes first: then it is done again, with the same arguments.
+    // All steps that may have to wait come first, because the call is then repeated with the same
+    // arguments.
     if let Some((coll, items)) = args.split_first() {
         match coll {
             Value::Vector(vector) => copying(context, vector.is_unique(), vector.items().len())?,
@@ -112,12 +113,12 @@ fn conj(context: &mut Context, args: &mut [Value]) -> Answer {
     added(context, args)
 }
 
-/// Returns how many entries the maps among these have.
+/// Returns the number of entries of the maps among these items.
 fn entries_in(items: &[Value]) -> usize {
     items.iter().map(|item| if let Value::Map(map) = item { map.len() } else { 0 }).sum()
 }
 
-/// `conj`, when everything is known and paid for.
+/// Performs `conj` when everything is known and paid for.
 fn added(context: &mut Context, args: &mut [Value]) -> Answer {
     let Some((coll, items)) = args.split_first_mut() else { return Ok(Value::Nil) };
     match coll {
@@ -248,7 +249,7 @@ fn list_of(_: &mut Context, args: &mut [Value]) -> Answer {
     }
 }
 
-/// From keys and values in turn, as quasiquote gives them.
+/// Creates a map from alternating keys and values, as quasiquote produces them.
 fn map_of(context: &mut Context, coll: &Value) -> Answer {
     hash_map(context, &mut items_of("hash-map", coll)?)
 }
@@ -262,7 +263,7 @@ fn assoc(context: &mut Context, args: &mut [Value]) -> Answer {
     put(context, args)
 }
 
-/// `assoc`, when a copy that it needs is paid for.
+/// Performs `assoc` when a required copy is paid for.
 #[inline]
 fn put(context: &mut Context, args: &mut [Value]) -> Answer {
     let Some((coll, pairs)) = args.split_first_mut() else { return Ok(Value::Nil) };
@@ -272,7 +273,7 @@ fn put(context: &mut Context, args: &mut [Value]) -> Answer {
     match coll {
         Value::Map(map) => {
             if let [key, value] = pairs {
-                // As nearly always.
+                // The usual case.
                 as_key(key)?;
                 super::pay_key(context, key);
                 let before = map.positions();
@@ -355,14 +356,14 @@ fn disj(context: &mut Context, args: &mut [Value]) -> Answer {
     Ok(Value::Set(set))
 }
 
-/// Each collection on the way is taken out of its place, changed, and put back: nothing is copied
-/// that has no other owner.
+/// Each collection on the path is taken out of its place, changed, and put back. A collection with no
+/// other owner is not copied.
 fn assoc_in(context: &mut Context, args: &mut [Value]) -> Answer {
     let keys = items_of("assoc-in", &args[1])?;
     let Some((last, path)) = keys.split_last() else {
         return Err(fault("invalid-argument", "`assoc-in` needs at least one key"));
     };
-    // All copies are paid for before anything is taken: it may have to be done again.
+    // All copies are paid for before anything is taken, because the call may have to be repeated.
     let (mut copied, mut is_shared) = (0, false);
     let mut found = Some(&args[0]);
     for key in &keys {
@@ -399,7 +400,7 @@ fn assoc_in(context: &mut Context, args: &mut [Value]) -> Answer {
     Ok(coll)
 }
 
-/// More integers than this are a lazy sequence.
+/// A longer range of integers is a lazy sequence.
 const LONGEST_RANGE: i128 = 2_000_000;
 
 fn range(context: &mut Context, args: &mut [Value]) -> Answer {
@@ -417,7 +418,7 @@ fn range(context: &mut Context, args: &mut [Value]) -> Answer {
     if let (Value::Int(start), Value::Int(end), Value::Int(step)) = (start, end, step) {
         return integers(context, *start, *end, *step);
     }
-    // A limit that is no integer does not make floats of integers.
+    // A limit that is not an integer does not turn integers into floats.
     if let (Value::Int(first), Value::Float(limit), Value::Int(by)) = (start, end, step)
         && limit.is_finite()
     {
@@ -458,7 +459,7 @@ fn integers(context: &mut Context, start: i64, end: i64, step: i64) -> Answer {
     Ok(Value::Vector(Vector::flat(numbers.map(Value::Int).collect())))
 }
 
-/// From `a` to `b`, both included.
+/// Returns the numbers from `a` to `b`, both included.
 fn numbers(context: &mut Context, a: &Value, b: &Value) -> Answer {
     let (a, b) = (super::int_of("numbers", a)?, super::int_of("numbers", b)?);
     match b.checked_add(1) {

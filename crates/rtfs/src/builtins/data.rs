@@ -1,4 +1,4 @@
-//! Values as text in other notations, and what is computed over whole values.
+//! Conversion of values to text in other notations, and computations over whole values.
 
 use super::{Answer, Entry, items_of, one, text_of, two};
 use crate::json;
@@ -53,7 +53,7 @@ fn unknown_part(value: &Value) -> Result<Option<Seq>, TooLarge> {
     Ok(None)
 }
 
-/// Asks for what is lazy inside, before a value is made into text.
+/// Returns the fault that realizes lazy parts before a value is converted to text.
 pub(crate) fn known(value: &Value) -> Result<(), Box<Fault>> {
     let may_be = matches!(
         value,
@@ -65,13 +65,13 @@ pub(crate) fn known(value: &Value) -> Result<(), Box<Fault>> {
     }
 }
 
-/// What is lazy in an argument that goes to the host.
+/// Returns the lazy part of an argument that is passed to the host.
 ///
 /// # Errors
 /// As [`known`].
 pub(crate) fn lazy_inside(value: &Value, kind: HostOp) -> Result<Option<Seq>, TooLarge> {
     match (kind, value) {
-        // A stream is meant itself here.
+        // For these operations, the argument is the stream itself.
         (HostOp::Next | HostOp::Send | HostOp::Close, Value::Seq(seq)) if seq.is_stream() => Ok(None),
         (_, value) if value.is_immediate() => Ok(None),
         (_, value) => unknown_part(value),
@@ -101,7 +101,7 @@ fn json_text(context: &mut Context, x: &Value, pretty: bool) -> Answer {
     Ok(text.into())
 }
 
-/// JSON text over lines, indented by two spaces.
+/// Indents JSON text over several lines by two spaces.
 fn indented(json: &str, limit: usize) -> Result<String, Box<Fault>> {
     let mut out = String::with_capacity(json.len() * 2);
     let mut depth = 0_usize;
@@ -151,7 +151,7 @@ fn indented(json: &str, limit: usize) -> Result<String, Box<Fault>> {
     Ok(out)
 }
 
-/// Returns the one value that a text says.
+/// Parses a text as exactly one value.
 fn parse_edn(context: &mut Context, x: &Value) -> Answer {
     let text = text_of("parse-edn", x)?;
     context.reserve(text.len().saturating_mul(8))?;
@@ -168,9 +168,9 @@ fn parse_edn(context: &mut Context, x: &Value) -> Answer {
     }
 }
 
-/// Returns the same for equal values, today and tomorrow.
+/// Returns a hash that is equal for equal values and stable over time.
 fn hash(_: &mut Context, x: &Value) -> Answer {
-    // Small enough to be exact as a float.
+    // The hash is small enough to be exact as a float.
     Ok(Value::Int((stable_hash(x) >> 11) as i64))
 }
 
@@ -201,7 +201,7 @@ fn stable_hash(value: &Value) -> u64 {
     })
 }
 
-/// `[only in a, only in b, in both]`; nil where there is nothing.
+/// Returns `[only in a, only in b, in both]`, with nil for empty parts.
 fn diff(a: &Value, b: &Value) -> Answer {
     let three = |a: Value, b: Value, both: Value| super::vector(vec![a, b, both]);
     if a == b {

@@ -1,22 +1,22 @@
-//! The names of the language, in one table (`library.txt`): what they do, for people, and the types of functions, for
-//! people and for the checker (`signatures`).
+//! The names of the language in one table (`library.txt`): their descriptions for users, and the types
+//! of functions for users and for the checker (`signatures`).
 
-/// What there is to say about a name of the language.
+/// The documentation of a name of the language.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Documentation {
-    /// Its other names and itself.
+    /// The name and its aliases.
     pub names: &'static str,
-    /// Its parameters; several ways to call it are separated by `;`.
+    /// The parameters; `;` separates several ways to call it.
     pub params: &'static str,
-    /// What it takes and gives, as `string int int? -> string`, if it is a function. How many arguments it takes is
-    /// another matter: the last may be left out.
+    /// The parameter and result types, as `string int int? -> string`, if it is a function. The number
+    /// of arguments is independent: the last may be omitted.
     pub types: Option<&'static str>,
-    /// What it gives.
+    /// The description.
     pub text: &'static str,
 }
 
 impl Documentation {
-    /// How it is written: `(get coll k)`, a line for each way.
+    /// Returns its usage: `(get coll k)`, one line for each way to call it.
     pub fn usage(&self, name: &str) -> String {
         let way = |params: &str| match params.trim() {
             "" => format!("({name})"),
@@ -26,7 +26,7 @@ impl Documentation {
     }
 }
 
-/// Returns all of the table, with what no program can name.
+/// Returns all rows of the table, including those that no program can name.
 pub(super) fn rows() -> impl Iterator<Item = Documentation> {
     let lines = include_str!("library.txt").lines().filter(|line| !line.starts_with('#'));
     lines.filter_map(|line| {
@@ -37,12 +37,12 @@ pub(super) fn rows() -> impl Iterator<Item = Documentation> {
     })
 }
 
-/// Returns all of it, in the order of the table: special forms, then functions by what they are about.
+/// Returns the public rows, in the order of the table: special forms, then functions by topic.
 pub fn documented() -> impl Iterator<Item = Documentation> {
     rows().filter(|row| !row.names.starts_with('%'))
 }
 
-/// What there is to say about a special form or a function of the standard library.
+/// Returns the documentation of a special form or a function of the standard library.
 pub fn documentation(name: &str) -> Option<Documentation> {
     documented().find(|entry| entry.names.split(' ').any(|known| known == name))
 }
@@ -66,10 +66,10 @@ mod tests {
         assert!(missing.is_empty() && unknown.is_empty(), "missing {missing:?}, unknown {unknown:?}");
     }
 
-    /// Returns how many parameters a way to call a function shows, and whether there may be more.
+    /// Returns the number of parameters in a usage, and whether it allows more.
     fn shown(way: &str) -> (usize, bool) {
         let (mut nested, mut quoted) = (0_i32, false);
-        // What stands in brackets or quotes is one.
+        // A part in brackets or quotes counts as one.
         let apart = |c: char| {
             match c {
                 '"' => quoted = !quoted,

@@ -1,4 +1,4 @@
-//! Texts whose length is known when they are written.
+//! Texts whose length is charged while they are written.
 
 use std::fmt::{self, Write};
 
@@ -6,10 +6,10 @@ use super::Answer;
 use crate::machine::{Context, Fault};
 use crate::value::Value;
 
-/// A text that is being written, and never becomes longer than there is memory for.
+/// A text that is being written, and never becomes longer than the available memory.
 pub(super) struct Draft {
     text: String,
-    /// As many bytes may it have.
+    /// The maximum length in bytes.
     most: usize,
 }
 
@@ -18,7 +18,7 @@ impl Draft {
         Self { text: String::new(), most: context.room() }
     }
 
-    /// Adds what `str` makes of a value.
+    /// Appends the `str` form of a value.
     pub(super) fn push(&mut self, context: &Context, value: &Value) -> Result<(), Box<Fault>> {
         let written = match value {
             Value::Str(more) => self.write_str(more.as_str()),
@@ -28,7 +28,7 @@ impl Draft {
         written.map_err(|_| context.crowded())
     }
 
-    /// Adds a text, or what is formatted.
+    /// Appends a text, or formatted arguments.
     pub(super) fn put(&mut self, context: &Context, more: fmt::Arguments<'_>) -> Result<(), Box<Fault>> {
         self.write_fmt(more).map_err(|_| context.crowded())
     }
@@ -37,12 +37,12 @@ impl Draft {
         &self.text
     }
 
-    /// Pays for the text.
+    /// Pays for the text and returns it.
     pub(super) fn done(self, context: &mut Context) -> Answer {
         Ok(self.into_text(context).into())
     }
 
-    /// Returns the same, to be put into another one.
+    /// Returns the text, to be appended to another one.
     pub(super) fn into_text(self, context: &mut Context) -> String {
         context.allocated(56 + self.text.len());
         context.cost += self.text.len() as u64 / 64;
@@ -60,7 +60,7 @@ impl Write for Draft {
     }
 }
 
-/// Returns the decimal digits of an integer.
+/// Formats an integer as decimal digits.
 pub(super) fn itoa(n: i64, digits: &mut [u8; 20]) -> &str {
     let mut at = digits.len();
     let mut rest = n.unsigned_abs();

@@ -7,7 +7,7 @@ use crate::value::Value;
 
 pub(super) static ENTRIES: &[Entry] = &[many("fmt", 1, ANY, fmt)];
 
-/// What follows the colon of a placeholder.
+/// The specification after the colon of a placeholder.
 #[derive(Default)]
 struct Spec {
     align: Option<char>,
@@ -15,7 +15,7 @@ struct Spec {
     precision: Option<usize>,
 }
 
-/// Widths and precisions beyond this are an error.
+/// The maximum width and precision.
 const MOST: usize = 10_000;
 
 fn fmt(context: &mut Context, args: &mut [Value]) -> Answer {
@@ -85,7 +85,7 @@ fn parse(spec: &str) -> Option<Spec> {
     Some(Spec { align, width, precision })
 }
 
-/// By keyword, by string, by place, or step by step along a path.
+/// Looks up a value by keyword, by string, by index, or along a path.
 fn lookup(values: &[Value], key: &str) -> Value {
     let Some(first) = values.first() else { return Value::Nil };
     let direct = |coll: &Value, key: &str| -> Option<Value> {
@@ -120,7 +120,7 @@ fn put(context: &mut Context, out: &mut Draft, value: &Value, spec: &Spec) -> Re
     };
     let text = match (value, spec.precision) {
         (value, Some(digits)) if is_number => match big_of(value) {
-            // Exact, however large.
+            // The digits are exact for any size.
             Some(big) if digits > 0 => format!("{big}.{}", "0".repeat(digits)),
             Some(big) => big.to_string(),
             None => match float_of(value) {

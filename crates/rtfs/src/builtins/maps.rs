@@ -43,7 +43,8 @@ fn entries_of(
     super::vector(map.iter().map(|(key, value)| part(key, value)).collect::<Result<_, _>>()?)
 }
 
-/// Returns the later ones win. Nil is the empty map; of nothing but nil, nil.
+/// Merges maps; later entries win. Nil counts as the empty map. If all arguments are nil, the result is
+/// nil.
 fn merge(context: &mut Context, args: &mut [Value]) -> Answer {
     let mut len = 0;
     for arg in args.iter() {
@@ -76,7 +77,7 @@ fn select_keys(context: &mut Context, coll: &Value, keys: &Value) -> Answer {
     Ok(Value::Map(selected))
 }
 
-/// Keys keep their places in the map.
+/// Renames keys, which keep their positions in the map.
 fn rename_keys(context: &mut Context, coll: &Value, names: &Value) -> Answer {
     let (Some(map), names) = (map_of("rename-keys", coll)?, map_of("rename-keys", names)?) else {
         return Ok(Value::Nil);
@@ -85,7 +86,7 @@ fn rename_keys(context: &mut Context, coll: &Value, names: &Value) -> Answer {
     let mut renamed = Map::new();
     let new_name = |key: &Value| names.and_then(|names| names.get(key)).cloned();
     for (key, value) in map.iter() {
-        // What is renamed takes the place of what had the name already.
+        // A renamed entry replaces an existing entry of that name.
         let is_replaced = new_name(key).is_none()
             && names
                 .is_some_and(|names| names.iter().any(|(old, new)| new == key && map.contains_key(old)));

@@ -96,7 +96,7 @@ fn divide(_: &mut Context, args: &mut [Value]) -> Answer {
     }
 }
 
-/// `inc` and `dec`
+/// Implements `inc` and `dec`.
 fn stepped(name: &'static str, op: char, x: &Value) -> Answer {
     if !is_number(x) {
         return Err(wrong(name, "a number", x));
@@ -109,7 +109,7 @@ fn by_zero(name: &str) -> Box<Fault> {
     fault("arithmetic", format!("`{name}`: division by zero"))
 }
 
-/// Exact where it divides, else a float.
+/// Returns an exact integer if the division has no remainder, and otherwise a float.
 fn quotient(a: &Value, b: &Value) -> Answer {
     match (a, b) {
         (Value::Int(_) | Value::BigInt(_), Value::Int(0)) => Err(by_zero("/")),
@@ -130,7 +130,7 @@ fn quotient(a: &Value, b: &Value) -> Answer {
     }
 }
 
-/// `quot` and `rem`, which truncate.
+/// Implements `quot` and `rem`, which truncate.
 fn whole(name: &'static str, a: &Value, b: &Value) -> Answer {
     let is_quot = name == "quot";
     if let (Value::Int(x), Value::Int(y)) = (a, b)
@@ -151,7 +151,7 @@ fn whole(name: &'static str, a: &Value, b: &Value) -> Answer {
     }
 }
 
-/// `mod`: the sign is that of the divisor.
+/// Implements `mod`: the result has the sign of the divisor.
 pub(crate) fn modulo(a: &Value, b: &Value) -> Answer {
     if let (Some(x), Some(y)) = (big_of(a), big_of(b)) {
         if y.sign() == Sign::NoSign {
@@ -224,14 +224,14 @@ fn pow(context: &mut Context, base: &Value, exponent: &Value) -> Answer {
     }
 }
 
-/// Returns the logarithm of a number's size, for one that is not 0.
+/// Returns the logarithm of the magnitude of a number other than 0.
 fn log2(x: &BigInt) -> f64 {
     let beyond = x.bits().saturating_sub(64);
     let leading = (x.magnitude() >> beyond).iter_u64_digits().next().unwrap_or(1);
     beyond as f64 + (leading as f64).log2()
 }
 
-/// Returns the integer that a float is; an error for NaN and the infinities.
+/// Converts a float to an integer; fails for NaN and the infinities.
 fn exact(name: &str, float: f64) -> Answer {
     const BEYOND: f64 = 9_223_372_036_854_775_808.0;
     if (-BEYOND..BEYOND).contains(&float) {
@@ -263,7 +263,7 @@ fn round(_: &mut Context, args: &mut [Value]) -> Answer {
             let digits = int_of("round", digits)?.clamp(-300, 300);
             let Some(x) = float_of(x) else { return Err(wrong("round", "a number", x)) };
             if digits >= 0 && x.is_finite() {
-                // Through the decimal text, so that 2.675 is what it looks like.
+                // The decimal text is rounded, so that 2.675 is treated as written.
                 let text = format!("{x:.*}", digits as usize);
                 return Ok(Value::Float(text.parse().unwrap_or(x)));
             }
@@ -324,8 +324,8 @@ fn number(_: &mut Context, x: &Value) -> Answer {
     }
 }
 
-/// Returns the integer that a text is: digits, and a sign before them. Nothing else is one, though
-/// programs write `1_000` and `0xff` too.
+/// Parses an integer: digits with an optional sign. Other notations such as `1_000` and `0xff` are
+/// accepted in programs but not here.
 fn parse_int(_: &mut Context, x: &Value) -> Answer {
     let text = super::text_of("parse-int", x)?;
     let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
@@ -335,8 +335,7 @@ fn parse_int(_: &mut Context, x: &Value) -> Answer {
     Ok(crate::syntax::parse_integer(text).unwrap_or_default())
 }
 
-/// Returns the number that a text is, as a float: digits with a point among, before or after them, and
-/// an exponent.
+/// Parses a float: digits with an optional point among, before or after them, and an optional exponent.
 fn parse_float(_: &mut Context, x: &Value) -> Answer {
     let text = super::text_of("parse-float", x)?;
     let is_plain =
@@ -344,7 +343,7 @@ fn parse_float(_: &mut Context, x: &Value) -> Answer {
     Ok(if is_plain { text.parse().map_or(Value::Nil, Value::Float) } else { Value::Nil })
 }
 
-/// Returns the number that a string is, as programs write it.
+/// Parses the number that a string contains, in the notation of programs.
 fn parse(x: &Value) -> Result<Option<Value>, Box<Fault>> {
     let Value::Str(text) = x else {
         return Err(wrong("parse", "a string", x));
@@ -408,7 +407,8 @@ fn factorial(context: &mut Context, x: &Value) -> Answer {
 }
 
 fn gcd(context: &mut Context, args: &mut [Value]) -> Answer {
-    /// The search takes a step for each of the smaller number's digits, and each step goes through all of them.
+    /// The maximum size of the smaller number. The search takes a step for each of its digits, and each
+    /// step processes all digits.
     const MAX_SMALLER: u64 = 1 << 16;
     let mut result = BigInt::from(0);
     for arg in args.iter() {
@@ -447,7 +447,7 @@ fn not_equal(context: &mut Context, args: &mut [Value]) -> Answer {
     Ok(Value::Bool(!equal.is_truthy()))
 }
 
-/// `==`: numbers of any kind by value; else as `=`.
+/// Implements `==`: numbers of any kind by value; else like `=`.
 fn loosely_equal(context: &mut Context, a: &Value, b: &Value) -> Result<bool, Box<Fault>> {
     if is_number(a) && is_number(b) {
         Ok(numeric_cmp(a, b) == Some(Ordering::Equal))

@@ -32,23 +32,23 @@ pub(crate) use math::modulo;
 pub(crate) use sequences::before;
 pub(crate) use signatures::of as signature_of;
 
-/// The part that is written in RTFS.
+/// The part of the standard library that is written in RTFS.
 pub(crate) const PRELUDE: &str = include_str!("prelude.rtfs");
 
-/// What its text is called. Errors there are shown where it was called.
+/// The name of its text. Errors there are shown at the place of the call.
 pub(crate) const PRELUDE_NAME: &str = "rtfs:prelude";
 
-/// The value, or why there is none.
+/// The value of a call, or the fault.
 pub(crate) type Answer = Result<Value, Box<Fault>>;
 
-/// How a function takes its arguments.
+/// The calling convention of a function.
 #[derive(Clone, Copy)]
 pub(crate) enum Function {
     One(fn(&mut Context, &Value) -> Answer),
     Two(fn(&mut Context, &Value, &Value) -> Answer),
     Three(fn(&mut Context, &Value, &Value, &Value) -> Answer),
-    /// These may take values out of their arguments, but not before it is certain that the call
-    /// will not have to be done again.
+    /// These functions may take values out of their arguments, but only after it is certain that the
+    /// call need not be repeated.
     Many(fn(&mut Context, &mut [Value]) -> Answer),
 }
 
@@ -58,14 +58,14 @@ pub(crate) struct Entry {
     pub(crate) function: Function,
     min: usize,
     max: usize,
-    /// Whether the value is a number or a boolean.
+    /// Whether the result is a number or a boolean.
     pub(crate) is_scalar: bool,
-    /// Whether it can look at a sequence that is not known to its end.
+    /// Whether it accepts a sequence that is not fully realized.
     pub(crate) takes_lazy: bool,
-    /// Whether it goes through all of its arguments, which is paid by their size.
+    /// Whether it traverses all of its arguments, and is charged by their size.
     walks: bool,
-    /// The arguments that are compared or looked up as wholes: what is lazy in them has to be known. The first
-    /// such argument, and how many further the next one is.
+    /// The arguments that are compared or looked up as a whole, whose lazy parts must be known: the
+    /// first such argument, and the distance to the next one.
     compared: Option<(u8, u8)>,
 }
 
@@ -85,27 +85,27 @@ impl Entry {
         Self { takes_lazy: true, ..self }
     }
 
-    /// The argument at this place is a key.
+    /// Declares that the argument at this index is a key.
     const fn key(self, at: u8) -> Self {
         Self { compared: Some((at, u8::MAX)), ..self }
     }
 
-    /// Returns every `step`th argument from this place on is a key.
+    /// Declares that every `step`th argument from this index on is a key.
     const fn keys(self, from: u8, step: u8) -> Self {
         Self { compared: Some((from, step)), ..self }
     }
 
-    /// All arguments are compared, or their items are.
+    /// Declares that all arguments, or their items, are compared.
     const fn compares(self) -> Self {
         self.keys(0, 1)
     }
 
-    /// It goes through all of its arguments.
+    /// Declares that it traverses all of its arguments.
     const fn walks(self) -> Self {
         Self { walks: true, ..self }
     }
 
-    /// Returns the steps that it costs to go through its arguments, beyond that of the call.
+    /// Returns the cost in steps of traversing its arguments, beyond that of the call.
     #[inline(always)]
     pub(crate) fn effort<'v>(&self, args: impl IntoIterator<Item = &'v Value>) -> u64 {
         if self.walks { args.into_iter().map(effort).sum() } else { 0 }
@@ -118,7 +118,7 @@ impl Entry {
         })
     }
 
-    /// Something in the argument at this place has to be known before the function can look at it.
+    /// Returns the fault for a lazy argument that must be known before the call.
     #[inline]
     pub(crate) fn unknown(&self, at: usize, arg: &Value) -> Option<Box<Fault>> {
         if let Value::Seq(seq) = arg
@@ -131,7 +131,7 @@ impl Entry {
     }
 }
 
-/// Returns the steps that it costs to go through a value.
+/// Returns the cost in steps of traversing a value.
 pub(crate) fn effort(value: &Value) -> u64 {
     match value {
         Value::Str(text) => text.as_str().len() as u64 / 256,
@@ -143,7 +143,7 @@ pub(crate) fn effort(value: &Value) -> u64 {
     }
 }
 
-/// Pays for looking up a key, which is gone through as a whole.
+/// Pays for looking up a key, which is traversed completely.
 #[inline(always)]
 fn pay_key(context: &mut Context, key: &Value) {
     if let Value::Vector(_) | Value::List(_) | Value::Map(_) | Value::Set(_) = key {
@@ -211,7 +211,7 @@ const fn many(
     }
 }
 
-/// The tables; a function's number is that of its table, and its place there in the low byte.
+/// The tables. The high byte of a function's number selects the table, the low byte the index.
 static TABLES: [&[Entry]; 10] = [
     math::ENTRIES,
     predicates::ENTRIES,
@@ -225,7 +225,7 @@ static TABLES: [&[Entry]; 10] = [
     data::ENTRIES,
 ];
 
-/// Second names.
+/// Aliases of names.
 static ALIASES: &[(&str, &str)] = &[
     ("string-length", "count"),
     ("length", "count"),
@@ -298,7 +298,7 @@ pub(crate) fn lookup(name: &str) -> Option<Builtin> {
     native.or_else(|| crate::compiler::prelude_functions().get(name).map(|&code| Builtin::Code(code)))
 }
 
-/// Returns the names of the standard library, in their order, for those who complete names.
+/// Returns the sorted names of the standard library, for completion.
 pub fn all_names() -> Vec<&'static str> {
     let mut all: Vec<_> = names().collect();
     all.sort_unstable();
@@ -306,7 +306,7 @@ pub fn all_names() -> Vec<&'static str> {
     all
 }
 
-/// Returns all names of the standard library, in no order.
+/// Returns all names of the standard library, unsorted.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     let natives = NUMBERS.keys().copied();
     natives
@@ -314,7 +314,7 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> {
         .filter(|name| !name.starts_with('%'))
 }
 
-/// `2`, `1 to 3`, `2 or more`
+/// Returns an arity as text: `2`, `1 to 3`, `2 or more`.
 pub(crate) fn arity_text(min: usize, max: usize) -> String {
     match max {
         ANY => format!("{min} or more"),
@@ -324,7 +324,7 @@ pub(crate) fn arity_text(min: usize, max: usize) -> String {
     }
 }
 
-/// Returns the same for a function of several arities, each perhaps open: `1 or 3`, `2 or more`.
+/// Returns the arities of a function as text, each possibly open: `1 or 3`, `2 or more`.
 pub(crate) fn arities_text(arities: impl Iterator<Item = (usize, bool)>) -> String {
     let (open, mut fixed): (Vec<_>, Vec<_>) = arities.partition(|(_, open)| *open);
     let mut least = open.into_iter().map(|(count, _)| count).min();
@@ -339,9 +339,8 @@ pub(crate) fn arities_text(arities: impl Iterator<Item = (usize, bool)>) -> Stri
     fixed.into_iter().map(|(count, _)| count.to_string()).chain(open).collect::<Vec<_>>().join(" or ")
 }
 
-/// Returns a message about the function `` `name` `` with the name by which the program's text calls it:
-/// one of its other names, or, where the standard library itself calls it (`is_inner`), the function of
-/// which that is a part.
+/// Replaces the function name in a message by the name in the program's text: one of its aliases, or, if
+/// the standard library itself makes the call (`is_inner`), the enclosing library function.
 pub(crate) fn as_written(message: String, text: &str, is_inner: bool) -> String {
     const LOOKED_AT: usize = 1_000;
     let Some((name, rest)) = message.strip_prefix('`').and_then(|rest| rest.split_once('`')) else {
@@ -368,7 +367,7 @@ pub(crate) fn as_written(message: String, text: &str, is_inner: bool) -> String 
 
 /// Returns the beginning of a value's text, for a message.
 pub(crate) fn shown(value: &Value) -> String {
-    // All digits would have to be found to show the first.
+    // Displaying the first digits would compute all of them.
     if let Value::BigInt(big) = value
         && big.get().bits() > 4_096
     {
@@ -377,7 +376,7 @@ pub(crate) fn shown(value: &Value) -> String {
     excerpt(format_args!("{value:?}"), 60)
 }
 
-/// A value cannot be an argument.
+/// Returns the error for an invalid argument.
 #[cold]
 fn wrong(name: &str, expected: &str, got: &Value) -> Box<Fault> {
     fault("type", format!("`{name}` takes {expected}, got {}", shown(got)))
@@ -400,12 +399,12 @@ fn int_of(name: &str, value: &Value) -> Result<i64, Box<Fault>> {
     }
 }
 
-/// Returns a number of things: at least 0.
+/// Returns a count: an integer of at least 0.
 fn count_of(name: &str, value: &Value) -> Result<usize, Box<Fault>> {
     Ok(usize::try_from(int_of(name, value)?).unwrap_or(0))
 }
 
-/// A function cannot be a key.
+/// Checks that a value can be a key; a function cannot.
 pub(crate) fn as_key(key: &Value) -> Result<(), Box<Fault>> {
     match key {
         Value::Native(_) | Value::Code(_) | Value::Closure(_) => {
@@ -415,7 +414,7 @@ pub(crate) fn as_key(key: &Value) -> Result<(), Box<Fault>> {
     }
 }
 
-/// Returns how many items [`items_of`] gives; `None` if it is no collection.
+/// Returns the number of items that [`items_of`] returns; `None` if the value is not a collection.
 fn len_of(value: &Value) -> Option<usize> {
     Some(match value {
         Value::Nil => 0,
@@ -451,7 +450,7 @@ pub(crate) fn items_of(name: &str, value: &Value) -> Result<Vec<Value>, Box<Faul
     })
 }
 
-/// Returns the same, moved out if the collection is not shared.
+/// Returns the items, moved out if the collection is not shared.
 fn into_items(name: &str, value: &mut Value) -> Result<Vec<Value>, Box<Fault>> {
     match value {
         Value::Vector(_) => match std::mem::take(value) {
@@ -466,7 +465,7 @@ fn vector(items: Vec<Value>) -> Answer {
     Ok(Value::vector(items)?)
 }
 
-/// Returns a value with room for so many items; the room is asked for beforehand.
+/// Returns a vector with room for this many items. The memory is reserved first.
 fn room(context: &mut Context, items: usize) -> Result<(), Box<Fault>> {
     context.reserve(items.saturating_mul(16).saturating_add(56))
 }

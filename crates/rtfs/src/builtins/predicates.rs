@@ -1,4 +1,4 @@
-//! What kind of value something is.
+//! Predicates on the kind of a value.
 
 use super::{Answer, Entry, one, two};
 use crate::error::Error;

@@ -11,7 +11,7 @@ pub(super) static ENTRIES: &[Entry] = &[
     many("re-replace", 3, 3, replace),
 ];
 
-/// Returns the match: its text, or with groups a vector of the text and these.
+/// Returns a match: its text, or, with groups, a vector of the text and the groups.
 fn matched(captures: &regex::Captures<'_>) -> Answer {
     let text = |group: Option<regex::Match<'_>>| group.map_or(Value::Nil, |group| group.as_str().into());
     if captures.len() == 1 {
@@ -44,7 +44,7 @@ fn seq(context: &mut Context, re: &Value, s: &Value) -> Answer {
     super::vector(found)
 }
 
-/// `$1` and `${name}` in the replacement stand for groups.
+/// Replaces matches. `$1` and `${name}` in the replacement refer to groups.
 fn replace(context: &mut Context, args: &mut [Value]) -> Answer {
     let (pattern, text, to) = (
         text_of("re-replace", &args[0])?,

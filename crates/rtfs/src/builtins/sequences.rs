@@ -1,4 +1,4 @@
-//! Sequences: parts, orders, groups. All for finite ones; the prelude chooses.
+//! Finite sequences: parts, orders, groups. The prelude handles lazy ones.
 
 use super::{
     ANY, Answer, Entry, as_key, count_of, into_items, items_of, len_of, many, one, room, shown, two,
@@ -47,7 +47,7 @@ pub(super) static ENTRIES: &[Entry] = &[
     many("%extreme", 3, 3, extreme).walks().key(1),
 ];
 
-/// Some of the items, in place if they are not shared.
+/// Returns some of the items, in place if they are not shared.
 fn part(
     context: &mut Context,
     name: &str,
@@ -61,7 +61,7 @@ fn part(
         && let Value::Vector(mut vector) = std::mem::take(coll)
     {
         let range = range(vector.items().len(), n);
-        // The shorter way first, so that little is copied.
+        // The end with fewer items is moved, so that little is copied.
         if vector.is_unique() {
             vector.truncate(range.end);
             vector.drop_front(range.start);
@@ -74,8 +74,7 @@ fn part(
     super::vector(items[range].to_vec())
 }
 
-/// Charges for so many items that are copied, unless the vector that they are in is not shared. Comes before
-/// anything is taken.
+/// Charges for copied items, unless their vector is not shared. Must be called before anything is taken.
 fn copied(context: &mut Context, coll: &Value, len: usize) -> Result<(), Box<Fault>> {
     let is_moved = matches!(coll, Value::Vector(vector) if vector.is_unique());
     if is_moved || len < 16 { Ok(()) } else { room(context, len) }
@@ -117,7 +116,7 @@ fn reverse(context: &mut Context, args: &mut [Value]) -> Answer {
     if is_list { Ok(Value::List(crate::List::new(items)?)) } else { super::vector(items) }
 }
 
-/// Steps of sorting so many.
+/// Returns the steps of sorting this many items.
 fn sorting(context: &mut Context, len: usize) {
     context.cost += (len as u64 * u64::from(len.max(2).ilog2())) / 16;
 }
@@ -130,7 +129,7 @@ fn sort(context: &mut Context, args: &mut [Value]) -> Answer {
     let integers: Option<Vec<i64>> =
         items.iter().map(|item| if let Value::Int(i) = item { Some(*i) } else { None }).collect();
     if let Some(mut integers) = integers {
-        // Half as large, and equal ones are the same.
+        // Unstable sorting needs half the memory, and equal integers are indistinguishable.
         integers.sort_unstable();
         items.clear();
         items.extend(integers.into_iter().map(Value::Int));
@@ -147,7 +146,7 @@ fn sort(context: &mut Context, args: &mut [Value]) -> Answer {
     super::vector(items)
 }
 
-/// What a comparing function says: a negative number, or anything true, is "before".
+/// Interprets the result of a comparing function: a negative number, or any true value, means "before".
 pub(crate) fn before(order: &Value) -> bool {
     match order {
         Value::Int(n) => *n < 0,
@@ -157,7 +156,7 @@ pub(crate) fn before(order: &Value) -> bool {
     }
 }
 
-/// Sorts numbers, or strings, by `<`, `>` or `compare`; nil for all others.
+/// Sorts numbers, or strings, by `<`, `>` or `compare`; returns nil in all other cases.
 fn sort_known(context: &mut Context, args: &mut [Value]) -> Answer {
     let [f, coll] = args else { return Ok(Value::Nil) };
     let Value::Native(native) = f else { return Ok(Value::Nil) };
@@ -254,7 +253,7 @@ fn chunks(context: &mut Context, name: &str, n: &Value, coll: &Value) -> Answer 
     super::vector(items.chunks(n).map(|part| Value::vector(part.to_vec())).collect::<Result<_, _>>()?)
 }
 
-/// Runs of items whose keys are equal.
+/// Splits into runs of items whose keys are equal.
 fn partition_by(context: &mut Context, keys: &Value, coll: &Value) -> Answer {
     let (keys, mut items) = (items_of("partition-by", keys)?, items_of("partition-by", coll)?);
     items.truncate(keys.len());
@@ -301,7 +300,7 @@ fn zip(context: &mut Context, args: &mut [Value]) -> Answer {
 /// Returns the items of vectors and lists at any depth.
 fn flatten(context: &mut Context, coll: &Value) -> Answer {
     let mut flat = Vec::new();
-    // What is to come is on a stack, the next last.
+    // The remaining items are on a stack, the next one last.
     let mut open = items_of("flatten", coll)?;
     open.reverse();
     while let Some(item) = open.pop() {
@@ -355,7 +354,7 @@ fn median(context: &mut Context, coll: &Value) -> Answer {
     }
 }
 
-/// Adds an item to the vector that a map has at a key.
+/// Appends an item to the vector that a map has at a key.
 fn group(context: &mut Context, args: &mut [Value]) -> Answer {
     as_key(&args[1])?;
     let [map, key, item] = args else { return Ok(Value::Nil) };
@@ -377,7 +376,7 @@ fn group(context: &mut Context, args: &mut [Value]) -> Answer {
     Ok(Value::Map(map))
 }
 
-/// Returns where an item, or a part of a text, is for the first time; nil if it is not there.
+/// Returns the index of the first occurrence of an item, or of a substring; nil if there is none.
 fn index_of(_: &mut Context, args: &mut [Value]) -> Answer {
     let from = args.get(2).map_or(Ok(0), |from| count_of("index-of", from))?;
     match &args[0] {
@@ -401,7 +400,7 @@ fn index_of(_: &mut Context, args: &mut [Value]) -> Answer {
     }
 }
 
-/// Returns the item whose key is the greatest, or the least; the first of several.
+/// Returns the item with the greatest or least key; the first of several.
 fn extreme(_: &mut Context, args: &mut [Value]) -> Answer {
     let [greatest, keys, items] = args else { return Ok(Value::Nil) };
     let greatest = greatest.is_truthy();

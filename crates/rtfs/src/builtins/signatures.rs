@@ -1,9 +1,10 @@
-//! What each function of the standard library takes and gives.
+//! The types of the functions of the standard library.
 //!
-//! A row of the table of names (`docs`) has the types of the arguments and of the result, in the words of
-//! [`Kinds::named`]. A function takes as many of them as its arity says, which is said where it is defined; `&` before the
-//! last means that all further ones are like it. The checker rests on two things, which the tests try with every kind of value: what a
-//! row excludes fails with a `:type` error, and what it gives is as the row says.
+//! A row of the table of names (`docs`) has the types of the arguments and of the result, in the words
+//! of [`Kinds::named`]. The arity of a function is defined with the function; `&` before the last type
+//! means that all further arguments have this type. The checker relies on two properties, which the
+//! tests check with every kind of value: arguments that a row excludes fail with a `:type` error, and
+//! the result has the type in the row.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -19,7 +20,7 @@ pub(crate) struct Signature {
 }
 
 impl Signature {
-    /// What the argument at this place can be.
+    /// Returns the possible kinds of the argument at this index.
     pub(crate) fn param(&self, at: usize) -> Kinds {
         self.params.get(at).copied().or(self.rest).unwrap_or(Kinds::ANY)
     }
@@ -75,7 +76,7 @@ mod tests {
         forms.iter().map(|form| crate::eval_pure(&form.pr_str()).unwrap()).collect()
     }
 
-    /// One wrong row makes the checker refuse what runs, or promise what does not come.
+    /// A wrong row makes the checker refuse valid programs, or assume wrong results.
     #[test]
     fn what_a_row_excludes_fails_and_what_it_gives_is_as_it_says() {
         let samples = values(
@@ -104,7 +105,7 @@ mod tests {
                         assert!(Kinds::of(&value).meets(signature.result), "{shown} gives {value:?}");
                     }
                     Outcome::Failed(error) => {
-                        // Other mistakes may come first.
+                        // Other errors may have precedence.
                         let is_refused = matches!(
                             &*error.kind,
                             "type" | "arity" | "invalid-argument" | "index" | "arithmetic"

@@ -1,4 +1,4 @@
-//! Strings. Places are counted in characters.
+//! Strings. Indices count characters.
 
 use super::draft::{Draft, itoa};
 use super::{
@@ -90,7 +90,7 @@ fn str_of(context: &mut Context, args: &mut [Value]) -> Answer {
     draft.done(context)
 }
 
-/// Adds what `str` makes of these, if there is room for all of them.
+/// Appends the `str` forms of these values, if there is room for all of them.
 fn append(context: &mut Context, own: &mut Str, others: &[Value]) -> Result<(), Box<Fault>> {
     let size = |arg: &Value| match arg {
         Value::Str(more) => Some(more.as_str().len()),
@@ -145,7 +145,7 @@ pub(super) fn byte_of(text: &Str, at: usize) -> Option<usize> {
     text.as_str().char_indices().nth(at).map(|(byte, _)| byte)
 }
 
-/// Returns a part of a text as one of its own.
+/// Returns a part of a text as a new text.
 fn part(context: &mut Context, part: &str) -> Answer {
     context.reserve(part.len())?;
     Ok(part.into())
@@ -202,7 +202,8 @@ fn join(context: &mut Context, args: &mut [Value]) -> Answer {
 fn split(context: &mut Context, s: &Value, separator: &Value) -> Answer {
     let (text, separator) = (text_of("split", s)?, text_of("split", separator)?);
     if separator.is_empty() {
-        // Once: what asks twice, and gets the first part alone, would ask again and again.
+        // Memory is reserved once: a function that reserves twice and gets only the first part would be
+        // repeated forever.
         context.reserve(text.len().saturating_mul(81))?;
         let characters = text.split("").filter(|part| !part.is_empty());
         return flat(characters.map(Value::from).collect());
@@ -227,7 +228,7 @@ fn split(context: &mut Context, s: &Value, separator: &Value) -> Answer {
 
 /// Returns a vector of texts.
 fn flat(texts: Vec<Value>) -> Answer {
-    // Nothing is deep in it, and its parts are as many as it has.
+    // The depth is known, and the number of parts equals the number of texts.
     if texts.len() < MAX_PARTS as usize {
         Ok(Value::Vector(Vector::flat(texts)))
     } else {
@@ -250,7 +251,7 @@ fn replace(context: &mut Context, name: &str, args: &[Value], first: bool) -> An
 }
 
 fn repeat_string(context: &mut Context, s: &Value, n: &Value) -> Answer {
-    // Either way round.
+    // The arguments may be in either order.
     let (s, n) = if matches!(s, Value::Int(_)) { (n, s) } else { (s, n) };
     let (text, n) = (text_of("repeat-string", s)?, count_of("repeat-string", n)?);
     context.reserve(text.len().saturating_mul(n))?;
@@ -281,7 +282,7 @@ fn char_code(_: &mut Context, args: &mut [Value]) -> Answer {
     }
 }
 
-/// From a collection of code points, or from code points as arguments.
+/// Creates a text from a collection of code points, or from code points as arguments.
 fn from_char_codes(context: &mut Context, args: &mut [Value]) -> Answer {
     context.reserve(args.first().and_then(len_of).unwrap_or(0).saturating_mul(4))?;
     let codes = match &*args {

@@ -1,4 +1,4 @@
-//! Choices: what a test tells of what it tests, and what is known after either way.
+//! Branches: the information that a test gives about its value, and the state after both branches.
 
 use std::collections::HashSet;
 
@@ -9,10 +9,10 @@ use crate::kinds::Kinds;
 use crate::types::TypeExpr;
 use crate::value::Value;
 
-/// After so many clauses what failed before is no longer remembered, so that the time stays linear.
+/// After this many clauses, failed conditions are no longer remembered, so that the time stays linear.
 const REMEMBERED: usize = 64;
 
-/// How far the trail of the function went.
+/// A position in the function's trail.
 pub(super) type Mark = usize;
 
 impl Walker<'_> {
@@ -20,7 +20,7 @@ impl Walker<'_> {
         self.frame().trail.len()
     }
 
-    /// Locals are again what they were at the mark.
+    /// Restores the locals to their state at the mark.
     pub(super) fn undo(&mut self, mark: Mark) {
         while self.mark() > mark {
             if let Some((slot, before)) = self.frame().trail.pop() {
@@ -29,7 +29,8 @@ impl Walker<'_> {
         }
     }
 
-    /// Returns the locals that changed since the mark, as they are now, in the order of their numbers.
+    /// Returns the locals that changed since the mark, with their current types, in the order of their
+    /// numbers.
     fn changes(&mut self, mark: Mark) -> Vec<(Var, Ty)> {
         let frame = self.frame();
         let local = |slot| if let Slot::Local(var) = slot { Some(var) } else { None };
@@ -45,7 +46,7 @@ impl Walker<'_> {
         let mut literals = HashSet::new();
         let mut result = Ty::NEVER;
         let mut base = None;
-        // What each way that comes to an end knows.
+        // The types at the end of each branch that completes.
         let mut ways: Vec<Vec<(Var, Ty)>> = Vec::new();
         let mut is_over = false;
         for (at, &(test, value)) in clauses.iter().enumerate() {
@@ -90,7 +91,7 @@ impl Walker<'_> {
         result
     }
 
-    /// Locals that every way knows more of are what one of the ways knows.
+    /// Merges the branches: a local that every branch narrows gets the union of its types.
     fn merge(&mut self, ways: &[Vec<(Var, Ty)>]) {
         let Some((first, others)) = ways.split_first() else { return };
         for (var, ty) in first {
@@ -101,20 +102,20 @@ impl Walker<'_> {
                 true
             });
             if is_known {
-                // In a way it may have been doubted.
+                // A branch may have widened it.
                 let all = self.slot(Slot::Local(*var)).and(&all);
                 self.set(*var, all);
             }
         }
     }
 
-    /// Goes through a test, and is then where it holds. Gives whether it does, the mark to go back to where
-    /// that is open, and the first of these, before which everything has happened for sure.
+    /// Walks a test and assumes that it holds. Returns whether it does, the mark to return to if that is
+    /// unknown, and the mark before which everything has happened for sure.
     fn enter(&mut self, test: Id) -> (Option<bool>, Mark, Mark) {
         let Ir::And(parts) = self.view.arena.get(test) else {
             let truth = self.walk(test).truth();
             let mark = self.mark();
-            // What a pattern binds is bound only here.
+            // The bindings of a pattern are made only here.
             self.assume(test, true);
             return (truth, mark, mark);
         };
@@ -135,7 +136,7 @@ impl Walker<'_> {
         (all, first, first)
     }
 
-    /// Returns whether a clause is about literals that earlier clauses were about, all of them.
+    /// Returns whether a clause tests only literals that earlier clauses tested.
     fn repeats(&self, test: Id, seen: &mut HashSet<String>) -> bool {
         let arena = self.view.arena;
         let tests = match arena.get(test) {
@@ -201,7 +202,7 @@ impl Walker<'_> {
         result
     }
 
-    /// Locals are what they are if this test, which was gone through, holds or does not.
+    /// Narrows locals by this test, which was walked, if it holds or if it does not.
     fn assume(&mut self, test: Id, holds: bool) {
         self.doubt(test);
         self.narrow_by(test, holds);
@@ -281,7 +282,7 @@ impl Walker<'_> {
     }
 }
 
-/// Returns the kinds that a predicate is true of, all of them and no other.
+/// Returns exactly the kinds for which a predicate is true.
 pub(super) fn predicate(name: &str) -> Option<Kinds> {
     Some(match name {
         "nil?" => Kinds::NIL,

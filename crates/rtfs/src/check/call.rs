@@ -10,11 +10,11 @@ use crate::kinds::Kinds;
 use crate::syntax::Span;
 use crate::value::Value;
 
-/// The arguments of a call, where they stand, and the forms that they are, if they are the program's.
+/// The arguments of a call with their places, and their forms, if they are in the program's text.
 pub(super) struct Given<'g> {
     pub(super) types: &'g [Ty],
     pub(super) forms: &'g [Id],
-    /// The call as a whole.
+    /// The whole call.
     pub(super) span: Span,
 }
 
@@ -30,8 +30,8 @@ impl Walker<'_> {
         }
     }
 
-    /// Returns a function of the standard library that is written in RTFS, or the definitions of a
-    /// module.
+    /// Checks the call of a function of the standard library that is written in RTFS, or of the
+    /// definitions of a module.
     pub(super) fn call_code(&mut self, code: u32, args: &[Id], id: Id) -> Ty {
         let types = self.walk_all(args);
         match self.view.session.name_of_code(code) {
@@ -40,7 +40,7 @@ impl Walker<'_> {
         }
     }
 
-    /// Says so if a value cannot be called.
+    /// Reports a value that cannot be called.
     pub(super) fn callable(&mut self, called: &Ty, span: Span) -> bool {
         let can = called.is_never() || called.kinds.meets(Kinds::CALLABLE);
         if !can {
@@ -51,7 +51,7 @@ impl Walker<'_> {
         can
     }
 
-    /// What a call gives, after saying what is wrong with it.
+    /// Returns the result of a call, after reporting its mistakes.
     pub(super) fn apply(&mut self, called: &Ty, given: &Given<'_>) -> Ty {
         if let Some(function) = called.as_function() {
             return self.apply_function(function, given);
@@ -88,7 +88,7 @@ impl Walker<'_> {
         }
     }
 
-    /// Returns a keyword or a collection that is called with a key.
+    /// Checks the call of a keyword or a collection with a key.
     fn data_call(&mut self, called: &Ty, head: &Value, given: &Given<'_>) -> Ty {
         let shown = called.shown();
         let (key, default) = match given.types {
@@ -159,8 +159,8 @@ impl Walker<'_> {
         arity.result.clone()
     }
 
-    /// Returns a call that a function of the standard library makes of its argument, once for each item,
-    /// say.
+    /// Checks a call that a function of the standard library makes of its argument, for example once for
+    /// each item.
     pub(super) fn calls_back(&mut self, function: &Ty, types: &[Ty], span: Span, surely: bool) -> Ty {
         if !function.is_never() && !function.kinds.meets(Kinds::CALLABLE) {
             let severe = u32::from(!surely);
@@ -176,9 +176,9 @@ impl Walker<'_> {
         ty
     }
 
-    /// What a map or another collection has at a key.
+    /// Returns the type of a map's or another collection's value at a key.
     pub(super) fn keyed(&mut self, of: &Ty, key: &Value, span: Span) -> Ty {
-        /// What may come in a map's place, and has nothing at a name.
+        /// Kinds that may occur in place of a map, and have nothing at a name.
         const MAYBE: Kinds = Kinds::NIL.or(Kinds::STRING);
         match of.detail() {
             Some(Detail::Record(record)) if of.kinds.is_within(Kinds::MAP.or(MAYBE)) => {
@@ -206,7 +206,7 @@ impl Walker<'_> {
         }
     }
 
-    /// A local that was given to what takes only these kinds is of one of them from now on.
+    /// Narrows a local that was passed to a function that takes only these kinds.
     pub(super) fn succeeded(&mut self, form: Option<&Id>, kinds: Kinds) {
         if let Some(&form) = form
             && let Ir::Local(var) = self.view.arena.get(form)
@@ -216,7 +216,7 @@ impl Walker<'_> {
     }
 }
 
-/// ` as its 2nd argument`, where there is more than one.
+/// Returns ` as its 2nd argument`, if there is more than one.
 pub(super) fn place(at: usize, count: usize) -> String {
     match (at, count) {
         (_, 0 | 1) => String::new(),

@@ -1,4 +1,4 @@
-//! Calls of capabilities, against what these say of themselves.
+//! Checks calls of capabilities against their schemas.
 
 use super::Capability;
 use super::clash::{clashes, meaning};
@@ -40,14 +40,15 @@ impl Walker<'_> {
                     self.input(&id, wanted, rest, forms, span);
                 }
                 let types = self.view.session.types();
-                // Without a structured result, a call gives the text.
+                // Without a structured result, a call returns the text.
                 let text = Ty::of(Kinds::STRING);
                 output.as_ref().map_or(Ty::ANY, |output| type_of(output, types, Place::Output).or(&text))
             }
         }
     }
 
-    /// What a capability is given: one value, and then perhaps options. Arguments by position are its own affair.
+    /// Checks the input of a capability: one value, and then optional options. Positional arguments are
+    /// not checked.
     fn input(&mut self, id: &str, wanted: &TypeExpr, given: &[Ty], forms: &[Id], span: Span) {
         let empty = || Ty::record(Record { fields: Vec::new(), closed: true });
         let (ty, at) = match given {
@@ -67,7 +68,7 @@ impl Walker<'_> {
             self.error("invalid-input", at, message);
             return;
         }
-        // An open map lets any key be, but one that is nearly another is hardly meant.
+        // An open map allows any key, but a key that is similar to a declared one is probably a mistake.
         let TypeExpr::Map(map) = meaning(wanted) else { return };
         let keys: Vec<Value> = match (ty.detail(), ty.value()) {
             (Some(Detail::Record(record)), _) => {
@@ -104,7 +105,7 @@ fn is_options(ty: &Ty) -> bool {
     }
 }
 
-/// `{:city :string, :days :int?}`, where the input is a map.
+/// Returns `{:city :string, :days :int?}`, if the input is a map.
 fn takes(wanted: &TypeExpr) -> Option<String> {
     const MOST: usize = 20;
     let TypeExpr::Map(map) = meaning(wanted) else { return None };

@@ -1,4 +1,4 @@
-//! What is known of a value, against a type that it is checked against when the program runs.
+//! Compares the known type of a value with the type that it is checked against at run time.
 
 use super::parts::nearest_key;
 use super::ty::{Detail, NEVER, Place, Ty, kinds_of};
@@ -8,15 +8,15 @@ use crate::kinds::Kinds;
 use crate::types::{Checking, Definitions, Form, MapType, TypeExpr};
 use crate::value::Value;
 
-/// A type that refers to itself, or a value that does, is followed no further.
+/// The maximum depth to which a recursive type or value is followed.
 const MAX_DEPTH: u32 = 16;
-/// So much is compared at most.
+/// The maximum number of comparisons.
 const MAX_STEPS: u32 = 2_000;
-/// So much is said at most.
+/// The maximum number of reported clashes.
 const MAX_SAID: usize = 10;
 
-/// Returns why no value that is like this can be of the type; nothing if one may be. `root` is what
-/// places begin with.
+/// Returns why no value of this kind can have the type; empty if one may. `root` is the beginning of the
+/// paths.
 pub(super) fn clashes(
     ty: &Ty,
     wanted: &TypeExpr,
@@ -63,7 +63,7 @@ impl Comparison<'_> {
                     self.compare(ty, wanted, path, depth);
                 }
             }
-            // It is this or nothing.
+            // For an optional type, only its main alternative is explained.
             (_, TypeExpr::Union(alternatives)) => {
                 let mut left = alternatives
                     .iter()
@@ -114,7 +114,7 @@ impl Comparison<'_> {
         }
     }
 
-    /// A constant is checked as it will be.
+    /// Checks a constant as at run time.
     fn constant(&mut self, value: &Value, wanted: &TypeExpr, path: &str) {
         if !is_small(value) {
             return;
@@ -122,7 +122,7 @@ impl Comparison<'_> {
         let checking = Checking { definitions: self.types, form: Form::Value, max_steps: 20_000 };
         let Err(mut violations) = checking.check(wanted, value, path) else { return };
         if self.place != Place::Program {
-            // Perhaps it goes out as JSON.
+            // The value may be sent as JSON.
             let Ok(text) = json::value_to_json(value) else { return };
             let Ok(value) = json::value_from_json(&text) else { return };
             let checking = Checking { form: Form::Json, ..checking };
@@ -155,7 +155,7 @@ impl Comparison<'_> {
     }
 }
 
-/// The type without what says where it is from.
+/// Returns the type without its origin.
 pub(super) fn meaning(ty: &TypeExpr) -> &TypeExpr {
     match ty {
         TypeExpr::JsonSchema { meaning: inner, .. } => meaning(inner),
@@ -176,7 +176,7 @@ fn is_same_key(a: &Value, b: &Value, place: Place) -> bool {
     a == b || place != Place::Program && name_of(a) == name_of(b)
 }
 
-/// Returns whether it is quickly checked.
+/// Returns whether checking the value is fast.
 fn is_small(value: &Value) -> bool {
     const MOST: usize = 1_000;
     let mut open = vec![value];

@@ -1,9 +1,9 @@
-//! Tests that are not understood: what they look at is taken for less than what is known of it.
+//! Tests that the checker does not understand: the types of the tested values are widened.
 //!
-//! `(if (text? x) (upper x) x)` runs for every `x`, if `text?` knows. So where a way is taken only if a test
-//! holds, what the test looks at can be anything there; where the test is one of the standard library that is about what
-//! is in a value (`empty?`, `every?`, `<`), the value is still of its kind. What was computed of a value is about that
-//! value as well.
+//! `(if (text? x) (upper x) x)` runs for every `x`, if `text?` is correct. In a branch that is taken
+//! only if a test holds, the tested value can therefore have any type. After a test of the standard
+//! library about the content of a value (`empty?`, `every?`, `<`), the value keeps its kind. Values that
+//! were computed from a tested value are widened too.
 
 use super::branch::predicate;
 use super::ty::Ty;
@@ -11,23 +11,24 @@ use super::walk::{Slot, Walker};
 use crate::builtins;
 use crate::compiler::ir::{Id, Ir, Var};
 
-/// As many forms of one test are looked at.
+/// The maximum number of forms of one test that are examined.
 const MAX_FORMS: u32 = 200;
 
-/// As much is remembered of what a local was computed of.
+/// The maximum number of remembered sources of a local.
 const MAX_SOURCES: usize = 8;
 
-/// What a test may tell of something.
+/// The information that a test may give about a value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum About {
-    /// What is in it, or which of its kind it is.
+    /// The content, or the value within its kind.
     Content,
     /// Anything.
     Kind,
 }
 
 impl Walker<'_> {
-    /// What a test looks at in a way that is not understood is less known, whichever way is taken.
+    /// Widens the values that a test examines in a way that the checker does not understand, in both
+    /// branches.
     pub(super) fn doubt(&mut self, test: Id) {
         let mut found = Vec::new();
         self.looked_at(test, &mut found);
@@ -43,7 +44,7 @@ impl Walker<'_> {
         }
     }
 
-    /// A local was given the value of a form.
+    /// Records that a local was given the value of a form.
     pub(super) fn remember(&mut self, var: Var, value: Id) {
         let mut found = Vec::new();
         self.sources(value, About::Content, &mut MAX_FORMS.clone(), &mut found);
@@ -63,7 +64,7 @@ impl Walker<'_> {
                 let name = builtins::native(*number).name;
                 match (name, &args[..]) {
                     ("not", [inner]) => self.looked_at(*inner, found),
-                    // What patterns become.
+                    // The functions that patterns expand to.
                     (name, _) if name.starts_with('%') && name != "%is" => {}
                     ("=" | "%is", _) => args.iter().for_each(|&arg| self.part(arg, found)),
                     (name, [arg]) if predicate(name).is_some() => self.part(*arg, found),
@@ -75,7 +76,7 @@ impl Walker<'_> {
         }
     }
 
-    /// A local itself is understood; what it was computed of is not.
+    /// A local itself is understood, but its sources are not.
     fn part(&mut self, form: Id, found: &mut Vec<(Slot, About)>) {
         match self.view.arena.get(form) {
             Ir::Local(var) => found.extend(self.frame().sources.get(var).into_iter().flatten()),
@@ -83,7 +84,7 @@ impl Walker<'_> {
         }
     }
 
-    /// Everything that a form is computed of.
+    /// Collects all locals that a form is computed from.
     fn sources(&mut self, form: Id, about: About, left: &mut u32, found: &mut Vec<(Slot, About)>) {
         let Some(fewer) = left.checked_sub(1) else { return };
         *left = fewer;
@@ -102,7 +103,7 @@ impl Walker<'_> {
             Ir::Native(number, args) => {
                 let name = builtins::native(*number).name;
                 match (name, &args[..]) {
-                    // Which of a collection's members something is tells what it is.
+                    // The member of a collection that was found determines the kind.
                     ("contains?" | "get" | "find" | "%get", [of, keys @ ..]) => {
                         all(self, &[*of], about);
                         all(self, keys, About::Kind);
@@ -141,7 +142,7 @@ impl Walker<'_> {
     }
 }
 
-/// Returns whether what a function gives tells of what kind its argument is.
+/// Returns whether the result of a function depends on the kind of its argument.
 fn tells_kind(name: &str) -> bool {
     const NAMES: [&str; 16] = [
         "type-name",

@@ -1,4 +1,4 @@
-//! Functions of the program: what they need of their arguments, and what they give.
+//! Functions of the program: requirements on their arguments, and their results.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::kinds::Kinds;
 use crate::machine::program::Check;
 
 impl Walker<'_> {
-    /// Returns how many arguments a function takes, which is known before its body is.
+    /// Returns the arity of a function, which is known before its body is.
     pub(super) fn outline(&self, at: usize) -> Ty {
         let function = &self.view.functions[at];
         let arities = function.arities.iter().map(|arity| Arity {
@@ -21,7 +21,7 @@ impl Walker<'_> {
         Ty::function(Function { name: function.name.clone(), arities: arities.collect() })
     }
 
-    /// Goes through a function where it is made.
+    /// Walks a function where it is created.
     pub(super) fn function(&mut self, at: usize) -> Ty {
         let view = self.view;
         let function = &view.functions[at];
@@ -59,7 +59,7 @@ impl Walker<'_> {
             ty,
             declared,
         });
-        // What surely fails is told where it stands, and what it would give is not known.
+        // A certain failure is reported at its place, and the result is unknown.
         let result = if result.is_never() { Ty::ANY } else { result };
         Arity { fixed, rest: arity.rest, needs: needs.collect(), result }
     }

@@ -50,39 +50,39 @@ use crate::types::TypeExpr;
 use ty::Ty;
 pub(crate) use walk::View;
 
-/// As many findings one check gives at most, the first of them.
+/// The maximum number of findings of one check, in the order of the text.
 pub const MAX_FINDINGS: usize = 100;
 
-/// What a program calls beyond so many capabilities is not looked at.
+/// The maximum number of capabilities that are looked up for a program.
 const MAX_CAPABILITIES: usize = 1_000;
 
-/// What the capabilities take and give that a program may call.
+/// The schemas of the capabilities that a program may call.
 pub trait Signatures: Send + Sync {
     /// Returns the capability of this id.
     fn capability(&self, id: &str) -> Capability;
 }
 
-/// What is known of a capability.
+/// The information about a capability.
 #[derive(Clone, Debug)]
 pub enum Capability {
-    /// There is one.
+    /// The capability exists.
     Known {
-        /// What it takes, if it says so.
+        /// The input type, if declared.
         input: Option<TypeExpr>,
-        /// What it gives, if it says so.
+        /// The output type, if declared.
         output: Option<TypeExpr>,
     },
     /// No capability has this id.
     Unknown {
-        /// Ids that are like it, the nearest first.
+        /// Similar ids, the nearest first.
         similar: Vec<String>,
     },
-    /// Nothing may be said of it.
+    /// No information may be given about it.
     Unsaid,
 }
 
-/// Returns all that is wrong with a program, in the order of the places, at most [`MAX_FINDINGS`]; empty
-/// if nothing is. Without `signatures` nothing is said of capabilities.
+/// Returns all problems of a program, in the order of the text, at most [`MAX_FINDINGS`]; empty if there
+/// are none. Without `signatures`, capabilities are not checked.
 pub fn check(
     source: &Source,
     options: &Options,
@@ -98,9 +98,9 @@ pub fn check(
         broken.get(at).is_some_and(|form| form.start <= span.start)
     };
     let mut found = state.finish();
-    // What follows from a mistake in the syntax is no news.
+    // Consequences of a syntax error are not reported.
     found.retain(|found| !is_broken(found.span));
-    // Of the same mistake, found in several ways, the worst is told.
+    // If the same mistake is found in several ways, the most severe finding is kept.
     found.sort_by(|a, b| {
         (a.span.start, &a.message, a.severity).cmp(&(b.span.start, &b.message, b.severity))
     });
@@ -117,16 +117,16 @@ pub fn check(
     all
 }
 
-/// What a check has found and knows, over all texts of a program.
+/// The findings and the knowledge of a check, over all texts of a program.
 #[derive(Default)]
 pub(crate) struct State {
     signatures: Option<Arc<dyn Signatures>>,
     capabilities: HashMap<String, Rc<Capability>>,
     notes: Vec<Note>,
     found: Vec<Found>,
-    /// What names at the top have as their values.
+    /// The types of top-level names.
     globals: HashMap<u32, Ty>,
-    /// How many modules are being compiled within each other: their mistakes are told of their own texts.
+    /// The nesting depth of modules that are being compiled. Their own texts report their mistakes.
     foreign: u32,
 }
 
@@ -145,7 +145,7 @@ struct Found {
 }
 
 impl State {
-    /// A name was bound; gives its number.
+    /// Records that a name was bound; returns its number.
     pub(crate) fn bound(&mut self, name: &str, span: Span) -> Option<u32> {
         if self.foreign > 0 || name.starts_with('_') {
             return None;
@@ -154,30 +154,30 @@ impl State {
         Some((self.notes.len() - 1) as u32)
     }
 
-    /// The name of this number was used.
+    /// Records that the name of this number was used.
     pub(crate) fn used(&mut self, note: u32) {
         if let Some(note) = self.notes.get_mut(note as usize) {
             note.is_used = true;
         }
     }
 
-    /// The text of a module begins.
+    /// Records the beginning of a module's text.
     pub(crate) fn enter_module(&mut self) {
         self.foreign += 1;
     }
 
-    /// The text of a module ends.
+    /// Records the end of a module's text.
     pub(crate) fn leave_module(&mut self) {
         self.foreign -= 1;
     }
 
-    /// What is known of a capability, asked once; nothing if there are no signatures.
+    /// Returns the information about a capability, which is requested once; `None` without signatures.
     fn capability(&mut self, id: &str) -> Option<Rc<Capability>> {
         let signatures = self.signatures.as_ref()?;
         if let Some(known) = self.capabilities.get(id) {
             return Some(Rc::clone(known));
         }
-        // No program that anyone means calls so many.
+        // No real program calls so many.
         if self.capabilities.len() > MAX_CAPABILITIES {
             return None;
         }
@@ -191,7 +191,7 @@ impl State {
     }
 
     fn add(&mut self, severity: Severity, kind: &'static str, span: Span, message: String) {
-        // Sorted later: the first found are not the first in the text.
+        // The findings are sorted later: the first found are not the first in the text.
         const KEPT: usize = 20 * MAX_FINDINGS;
         if self.foreign == 0 && self.found.len() < KEPT {
             self.found.push(Found { span, severity, kind, message });

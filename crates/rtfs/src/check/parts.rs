@@ -1,9 +1,9 @@
-//! Keys that are near to others.
+//! Finds similar keys.
 
 use crate::text::nearest;
 use crate::value::Value;
 
-/// Returns the key that a misspelt one was meant to be, if one is near; and none that is known.
+/// Returns the known key that a misspelt one is similar to, if any.
 pub(super) fn nearest_key<'k>(key: &Value, known: impl Iterator<Item = &'k Value>) -> Option<&'k Value> {
     let name = |value: &Value| match value {
         Value::Keyword(keyword) => Some(keyword.name().to_owned()),
@@ -12,7 +12,7 @@ pub(super) fn nearest_key<'k>(key: &Value, known: impl Iterator<Item = &'k Value
     };
     let named: Vec<_> = known.filter_map(|value| Some((name(value)?, value))).collect();
     let wanted = name(key)?;
-    // The same word as a text or as a keyword is a mistake as well.
+    // The same word as a text instead of a keyword, or the reverse, is a mistake as well.
     let same = named.iter().find(|entry| entry.0 == wanted).map(|entry| entry.1);
     same.or_else(|| {
         let near = nearest(&wanted, named.iter().map(|entry| entry.0.as_str()))?.to_owned();

@@ -1,4 +1,4 @@
-//! Calls of the standard library: what its functions take, and what is known of what they give.
+//! Calls of the standard library: argument types, and what is known of the results.
 
 use super::branch::predicate;
 use super::call::place;
@@ -12,7 +12,7 @@ use crate::types::TypeExpr;
 use crate::value::Value;
 
 impl Walker<'_> {
-    /// Returns a call of a function of the standard library, by its first name.
+    /// Checks a call of a function of the standard library, by its first name.
     pub(super) fn standard(&mut self, name: &str, forms: &[Id], types: &[Ty], span: Span) -> Ty {
         let Some(signature) = signature_of(name) else { return self.result(name, types, span) };
         let mut is_wrong = false;
@@ -52,14 +52,15 @@ impl Walker<'_> {
         if given.is_never() { Ty::of(signature.result) } else { given }
     }
 
-    /// Says so if a function that goes through a collection cannot.
+    /// Reports a value that a function cannot iterate over.
     pub(super) fn collection(&mut self, ty: &Ty, span: Span) {
         if !ty.is_never() && !ty.kinds.meets(Kinds::SEQABLE) {
             self.error("type", span, format!("a collection is expected here, got {}", ty.shown()));
         }
     }
 
-    /// Only what is alike can be said to be more or less. What follows the first two may never be looked at.
+    /// Checks a comparison: only values of the same kind can be compared. Arguments after the first two
+    /// may never be examined.
     fn comparison(&mut self, name: &str, forms: &[Id], types: &[Ty], span: Span) -> bool {
         const ALIKE: [Kinds; 6] =
             [Kinds::NUMBER, Kinds::STRING, Kinds::KEYWORD, Kinds::BOOL, Kinds::INSTANT, Kinds::ORDERED];
@@ -79,7 +80,7 @@ impl Walker<'_> {
         true
     }
 
-    /// What is known of the result beyond the signature.
+    /// Refines the result type beyond the signature.
     fn result(&mut self, name: &str, types: &[Ty], span: Span) -> Ty {
         match (name, types) {
             ("+" | "-" | "*" | "inc" | "dec" | "abs" | "min" | "max" | "quot" | "rem" | "mod", all) => {
@@ -132,10 +133,11 @@ impl Walker<'_> {
         }
     }
 
-    /// Returns a function that calls its first argument with the items of its last.
+    /// Checks a function that calls its first argument with the items of its last.
     fn calls(&mut self, name: &str, types: &[Ty], coll: &Ty, span: Span) -> Ty {
         let Some(&(_, takes, count)) = CALLERS.iter().find(|row| row.0 == name) else { return Ty::ANY };
-        // With more collections, more items at a time; with a `reduce` without a beginning, the items are both.
+        // With several collections, each call gets several items. In `reduce` without an initial value,
+        // both arguments are items.
         let (item, is_sure) = coll.each_item();
         let function = &types[0];
         let args = match (takes, types.len()) {
@@ -176,7 +178,7 @@ impl Walker<'_> {
     }
 }
 
-/// What is left of items that a function was asked about.
+/// Returns the type of the items that remain after a predicate was applied.
 fn chosen(name: &str, function: &Ty, item: Ty) -> Ty {
     let asked = match function.value() {
         Some(Value::Native(native)) => predicate(crate::builtins::native(native.0).name),
@@ -194,18 +196,18 @@ fn chosen(name: &str, function: &Ty, item: Ty) -> Ty {
     }
 }
 
-/// How a function calls the one that it is given.
+/// How a higher-order function calls its argument.
 #[derive(Clone, Copy)]
 enum Calls {
     Item,
     Indexed,
-    /// With what came of the items before, too.
+    /// With the result of the previous items, too.
     Folded,
 }
 
 #[derive(Clone, Copy)]
 enum Gives {
-    /// What the calls give.
+    /// The results of the calls.
     Each,
     /// Some of the items.
     Same,
@@ -269,7 +271,7 @@ fn has(of: &Ty, key: &Ty) -> Ty {
     }
 }
 
-/// Returns an item of a vector whose items are known; nil where it has none.
+/// Returns the item of a vector whose items are known; nil if out of range.
 fn nth(of: &Ty, at: &Ty) -> Option<Ty> {
     let Some(Value::Int(at)) = at.value() else { return None };
     let at = usize::try_from(*at).ok()?;

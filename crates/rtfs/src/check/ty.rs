@@ -1,4 +1,4 @@
-//! What is known of a value that a program will have.
+//! The knowledge about a value of a program.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -10,20 +10,20 @@ use crate::machine::program::Check;
 use crate::types::{Definitions, Primitive, TypeExpr};
 use crate::value::Value;
 
-/// Details are nested no deeper; what is further in can be anything.
+/// The maximum nesting of details; deeper values can be anything.
 const MAX_DEPTH: u16 = 16;
-/// Larger maps are just maps when they are one of several,
+/// The maximum size of a map's detail when types are joined.
 const MAX_JOINED: usize = 16;
-/// and so is what is further in.
+/// The maximum nesting of details when types are joined.
 const MAX_JOINED_LEVELS: u32 = 3;
-/// What no value is of.
+/// The type without values.
 pub(super) const NEVER: TypeExpr = TypeExpr::Primitive(Primitive::Never);
-/// So many parts of a type are looked at.
+/// The maximum number of parts of a type that are examined.
 const MAX_STEPS: u32 = 1_000;
-/// Larger collections are just collections.
+/// The maximum size of a collection's detail.
 pub(super) const MAX_PARTS: usize = 64;
 
-/// The kinds that a value can be of, and what is known of it if it is of the kind that the detail is about.
+/// The possible kinds of a value, and further knowledge if it has the kind that the detail concerns.
 #[derive(Clone)]
 pub(crate) struct Ty {
     pub(super) kinds: Kinds,
@@ -35,7 +35,7 @@ pub(super) enum Detail {
     Const(Value),
     /// A vector of exactly these items.
     Items(Vec<Ty>),
-    /// A collection whose items are like this.
+    /// A collection whose items have this type.
     Each(Ty),
     Record(Record),
     Function(Function),
@@ -51,7 +51,7 @@ pub(super) struct Record {
 pub(super) struct Field {
     pub(super) key: Value,
     pub(super) ty: Ty,
-    /// Whether it may be missing.
+    /// Whether the key may be missing.
     pub(super) optional: bool,
 }
 
@@ -62,10 +62,10 @@ pub(super) struct Function {
 }
 
 pub(super) struct Arity {
-    /// How many parameters, the rest not included.
+    /// The number of parameters, without the rest parameter.
     pub(super) fixed: usize,
     pub(super) rest: bool,
-    /// What each of them has to be, or the call fails.
+    /// The required type of each parameter; otherwise the call fails.
     pub(super) needs: Vec<Need>,
     pub(super) result: Ty,
 }
@@ -73,7 +73,7 @@ pub(super) struct Arity {
 pub(super) struct Need {
     pub(super) name: String,
     pub(super) ty: Ty,
-    /// What the program says of it.
+    /// The type that the program declares.
     pub(super) declared: Option<Arc<Check>>,
 }
 
@@ -144,7 +144,7 @@ impl Ty {
         self.kinds.is_none()
     }
 
-    /// Returns whether it counts as true: certainly, certainly not, or who knows.
+    /// Returns whether the value is truthy: certainly, certainly not, or unknown.
     pub(super) fn truth(&self) -> Option<bool> {
         match (self.kinds.meets(Kinds::FALSY), self.kinds.is_within(Kinds::FALSY)) {
             (false, false) => Some(true),
@@ -153,12 +153,12 @@ impl Ty {
         }
     }
 
-    /// What is known of it if it is of a kind that this is about.
+    /// Returns the detail, if the value has the kind that the detail concerns.
     pub(super) fn detail(&self) -> Option<&Detail> {
         self.detail.as_deref()
     }
 
-    /// Returns the value, if there is just one.
+    /// Returns the value, if there is only one.
     pub(super) fn value(&self) -> Option<&Value> {
         match self.detail() {
             Some(Detail::Const(value)) if Kinds::of(value) == self.kinds => Some(value),
@@ -184,14 +184,14 @@ impl Ty {
         }
     }
 
-    /// What it is if it is of one of these kinds.
+    /// Returns the type narrowed to these kinds.
     pub(super) fn narrowed(&self, kinds: Kinds) -> Self {
         let kinds = self.kinds.and(kinds);
         let detail = self.detail.as_ref().filter(|detail| Self::about(detail).meets(kinds));
         Self { kinds, depth: self.depth, detail: detail.cloned() }
     }
 
-    /// What it is if it is this as well; of two details the new one.
+    /// Returns the intersection with another type. Of two details, the new one is kept.
     pub(super) fn and(&self, other: &Self) -> Self {
         let mut both = self.narrowed(other.kinds);
         if let Some(detail) = &other.detail
@@ -203,7 +203,7 @@ impl Ty {
         both
     }
 
-    /// One or the other.
+    /// Returns the union.
     pub(super) fn or(&self, other: &Self) -> Self {
         self.joined(other, 0)
     }
@@ -225,7 +225,7 @@ impl Ty {
         Self { kinds, depth, detail }
     }
 
-    /// What two maps, or two collections, have in common.
+    /// Returns the common part of two maps, or of two collections.
     fn join_parts(&self, other: &Self, level: u32) -> Option<Self> {
         if let (Some(a), Some(b)) = (self.as_record(), other.as_record()) {
             let mut fields = Vec::new();
@@ -257,7 +257,7 @@ impl Ty {
         Some(Self::each(about, a.joined(&b, level)))
     }
 
-    /// Returns the map that it is if it is one.
+    /// Returns the map detail, if there is one.
     fn as_record(&self) -> Option<Record> {
         let copied = |field: &Field| Field {
             key: field.key.clone(),
@@ -281,7 +281,7 @@ impl Ty {
         }
     }
 
-    /// What its items are, for those that go through it; and whether it surely has one.
+    /// Returns the type of its items, and whether there is certainly one.
     pub(super) fn each_item(&self) -> (Self, bool) {
         const LOOKED_AT: usize = 64;
         if !self.kinds.is_within(Kinds::COLLECTION) {
@@ -303,7 +303,7 @@ impl Ty {
         }
     }
 
-    /// As messages say it: a constant as it is, else its kinds.
+    /// Returns the type for messages: a constant itself, else its kinds.
     pub(super) fn shown(&self) -> String {
         match (self.value(), self.detail()) {
             (Some(value), _) if !matches!(value, Value::Native(_) | Value::Code(_)) => shown(value),
@@ -329,23 +329,23 @@ fn is_same(a: &Detail, b: &Detail) -> bool {
     }
 }
 
-/// Where a value is, which decides what a type admits.
+/// The place of a value, which decides which values a type admits.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
     /// In the program.
     Program,
-    /// On its way to a capability, where it may become JSON.
+    /// Passed to a capability, where the value may become JSON.
     Input,
-    /// Come from a capability, perhaps as JSON.
+    /// Returned by a capability, perhaps as JSON.
     Output,
 }
 
-/// What a value of a type can be: at least all that the type admits.
+/// Returns what a value of a type can be: at least all that the type admits.
 pub(super) fn type_of(ty: &TypeExpr, types: &Definitions, place: Place) -> Ty {
     Reading { types, place, parts: true, steps: &Cell::new(MAX_STEPS) }.ty(ty, 0)
 }
 
-/// Returns the kinds that a value of a type can be of.
+/// Returns the possible kinds of a value of a type.
 pub(super) fn kinds_of(ty: &TypeExpr, types: &Definitions, place: Place) -> Kinds {
     Reading { types, place, parts: false, steps: &Cell::new(MAX_STEPS) }.ty(ty, 0).kinds
 }
@@ -353,9 +353,9 @@ pub(super) fn kinds_of(ty: &TypeExpr, types: &Definitions, place: Place) -> Kind
 struct Reading<'d> {
     types: &'d Definitions,
     place: Place,
-    /// Whether what is within matters.
+    /// Whether parts are examined.
     parts: bool,
-    /// How much more is looked at.
+    /// The remaining number of steps.
     steps: &'d Cell<u32>,
 }
 
@@ -429,7 +429,7 @@ impl Reading<'_> {
         self.widened(Kinds::of(value))
     }
 
-    /// JSON knows one kind of number, and text for all that is like text.
+    /// Widens kinds as JSON does, which has one kind of number, and text for all text-like kinds.
     fn widened(&self, kinds: Kinds) -> Kinds {
         let mut all = kinds;
         if self.place != Place::Program {

@@ -1,4 +1,4 @@
-//! The walk through a program's forms, in the order in which they would run.
+//! The walk through a program's forms, in the order of their evaluation.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,24 +14,24 @@ use crate::machine::program::Check;
 use crate::syntax::{Severity, Source, Span};
 use crate::value::Value;
 
-/// What is nested deeper is not looked at.
+/// The maximum nesting that is examined.
 const MAX_DEPTH: u32 = 1_500;
 
-/// One text of a program, as the compiler has it.
+/// One text of a program, in the compiler's form.
 pub(crate) struct View<'u> {
     pub(crate) arena: &'u Arena,
     pub(crate) functions: &'u [Function],
     pub(crate) checks: &'u [Arc<Check>],
     /// The forms that throw because of a mistake, in ascending order.
     pub(crate) faults: &'u [Id],
-    /// The forms that `match` and `case` became, in ascending order.
+    /// The forms that `match` and `case` were expanded to, in ascending order.
     pub(crate) matches: &'u [Id],
     pub(crate) session: &'u Session,
     pub(crate) source: &'u Source,
 }
 
 impl State {
-    /// Goes through a text whose forms are in `body`, with so many locals.
+    /// Walks a text whose forms are in `body`, with this many locals.
     pub(crate) fn walk(&mut self, view: &View<'_>, body: Id, vars: u32) {
         let mut walker = Walker {
             view,
@@ -50,31 +50,31 @@ pub(super) struct Walker<'u> {
     pub(super) view: &'u View<'u>,
     pub(super) state: &'u mut State,
     pub(super) frames: Vec<Frame>,
-    /// How many handlers, and calls that may not happen, are around this.
+    /// The number of surrounding handlers, and of calls that may not happen.
     pub(super) guarded: u32,
     depth: u32,
-    /// The names at the top that this text gives values, and has not yet.
+    /// The top-level names that this text defines, and has not yet defined.
     pending: std::collections::HashSet<u32>,
 }
 
-/// What something is known of.
+/// A location with a known type.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Slot {
     Local(Var),
-    /// What the function captured.
+    /// A variable that the function captured.
     Up(u16),
     Global(u32),
 }
 
-/// A function that is gone through.
+/// A function that is being walked.
 pub(super) struct Frame {
     pub(super) vars: Vec<Ty>,
-    /// What locals were before they became known better, to go back.
+    /// The previous types of narrowed locals, for restoring them.
     pub(super) trail: Vec<(Slot, Ty)>,
-    /// What locals were computed of, and what they tell of it.
+    /// The sources of locals, and what the locals say about them.
     pub(super) sources: HashMap<Var, Vec<(Slot, About)>>,
     pub(super) ups: Vec<Ty>,
-    /// The function itself.
+    /// The function's own type.
     pub(super) own: Ty,
     pub(super) targets: Vec<Target>,
 }
@@ -92,18 +92,18 @@ impl Frame {
     }
 }
 
-/// Where `recur` goes.
+/// The target of `recur`.
 #[derive(Default)]
 pub(super) struct Target {
     pub(super) vars: Vec<Var>,
-    /// What the variables were at each `recur`.
+    /// The types of the variables at each `recur`.
     pub(super) seen: Option<Vec<Ty>>,
-    /// What they are given there.
+    /// The values that they are given there.
     pub(super) given: Vec<(Var, Span, Ty)>,
 }
 
 impl Walker<'_> {
-    /// Something that cannot succeed.
+    /// Reports a form that cannot succeed.
     pub(super) fn error(&mut self, kind: &'static str, span: Span, message: String) {
         let severity = if self.guarded > 0 { Severity::Warning } else { Severity::Error };
         self.state.add(severity, kind, span, message);
@@ -117,7 +117,7 @@ impl Walker<'_> {
         self.view.arena.span(id)
     }
 
-    /// How a form is written.
+    /// Returns the text of a form.
     pub(super) fn text(&self, span: Span) -> &str {
         self.view.source.text().get(span.start as usize..span.end as usize).unwrap_or_default()
     }
@@ -126,7 +126,7 @@ impl Walker<'_> {
         self.put(Slot::Local(var), ty);
     }
 
-    /// What is known of something.
+    /// Returns the type of a location.
     pub(super) fn slot(&mut self, slot: Slot) -> Ty {
         match slot {
             Slot::Local(var) => self.frame().vars.get(var as usize).cloned(),
@@ -136,7 +136,7 @@ impl Walker<'_> {
         .unwrap_or(Ty::ANY)
     }
 
-    /// Something else is known of it, until that is undone.
+    /// Sets the type of a location, until that is undone.
     pub(super) fn put(&mut self, slot: Slot, ty: Ty) {
         if let Some(before) = self.replace(slot, ty) {
             self.frame().trail.push((slot, before));
@@ -156,7 +156,8 @@ impl Walker<'_> {
         ids.iter().map(|&id| self.walk(id)).collect()
     }
 
-    /// What the value of a form is, after saying what is wrong in it. What never has a value is of no kind.
+    /// Returns the type of a form, after reporting its mistakes. A form that never has a value has no
+    /// kinds.
     pub(super) fn walk(&mut self, id: Id) -> Ty {
         if self.depth >= MAX_DEPTH {
             return Ty::ANY;
@@ -237,13 +238,14 @@ impl Walker<'_> {
                 let types = self.walk_all(args);
                 if *op == HostOp::Call { self.capability(args, &types, self.span(id)) } else { Ty::ANY }
             }
-            // Only the prelude sorts so.
+            // Only the prelude uses this form.
             Ir::Merge(_) => Ty::of(Kinds::VECTOR),
             Ir::Fork(kind, thunks) => self.fork(*kind, thunks),
         }
     }
 
-    /// Values of the names that are defined once, as far as they can be known before anything runs.
+    /// Records the types of names that are defined once, as far as they are known before the program
+    /// runs.
     fn announce(&mut self) {
         for ir in &self.view.arena.forms {
             let Ir::Def(global, value) = ir else { continue };
@@ -260,7 +262,7 @@ impl Walker<'_> {
         }
     }
 
-    /// Returns whether a name at the top has one value for ever.
+    /// Returns whether a top-level name always has the same value.
     fn is_fixed(&self, global: u32) -> bool {
         self.view.session.is_defined_once(global)
     }
@@ -308,7 +310,7 @@ impl Walker<'_> {
         self.walk(body)
     }
 
-    /// Returns a mistake that is thrown where it stands, or what the program throws.
+    /// Checks a throw: a mistake that is thrown at its place, or a throw of the program.
     fn thrown(&mut self, id: Id, thrown: Id) -> Ty {
         if self.view.faults.binary_search(&id).is_err() {
             self.walk(thrown);
@@ -322,7 +324,7 @@ impl Walker<'_> {
             let kind = if is_arity { "arity" } else { "undefined" };
             self.error(kind, self.span(id), message.as_str().to_owned());
         }
-        // What is around it is looked at as if it were right.
+        // The surrounding code is checked as if this form were correct.
         Ty::ANY
     }
 
@@ -362,7 +364,7 @@ impl Walker<'_> {
         if closed { Ty::record(Record { fields, closed }) } else { Ty::of(Kinds::MAP) }
     }
 
-    /// A value after it was checked against a type of the text.
+    /// Returns the type of a value after it was checked against a type of the text.
     fn checked(&mut self, ty: &Ty, check: usize, span: Span) -> Ty {
         let check = &self.view.checks[check];
         let types = self.view.session.types();
@@ -396,7 +398,7 @@ impl Walker<'_> {
         };
         let collection = self.walk(each.collection);
         self.collection(&collection, self.span(each.collection));
-        // These collect, one after the other, into a vector.
+        // These forms collect into a vector, one after the other.
         for (var, _, _) in &inits {
             self.set(*var, Ty::of(Kinds::VECTOR));
         }
@@ -414,7 +416,7 @@ impl Walker<'_> {
         self.walk(each.exit)
     }
 
-    /// What a loop makes of its variables is what they have to be, from the beginning.
+    /// Checks the requirements of a loop on its variables, from the beginning.
     fn end_of_loop(&mut self, ends: bool) {
         let Some(target) = self.frame().targets.pop() else { return };
         if let Some(needs) = self.needs(&target, ends) {
@@ -422,7 +424,7 @@ impl Walker<'_> {
         }
     }
 
-    /// What a function needs of its parameters; none if it comes to no end.
+    /// Returns the requirements of a function on its parameters; none if it never completes.
     pub(super) fn end_of_body(&mut self, ends: bool) -> Option<Vec<Ty>> {
         let target = self.frame().targets.pop()?;
         let needs = self.needs(&target, ends)?;
@@ -441,7 +443,8 @@ impl Walker<'_> {
         }
     }
 
-    /// What variables are in every way through that comes to an end or to a `recur`; none if there is no way.
+    /// Returns the types of variables on every path that completes or reaches a `recur`; none if there
+    /// is no such path.
     fn needs(&self, target: &Target, ends: bool) -> Option<Vec<Ty>> {
         let now = || {
             target.vars.iter().map(|&var| self.frames[self.frames.len() - 1].vars[var as usize].clone())

@@ -11,7 +11,7 @@ use crate::types::TypeExpr;
 use crate::value::Value;
 
 impl Lower<'_> {
-    /// Returns a type that the program's text says.
+    /// Parses a type in the program's text.
     fn ty(&mut self, node: NodeId) -> TypeExpr {
         let value = match self.tree.value(node) {
             Ok(value) => value,
@@ -26,21 +26,21 @@ impl Lower<'_> {
         })
     }
 
-    /// Returns a check in the table of this unit.
+    /// Adds a check to the table of this unit and returns its index.
     pub(super) fn check(&mut self, ty: NodeId, what: &str, each: bool) -> usize {
         let ty = self.ty(ty);
         self.checks.push(Arc::new(Check { ty, what: what.into(), each, is_result: false }));
         self.checks.len() - 1
     }
 
-    /// Returns the value, once it was checked.
+    /// Returns the value with a check.
     pub(super) fn checked(&mut self, value: Id, ty: NodeId, what: &str, each: bool) -> Id {
         let check = self.check(ty, what, each);
         let span = self.arena.span(value);
         self.add(Ir::Check(value, check), span)
     }
 
-    /// Returns the result of a function, once it was checked.
+    /// Returns the result of a function with a check.
     pub(super) fn checked_result(&mut self, value: Id, ty: NodeId) -> Id {
         let (ty, span) = (self.ty(ty), self.arena.span(value));
         let what = "result".into();
@@ -48,7 +48,7 @@ impl Lower<'_> {
         self.add(Ir::Check(value, self.checks.len() - 1), span)
     }
 
-    /// Returns a type as data: what is written, or the value of a local that holds one.
+    /// Returns a type as data: the written type, or the value of a local that holds one.
     pub(super) fn type_data(&mut self, node: NodeId) -> Id {
         let is_local = self.tree.symbol(node).is_some_and(|name| {
             matches!(self.resolve(name), super::lower::Resolved::Bound(..))
@@ -58,7 +58,7 @@ impl Lower<'_> {
         if is_local || matches!(self.tree.kind(node), Kind::List | Kind::Quote) {
             return self.expr(node);
         }
-        self.ty(node); // reports what is wrong with it
+        self.ty(node); // reports its mistakes
         self.quoted(node)
     }
 
@@ -101,7 +101,7 @@ impl Lower<'_> {
         self.constant(Value::Symbol(crate::Symbol::new(name)), span)
     }
 
-    /// `(defstruct Name :field TYPE …)`: the type, and a function that checks a map.
+    /// Lowers `(defstruct Name :field TYPE …)`: the type, and a function that checks a map.
     pub(super) fn defstruct(&mut self, node: NodeId, args: &[NodeId]) -> Id {
         let span = self.tree.span(node);
         let Some((&name_node, fields)) = args.split_first() else {

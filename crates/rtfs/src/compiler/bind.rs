@@ -15,7 +15,7 @@ pub(super) struct Param {
 }
 
 impl Lower<'_> {
-    /// Returns the type that `:- T` or `: T` at the beginning says, and what follows.
+    /// Returns the type that `:- T` or `: T` at the beginning declares, and the remaining forms.
     pub(super) fn annotation<'n>(&mut self, nodes: &'n [NodeId]) -> (Option<NodeId>, &'n [NodeId]) {
         match nodes {
             [mark, ty, rest @ ..] if matches!(self.tree.kind(*mark), Kind::Colon | Kind::ColonDash) => {
@@ -65,7 +65,7 @@ impl Lower<'_> {
         match self.tree.kind(node) {
             Kind::Symbol => {
                 let is_of_module = |name: &str| name.contains('/') && name.len() > 1;
-                // What a macro of a module writes may be a name of its own.
+                // A name that a macro of a module writes may be private to it.
                 !self.tree.symbol(node).is_some_and(|name| is_of_module(name) && !name.starts_with(OWN))
             }
             Kind::Vector | Kind::Map => true,
@@ -127,7 +127,7 @@ impl Lower<'_> {
             && !self.is_shadowed("fn")
     }
 
-    /// Returns a `fn` that sees the name which it is bound to.
+    /// Returns a `fn` that can refer to the name it is bound to.
     fn named_function(&mut self, node: NodeId, name: &str) -> Id {
         let kids = self.tree.kids(node).to_vec();
         match kids[1..] {
@@ -139,7 +139,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Binds what a pattern names to the parts of a value.
+    /// Binds the names of a pattern to the parts of a value.
     pub(super) fn destructure(&mut self, pattern: NodeId, value: Id, lets: &mut Vec<(Var, Id)>) {
         match self.tree.kind(pattern) {
             Kind::Symbol => {
@@ -173,7 +173,7 @@ impl Lower<'_> {
         let mut at = 0;
         let mut index = 0;
         let mut seen_rest = false;
-        // Checked once, so that a map or a number is an error and not a row of nils.
+        // The kind is checked once, so that a map or a number is an error instead of many nils.
         let whole = self.add(Ir::Local(var), span);
         let items = self.native("%sequential", vec![whole], span);
         let source = self.new_var();
@@ -284,7 +284,7 @@ impl Lower<'_> {
                 rest = Some(right);
                 continue;
             }
-            // Either way round: `x :k` and `:k x`.
+            // Either order is allowed: `x :k` and `:k x`.
             let (target, key) = if self.is_constant(left) && !self.is_constant(right) {
                 (right, left)
             } else {

@@ -1,4 +1,4 @@
-//! Errors, capabilities, strands.
+//! Lowers errors, capabilities, strands.
 
 use super::ir::{Id, Ir, Try};
 use super::lower::{Binding, Lower};
@@ -162,7 +162,7 @@ impl Lower<'_> {
         self.add(Ir::Do(vec![begin, body]), span)
     }
 
-    /// What the prelude is written with.
+    /// Lowers the internal forms of the prelude.
     pub(super) fn internal(&mut self, name: &str, node: NodeId, args: &[NodeId]) -> Option<Id> {
         let span = self.tree.span(node);
         let host = |op| Some(op);

@@ -6,7 +6,7 @@ use super::macros::OWN;
 use crate::syntax::{Kind, NodeId, Span};
 use crate::value::Value;
 
-/// What a comprehension does at the end of its clauses.
+/// The purpose of a comprehension's body.
 #[derive(Clone, Copy)]
 enum Goal<'n> {
     Collect(NodeId),
@@ -124,7 +124,7 @@ impl Lower<'_> {
         id
     }
 
-    /// Returns a loop over the first binding; `start` is what is collected so far.
+    /// Returns a loop over the first binding; `start` is the collection so far.
     fn over(&mut self, parts: &[NodeId], goal: Goal<'_>, start: Id, span: Span) -> Id {
         let (pattern, collection) = (parts[0], parts[1]);
         let collection = self.expr(collection);
@@ -213,7 +213,7 @@ impl Lower<'_> {
         }
     }
 
-    /// `(%iter [x xs] [acc init …] body exit)`: a loop whose `recur` goes on to the next item.
+    /// `(%iter [x xs] [acc init …] body exit)`: a loop whose `recur` advances to the next item.
     pub(super) fn iter_form(&mut self, args: &[NodeId], span: Span) -> Id {
         let [each, accumulators, body, exit] = args else { return self.nil(span) };
         let each = self.tree.kids(*each).to_vec();
@@ -289,7 +289,7 @@ impl Lower<'_> {
         self.add(Ir::Let(vec![(limit, count)], looped), span)
     }
 
-    /// `form` with `value` as its first or last argument.
+    /// Returns `form` with `value` as its first or last argument.
     fn threaded(&mut self, form: NodeId, value: NodeId, last: bool) -> NodeId {
         let span = self.tree.span(form);
         if self.tree.kind(form) != Kind::List || self.tree.kids(form).is_empty() {
@@ -343,7 +343,7 @@ impl Lower<'_> {
         };
         let scope = self.scope.len();
         let recur = self.recur.take();
-        // Each step is the value of the one before, or nil as soon as one was.
+        // Each step gets the value of the previous one. After a nil, the result is nil.
         let mut value = self.expr(first);
         let mut lets = Vec::new();
         for &form in forms {
@@ -385,7 +385,7 @@ impl Lower<'_> {
         if lets.is_empty() { value } else { self.add(Ir::Let(lets, value), span) }
     }
 
-    /// Builds a quoted form that has parts to be filled in.
+    /// Builds a quoted form with parts to fill in.
     pub(super) fn quasiquote(&mut self, node: NodeId) -> Id {
         self.fresh.push(std::collections::HashMap::new());
         let id = self.quasi(node, 0);

@@ -1,4 +1,4 @@
-//! Code for choices, loops, calls and errors.
+//! Generates code for choices, loops, calls and errors.
 
 use super::generate::{Generator, Jumps, MOST, Target, To};
 use super::ir::{Id, Ir, Loop, Merge, Try};
@@ -8,17 +8,17 @@ use crate::machine::merge;
 use crate::machine::op::Op;
 use crate::value::Value;
 
-/// A call of a loop whose arguments are already where they have to be.
+/// A call in a loop whose arguments are already in place.
 #[derive(Clone, Copy)]
 struct InPlace {
     function: Id,
-    /// Whether the accumulator is its first argument, and its result the next accumulator.
+    /// Whether the accumulator is the first argument, and the result the next accumulator.
     folds: bool,
     at: Id,
 }
 
 impl Generator<'_, '_> {
-    /// Returns a jump over what follows, unless nothing goes on from here.
+    /// Emits a jump over the following code, unless control never reaches it.
     pub(super) fn jump_over(&mut self, to: To, id: Id) -> Jumps {
         if to == To::Return { Vec::new() } else { vec![self.emit(Op::Jump { o: 0 }, id)] }
     }
@@ -70,7 +70,7 @@ impl Generator<'_, '_> {
             state
         });
         let in_place = self.in_place(looped);
-        // The callee's register lies before its arguments.
+        // The callee's register precedes its arguments.
         let callee = in_place.filter(|call| call.folds).map(|_| self.local());
         for &(var, init) in &looped.vars {
             let register = self.local();
@@ -116,9 +116,9 @@ impl Generator<'_, '_> {
         self.place(end);
     }
 
-    /// Returns whether all that a loop over a collection does is to call a function with the accumulator
-    /// and the item, or with the item, and to keep or append the result. Both then live where the callee
-    /// finds them.
+    /// Returns whether the body of a loop over a collection only calls a function with the accumulator
+    /// and the item, or with the item, and keeps or appends the result. Both values are then kept where
+    /// the callee expects them.
     fn in_place(&self, looped: &Loop) -> Option<InPlace> {
         let arena = &self.lower.arena;
         let item = looped.each.as_ref()?.item;
@@ -155,7 +155,7 @@ impl Generator<'_, '_> {
         let s = self.temps(merge::REGISTERS);
         self.locals = self.locals.max(self.next);
         self.expr(merge.items, To::Register(s));
-        // Not yet begun.
+        // The loop has not begun.
         self.emit(Op::Nil { d: s.saturating_add(1) }, id);
         for (var, place) in [(merge.later, merge::LATER), (merge.earlier, merge::EARLIER)] {
             self.registers[var as usize] = Some(s.saturating_add(place as u8));
@@ -172,7 +172,7 @@ impl Generator<'_, '_> {
     pub(super) fn recur(&mut self, args: &[Id], id: Id) {
         let Some(target) = self.loops.last().cloned() else { return };
         let (arena, functions) = (&self.lower.arena, &self.lower.functions);
-        // The registers that are written hold what is still to be read: none of them is free.
+        // The target registers hold values that are still needed, so none of them is free.
         self.temp();
         let order = liveness::recur_order(arena, functions, args, &target.vars);
         let mut moves = Vec::new();
@@ -228,8 +228,8 @@ impl Generator<'_, '_> {
         self.done(d, to, id);
     }
 
-    /// Puts parts into registers in a row: the topmost ones, or beginning with the one that the
-    /// value goes to, if nothing lies above it.
+    /// Puts parts into consecutive registers: the topmost ones, or beginning with the target register,
+    /// if no register above it is in use.
     pub(super) fn window(&mut self, parts: &[Id], to: To) -> u8 {
         let a = match to {
             To::Register(d) if usize::from(d) + 1 == self.next => {
@@ -242,13 +242,13 @@ impl Generator<'_, '_> {
         a
     }
 
-    /// Evaluates parts into registers from `a`, all of which are taken already.
+    /// Evaluates parts into registers from `a`, all of which are reserved.
     pub(super) fn fill(&mut self, a: u8, parts: &[Id]) {
         let end = self.next;
         let lower = self.lower;
         for (at, part) in in_order(&lower.arena, parts) {
             let register = usize::from(a) + at;
-            // What lies above is not filled yet, except for what waits for the plain locals.
+            // Registers above are not filled yet, except for those that wait for the plain locals.
             if !matches!(lower.arena.get(part), Ir::Local(_)) {
                 self.next = register + 1;
             }
@@ -322,7 +322,7 @@ impl Generator<'_, '_> {
         self.done(d, to, id);
     }
 
-    /// The body with its handler; the value is in `result`.
+    /// Generates the body with its handler; the value is in `result`.
     pub(super) fn guarded(&mut self, tried: &Try, error: u8, result: u8, id: Id) {
         let Some(handler) = tried.handler else {
             return self.expr(tried.body, To::Register(result));

@@ -29,7 +29,7 @@ impl Lower<'_> {
             _ => return self.fail(node, "`def` takes a name and a value: (def name value)"),
         };
         let mut value = match (self.is_fn(value), ty) {
-            // A function knows itself by its name in messages.
+            // In messages, a function has its name.
             (true, None) => self.expr(value),
             _ => self.expr(value),
         };
@@ -131,7 +131,7 @@ impl Lower<'_> {
         self.function(node, name, also, &clauses)
     }
 
-    /// Returns a function; `also` are further names that it knows itself by.
+    /// Returns a function; `also` are further names for messages and recursion.
     pub(super) fn function(
         &mut self,
         node: NodeId,

@@ -1,4 +1,4 @@
-//! Code for the register machine.
+//! Generates code for the register machine.
 
 use super::ir::{Arity, Function, Id, Ir, Var};
 use super::liveness::{self, CHUNK, Liveness};
@@ -56,14 +56,14 @@ fn one(lower: &Lower<'_>, live: &Liveness, function: &Function, arity: &Arity) -
     let short = Generator::new(lower, live, function, arity, false).run()?;
     match short {
         Some(proto) => Ok(proto),
-        // Some jump was too long for its instruction.
+        // A jump was too long for its instruction.
         None => Generator::new(lower, live, function, arity, true)
             .run()?
             .ok_or("this function is too long".to_owned()),
     }
 }
 
-/// Where a value goes.
+/// The destination of a value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum To {
     Register(u8),
@@ -71,7 +71,7 @@ pub(super) enum To {
     Nowhere,
 }
 
-/// A label that is not placed yet: the instructions that jump to it.
+/// An unplaced label: the instructions that jump to it.
 pub(super) type Jumps = Vec<usize>;
 
 pub(super) struct Generator<'l, 's> {
@@ -88,7 +88,7 @@ pub(super) struct Generator<'l, 's> {
     /// The first free register.
     pub(super) next: usize,
     pub(super) most: usize,
-    /// The highest register of a local, and one.
+    /// The number of registers up to the highest local.
     pub(super) locals: usize,
     pub(super) loops: Vec<Target>,
     /// Whether only instructions with long jumps are used.
@@ -96,18 +96,18 @@ pub(super) struct Generator<'l, 's> {
     pub(super) too_far: bool,
 }
 
-/// Where `recur` goes, and the locals that it gives values.
+/// The target of `recur`, and the locals that it assigns.
 #[derive(Clone)]
 pub(super) struct Target {
     pub(super) head: usize,
     pub(super) vars: Vec<Var>,
-    /// Of a loop over a collection: the registers of the item and of the state.
+    /// For a loop over a collection: the registers of the item and of the state.
     pub(super) each: Option<(u8, u8)>,
-    /// Jumps to where the loop is over.
+    /// Jumps to the end of the loop.
     pub(super) exits: Jumps,
 }
 
-/// Registers beyond this one are too many.
+/// The maximum number of registers.
 pub(super) const MOST: usize = 248;
 
 impl<'l, 's> Generator<'l, 's> {
@@ -137,7 +137,7 @@ impl<'l, 's> Generator<'l, 's> {
         }
     }
 
-    /// `None` if a jump was too far for a short instruction.
+    /// Generates the code; `None` if a jump was too far for a short instruction.
     pub(super) fn run(mut self) -> Result<Option<Proto>, String> {
         for &param in &self.arity.params {
             let register = self.local();
@@ -181,12 +181,12 @@ impl<'l, 's> Generator<'l, 's> {
         self.code.len() - 1
     }
 
-    /// Returns an unused register. If there is none, that is reported at the end.
+    /// Returns an unused register. A lack of registers is reported at the end.
     pub(super) fn temp(&mut self) -> u8 {
         self.temps(1)
     }
 
-    /// So many registers in a row.
+    /// Returns the first of `n` consecutive unused registers.
     pub(super) fn temps(&mut self, n: usize) -> u8 {
         let first = self.next;
         self.next += n;
@@ -209,7 +209,7 @@ impl<'l, 's> Generator<'l, 's> {
         self.registers[var as usize] = Some(register);
     }
 
-    /// Returns the register of a local, which it gets when it is first assigned.
+    /// Returns the register of a local, which is allocated at its first assignment.
     pub(super) fn assigned(&mut self, var: Var) -> u8 {
         match self.registers[var as usize] {
             Some(register) => register,
@@ -226,7 +226,7 @@ impl<'l, 's> Generator<'l, 's> {
         self.consts.len() - 1
     }
 
-    /// Returns the register to compute into, for a value that goes there.
+    /// Returns the register in which to compute a value for this destination.
     pub(super) fn target(&mut self, to: To) -> u8 {
         match to {
             To::Register(register) => register,
@@ -234,7 +234,7 @@ impl<'l, 's> Generator<'l, 's> {
         }
     }
 
-    /// A value is in `register`: on to where it goes.
+    /// Moves a value from `register` to its destination.
     pub(super) fn done(&mut self, register: u8, to: To, id: Id) {
         match to {
             To::Register(d) if d == register => {}
@@ -252,7 +252,7 @@ impl<'l, 's> Generator<'l, 's> {
         }
     }
 
-    /// Returns whether the value may be more than 16 bytes.
+    /// Returns whether the value may own heap data.
     pub(super) fn may_own(&self, id: Id) -> bool {
         match self.lower.arena.get(id) {
             Ir::Const(value) => !value.is_immediate(),
@@ -301,7 +301,7 @@ impl<'l, 's> Generator<'l, 's> {
         }
     }
 
-    /// Returns the code of a global function for so many arguments, if it is known and takes as many.
+    /// Returns the code of a global function for this many arguments, if it is known and accepts them.
     pub(super) fn known(&self, id: Id, n: usize) -> Option<u32> {
         let Ir::Global(global) = self.lower.arena.get(id) else { return None };
         let code = self.lower.session.globals[*global as usize].code?;
@@ -336,8 +336,8 @@ impl<'l, 's> Generator<'l, 's> {
         self.done(d, to, id);
     }
 
-    /// Code for a form. Registers in use stay as they are; the register that a value goes to is
-    /// written last, unless it is the topmost.
+    /// Generates code for a form. Registers in use stay unchanged; the target register is written last,
+    /// unless it is the topmost.
     pub(super) fn expr(&mut self, id: Id, to: To) {
         let mark = self.next;
         self.form(id, to);

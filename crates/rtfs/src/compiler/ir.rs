@@ -1,4 +1,4 @@
-//! Programs after expansion: names are resolved, everything is one of a few forms.
+//! Programs after expansion: names are resolved, and all code consists of a few forms.
 //!
 //! Forms are in an arena, so that passes over them stay small on the stack.
 
@@ -6,7 +6,7 @@ use crate::machine::op::{ForkKind, HostOp};
 use crate::syntax::Span;
 use crate::value::Value;
 
-/// The place of a form in the arena.
+/// The index of a form in the arena.
 pub(crate) type Id = u32;
 
 /// A local of a function, by number.
@@ -15,7 +15,7 @@ pub(crate) type Var = u32;
 pub(crate) enum Ir {
     Const(Value),
     Local(Var),
-    /// What the running closure captured.
+    /// A variable that the running closure captured.
     Up(u16),
     SelfFn,
     Global(u32),
@@ -26,12 +26,12 @@ pub(crate) enum Ir {
     Or(Vec<Id>),
     Do(Vec<Id>),
     Let(Vec<(Var, Id)>, Id),
-    /// Gives a local its value; is true. What a pattern does when it matches.
+    /// Assigns a value to a local; is true. A matching pattern uses it.
     Assign(Var, Id),
     Loop(Box<Loop>),
     Merge(Box<Merge>),
     Recur(Vec<Id>),
-    /// A function, by its place among those of the unit.
+    /// A function, by its index among those of the unit.
     Fn(usize),
     Call(Id, Vec<Id>),
     /// A function of the standard library that is written in RTFS.
@@ -47,17 +47,17 @@ pub(crate) enum Ir {
     Def(u32, Id),
     Throw(Id),
     Try(Box<Try>),
-    /// Throws what is in a local again.
+    /// Throws the error in a local again.
     Rethrow(Var),
-    /// The value, after it was checked against a type of the function's table.
+    /// Checks the value against a type of the function's table and returns it.
     Check(Id, usize),
-    /// Checks a local, and is nil.
+    /// Checks a local, and returns nil.
     CheckLocal(Var, usize),
     Host(HostOp, Vec<Id>),
     Fork(ForkKind, Vec<Id>),
 }
 
-/// A loop; one over a collection if it has `each`.
+/// A loop, over a collection if it has `each`.
 pub(crate) struct Loop {
     pub(crate) vars: Vec<(Var, Id)>,
     pub(crate) each: Option<Each>,
@@ -67,11 +67,11 @@ pub(crate) struct Loop {
 pub(crate) struct Each {
     pub(crate) item: Var,
     pub(crate) collection: Id,
-    /// The value of the loop when there are no more items.
+    /// The value of the loop after the last item.
     pub(crate) exit: Id,
 }
 
-/// A merge sort: the items of a vector in the order that the code says, which compares two.
+/// A merge sort: sorts the items of a vector in the order that the code for two items defines.
 pub(crate) struct Merge {
     pub(crate) items: Id,
     pub(crate) later: Var,
@@ -90,10 +90,10 @@ pub(crate) struct Try {
 /// A function of the unit.
 pub(crate) struct Function {
     pub(crate) name: String,
-    /// What it captures, as its creator sees it.
+    /// The captured variables, as its creator refers to them.
     pub(crate) captures: Vec<Id>,
     pub(crate) arities: Vec<Arity>,
-    /// Its number in the program; for several arities that of their table.
+    /// Its number in the program; for several arities, the number of their table.
     pub(crate) proto: u32,
 }
 
@@ -102,7 +102,7 @@ pub(crate) struct Arity {
     pub(crate) rest: bool,
     pub(crate) body: Id,
     pub(crate) proto: u32,
-    /// How many locals it has, parameters included.
+    /// The number of locals, parameters included.
     pub(crate) vars: u32,
     pub(crate) span: Span,
 }

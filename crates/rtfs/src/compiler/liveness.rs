@@ -1,20 +1,20 @@
-//! Which read of a local is its last, so that the value can be moved instead of shared: a value that
-//! is not shared is changed in place.
+//! Determines the last read of each local, so that the value can be moved instead of shared. A value
+//! that is not shared is changed in place.
 //!
-//! One pass backwards over each function, in the reverse of the order in which its code will run;
-//! [`in_order`] is that order where it differs from that of the text.
+//! One backward pass over each function, in the reverse of the execution order of its code. [`in_order`]
+//! is that order where it differs from the text.
 
 use std::collections::HashSet;
 
 use super::ir::{Arena, Function, Id, Ir, Loop, Try, Var};
 
-/// What is known of the reads.
+/// The result of the analysis.
 pub(super) struct Liveness {
-    /// By form: whether this read of a local is the last.
+    /// For each form: whether this read of a local is the last.
     last: Vec<bool>,
     /// Values of bindings that are never read.
     dead: HashSet<Id>,
-    /// Whether nothing is ever moved, to compare with.
+    /// Whether nothing is ever moved, for comparison in tests.
     always_copy: bool,
 }
 
@@ -28,11 +28,11 @@ impl Liveness {
     }
 }
 
-/// Literals and calls with more parts than this are built bit by bit.
+/// The maximum number of parts of a literal or call that is built in one step.
 pub(super) const CHUNK: usize = 64;
 
-/// Parts in the order in which they are evaluated: plain locals come last, so that what is computed
-/// from them first does not force a copy.
+/// Returns the parts in the order of evaluation. Plain locals come last, so that computing the other
+/// parts from them does not force a copy.
 pub(super) fn in_order<'i>(
     arena: &'i Arena,
     parts: &'i [Id],
@@ -74,7 +74,7 @@ impl Live {
         self.0[at] |= 1 << (var % 64);
     }
 
-    /// Returns whether it was there.
+    /// Returns whether the local was in the set.
     fn remove(&mut self, var: Var) -> bool {
         let was = self.contains(var);
         if was {
@@ -97,12 +97,12 @@ struct Pass<'a> {
     arena: &'a Arena,
     functions: &'a [Function],
     result: Liveness,
-    /// What is live where `recur` goes to.
+    /// The live locals at the targets of `recur`.
     targets: Vec<(Live, Vec<Var>)>,
 }
 
 impl Pass<'_> {
-    /// From what is live after a form to what is live before it.
+    /// Computes the live locals before a form from those after it.
     fn visit(&mut self, id: Id, live: &mut Live) {
         let arena = self.arena;
         match arena.get(id) {
@@ -143,7 +143,7 @@ impl Pass<'_> {
             }
             Ir::Loop(looped) => self.looped(looped, live),
             Ir::Merge(merge) => {
-                // What the comparison reads is needed again by the next one.
+                // The next comparison needs the variables that this one reads.
                 self.reads(merge.compare, live);
                 live.remove(merge.later);
                 live.remove(merge.earlier);
@@ -183,7 +183,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Parts that go into registers in a row, unless they are `many`: these come in their order.
+    /// Visits parts that are evaluated into consecutive registers; if `many`, in their original order.
     fn parts(&mut self, parts: &[Id], many: bool, live: &mut Live) {
         if many {
             for &id in parts.iter().rev() {
@@ -218,7 +218,7 @@ impl Pass<'_> {
     }
 
     fn looped(&mut self, looped: &Loop, live: &mut Live) {
-        // What the body reads from outside is needed again by its next turn.
+        // The next iteration needs the variables that the body reads from outside.
         let mut head = live.clone();
         self.reads(looped.body, &mut head);
         if let Some(each) = &looped.each {
@@ -240,7 +240,7 @@ impl Pass<'_> {
             live.remove(each.item);
         }
         live.union(&head);
-        // Each initial value may read the names before it.
+        // Each initial value may read the preceding names.
         for &(var, init) in looped.vars.iter().rev() {
             live.remove(var);
             self.visit(init, live);
@@ -327,8 +327,8 @@ pub(super) fn reads(arena: &Arena, functions: &[Function], id: Id, var: Var) -> 
     found.contains(var)
 }
 
-/// Returns the order in which the values of a `recur` are computed: if all are plain arithmetic and the
-/// like, so that as few as possible have to be kept aside because another one still reads the old value.
+/// Returns the order in which the values of a `recur` are computed. If all are simple arithmetic, the
+/// order minimises the values that must be saved because another one still reads the old value.
 pub(super) fn recur_order(
     arena: &Arena,
     functions: &[Function],

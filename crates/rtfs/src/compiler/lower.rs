@@ -1,4 +1,4 @@
-//! Forms to [`Ir`]: names are resolved, macros expanded, sugar is gone.
+//! Lowers forms to [`Ir`]: resolves names, expands macros, removes sugar.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,15 +19,15 @@ pub(super) struct Lower<'s> {
     pub(super) functions: Vec<Function>,
     pub(super) checks: Vec<Arc<Check>>,
     pub(super) errors: Vec<Diagnostic>,
-    /// What names mean, the innermost last.
+    /// The bindings in scope, the innermost last.
     pub(super) scope: Vec<Bound>,
     pub(super) frames: Vec<Frame>,
-    /// How many arguments a `recur` here takes; none if this is no tail position.
+    /// The number of arguments of `recur` here; `None` outside a tail position.
     pub(super) recur: Option<usize>,
     pub(super) depth: usize,
-    /// `my.mod/` in a module.
+    /// The prefix `my.mod/` in a module.
     pub(super) prefix: String,
-    /// What `import` made known: aliases of modules, and names.
+    /// Aliases of modules and imported names.
     pub(super) aliases: HashMap<String, String>,
     pub(super) imported: HashMap<String, u32>,
     /// The definitions of this text that macros may need, by name.
@@ -35,24 +35,24 @@ pub(super) struct Lower<'s> {
     pub(super) macros: HashMap<String, super::macros::Macro>,
     /// Whether the forms of the prelude are allowed.
     pub(super) is_prelude: bool,
-    /// Names of `x#` in the quasiquotes that are open.
+    /// Names of `x#` in the open quasiquotes.
     pub(super) fresh: Vec<HashMap<String, String>>,
     /// The forms that throw because of a mistake, for the checker.
     pub(super) faults: Vec<Id>,
-    /// The choices that `match` and `case` became, for the checker.
+    /// The choices that `match` and `case` were expanded to, for the checker.
     pub(super) matches: Vec<Id>,
-    /// How many names nothing defines.
+    /// The number of undefined names.
     pub(super) unknown: u32,
-    /// Whether a pattern is a parameter's: unused names in it are no mistake.
+    /// Whether a pattern belongs to a parameter: unused names in it are no mistake.
     pub(super) is_param: bool,
 }
 
 pub(super) struct Bound {
     pub(super) name: String,
     pub(super) what: Binding,
-    /// The function that it belongs to, by its place among the frames.
+    /// The index of the frame that it belongs to.
     pub(super) frame: usize,
-    /// Its number among the bindings that the checker wants used.
+    /// Its number among the bindings whose use the checker tracks.
     pub(super) note: Option<u32>,
 }
 
@@ -66,10 +66,10 @@ pub(super) enum Binding {
 #[derive(Default)]
 pub(super) struct Frame {
     pub(super) vars: u32,
-    /// How many forms that need registers are nested here.
+    /// The number of nested forms that need registers.
     pub(super) open: u32,
     pub(super) captured: Vec<(usize, Binding)>,
-    /// The same as the creator sees them.
+    /// The captured variables, as the creator refers to them.
     pub(super) captures: Vec<Id>,
 }
 
@@ -86,7 +86,7 @@ impl Lower<'_> {
         self.add(Ir::Const(value.into()), span)
     }
 
-    /// Reports an error and goes on.
+    /// Reports an error and continues.
     pub(super) fn fail(&mut self, node: NodeId, message: impl Into<String>) -> Id {
         let span = self.tree.span(node);
         self.error(span, message);
@@ -107,7 +107,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Code that throws when it is reached.
+    /// Returns code that throws when it is reached.
     pub(super) fn throws(&mut self, span: Span, kind: &'static str, message: String) -> Id {
         let value = Error::new(kind, message).to_value();
         let value = self.constant(value, span);
@@ -116,7 +116,7 @@ impl Lower<'_> {
         id
     }
 
-    /// Returns a form that is no tail position.
+    /// Lowers a form outside a tail position.
     pub(super) fn expr(&mut self, node: NodeId) -> Id {
         let recur = self.recur.take();
         let id = self.tail(node);
@@ -128,7 +128,7 @@ impl Lower<'_> {
         nodes.iter().map(|&node| self.expr(node)).collect()
     }
 
-    /// Returns a form that may be a tail position.
+    /// Lowers a form that may be in a tail position.
     pub(super) fn tail(&mut self, node: NodeId) -> Id {
         if self.depth >= MAX_CODE_DEPTH {
             return self.fail(node, format!("code is nested deeper than {MAX_CODE_DEPTH} levels"));
@@ -238,7 +238,7 @@ impl Lower<'_> {
     }
 
     pub(super) fn unknown(&mut self, name: &str) -> String {
-        /// Finding what was meant takes longer than all else: not for each of many thousands.
+        /// The maximum number of suggestions, because finding one takes longer than all other work.
         const SUGGESTIONS: u32 = 200;
         if super::special::NAMES.contains(&name) {
             return format!("`{name}` is no value: it stands first in its form, as in ({name} …)");
@@ -253,7 +253,7 @@ impl Lower<'_> {
             builtins::names().for_each(|name| known.push(name));
         }
         known.extend(super::special::NAMES);
-        // The names of helpers are no names of the language.
+        // Internal helper names are not suggested.
         let known = known.into_iter().filter(|known| !known.starts_with(['%', '\0']));
         let near = nearest(name, known).map(str::to_owned);
         match near {
@@ -299,12 +299,12 @@ impl Lower<'_> {
         }
     }
 
-    /// Returns whether a name means something else than the special form of that name.
+    /// Returns whether a local or global name hides the special form of that name.
     pub(super) fn is_shadowed(&self, name: &str) -> bool {
         matches!(self.resolve(name), Resolved::Bound(..) | Resolved::Global(_))
     }
 
-    /// What is bound, as the function sees it that is being lowered.
+    /// Returns a binding as the function that is being lowered accesses it.
     pub(super) fn read(&mut self, frame: usize, binding: Binding, span: Span) -> Id {
         let current = self.frames.len() - 1;
         self.read_from(frame, binding, current, span)
@@ -340,12 +340,12 @@ impl Lower<'_> {
         self.scope.push(Bound { name: name.to_owned(), what, frame, note: None });
     }
 
-    /// The last binding came of this form: the checker says so if nothing uses it.
+    /// Records that the last binding came from this form. The checker reports it if it is unused.
     pub(super) fn note(&mut self, node: NodeId) {
         let Some(checking) = &mut self.session.checking else { return };
         let (Some(bound), false) = (self.scope.last_mut(), self.is_param) else { return };
         let span = self.tree.span(node);
-        // What a macro made stands where the macro is called.
+        // The code of a macro has the place of the macro call.
         let Span { start, end } = span;
         if self.tree.source.text().get(start as usize..end as usize) == Some(&*bound.name) {
             bound.note = checking.bound(&bound.name, span);
@@ -368,7 +368,7 @@ impl Lower<'_> {
         var
     }
 
-    /// Forms in turn, the last of which is the value.
+    /// Lowers forms in sequence; the last is the value.
     pub(super) fn body(&mut self, nodes: &[NodeId], span: Span) -> Id {
         match nodes {
             [] => self.nil(span),
@@ -427,7 +427,7 @@ impl Lower<'_> {
                 if let ("+" | "*" | "-", [first, rest @ ..]) = (builtins::native(native).name, &ids[..])
                     && (2..=16).contains(&rest.len())
                 {
-                    // Two at a time, as the machine does it.
+                    // Operands are combined two at a time, as the machine does it.
                     let fold = |sum, &x: &Id| self.add(Ir::Native(native, vec![sum, x]), span);
                     return rest.iter().fold(*first, fold);
                 }
@@ -476,7 +476,7 @@ pub(crate) fn wrong_arity(name: &str, expects: &str, got: usize) -> String {
     format!("`{name}` takes {expects} {arguments}, got {got}")
 }
 
-/// What a name means.
+/// The meaning of a name.
 pub(super) enum Resolved {
     Bound(usize, Binding),
     Global(u32),

@@ -13,7 +13,7 @@ use crate::sequence::List;
 use crate::syntax::{Kind, NodeId, Span, Tree};
 use crate::value::Value;
 
-/// A macro, with what it needs of the program's definitions.
+/// A macro, with the definitions of the program that it needs.
 #[derive(Clone)]
 pub(super) struct Macro {
     program: Arc<Program>,
@@ -21,38 +21,39 @@ pub(super) struct Macro {
     function: Value,
 }
 
-/// What a name begins with that a macro writes of its own module: so it means the same at every use of the macro.
+/// The prefix of a name of its own module that a macro writes. The name therefore has the same meaning
+/// at every use of the macro.
 pub(super) const OWN: char = '\0';
 
-/// As many expansions may be nested in each other.
+/// The maximum nesting of expansions.
 const MAX_EXPANSIONS: usize = 200;
 
-/// Steps that one expansion may make.
+/// The maximum number of steps of one expansion.
 const EXPANSION_STEPS: u64 = 1_000_000;
 
-/// Steps that an expansion costs besides those that its macro makes, and each node that it writes: about the time
-/// that these take to be compiled.
+/// The steps that an expansion costs besides those of its macro, and that each written node costs: about
+/// the time to compile them.
 const STEPS_OF_AN_EXPANSION: u64 = 50;
 const STEPS_OF_A_NODE: u64 = 20;
 
-/// Why a form was not expanded.
+/// The reason why a form was not expanded.
 pub(super) enum ExpandError {
     /// The macro failed.
     Failed(String),
-    /// A limit is reached: nothing more is expanded.
+    /// A limit is reached, and nothing more is expanded.
     Limit(String),
-    /// Expanding has ended before.
+    /// Expansion ended earlier.
     Ended,
 }
 
-/// What an expansion may use that has so many steps left.
+/// Returns the limits of an expansion with this many steps left.
 fn limits(left: u64) -> Limits {
     let steps = left.min(EXPANSION_STEPS);
     Limits { steps, memory: 16 << 20, calls: 0, ..Limits::default() }
 }
 
 impl ExpandError {
-    /// A run failed with this error.
+    /// Converts the error of a run.
     fn of(error: &Error, message: String) -> Self {
         if error.kind == "limit" { Self::Limit(message) } else { Self::Failed(message) }
     }
@@ -108,7 +109,7 @@ impl Lower<'_> {
                 && let Some(definitions) = self.definitions.get(name)
             {
                 for &definition in definitions {
-                    // Macros are known already, and one that is in terms of itself needs no more.
+                    // Macros are already known, and a recursive one needs no further definitions.
                     let head = self.tree.kids(definition).first();
                     if head.is_some_and(|&head| self.tree.is_symbol(head, "defmacro")) {
                         continue;
@@ -123,7 +124,7 @@ impl Lower<'_> {
         found.into_iter().collect()
     }
 
-    /// Compiles and runs forms of this text in a program of their own; the last is the function.
+    /// Compiles and runs forms of this text in a separate program; the last is the function.
     fn compile_apart(&mut self, nodes: &[NodeId]) -> Result<Macro, Option<ExpandError>> {
         let mut session = Session::new(None, self.session.options.clone());
         session.fresh = self.session.fresh;
@@ -170,7 +171,7 @@ impl Lower<'_> {
         all.filter_map(|name| name.strip_prefix(&self.prefix).map(str::to_owned)).collect()
     }
 
-    /// Returns the macro that a name means, here or of a module.
+    /// Returns the macro with this name, of this text or of a module.
     fn macro_named(&self, name: &str) -> Option<&Macro> {
         if let Some(full) = name.strip_prefix(OWN) {
             return self.session.macros.get(full);
@@ -188,7 +189,7 @@ impl Lower<'_> {
         self.macros.get(name).or_else(|| self.session.macros.get(name))
     }
 
-    /// Expands `(name args…)` once, if the name is a macro's.
+    /// Expands `(name args…)` once, if the name belongs to a macro.
     pub(super) fn expand(
         &mut self,
         name: &str,
@@ -244,7 +245,7 @@ impl Lower<'_> {
         self.session.macro_steps = self.session.macro_steps.map(|left| left.saturating_sub(steps));
     }
 
-    /// Reports that a form was not expanded.
+    /// Reports that a form could not be expanded.
     pub(super) fn not_expanded(&mut self, node: NodeId, error: ExpandError) -> Id {
         let span = self.tree.span(node);
         match error {
@@ -298,15 +299,15 @@ pub(super) fn as_read(form: Value) -> Value {
         Value::Symbol(name) if name.name().starts_with(OWN) => {
             Value::Symbol(crate::Symbol::new(name.name().trim_start_matches(OWN)))
         }
-        // As deep as it was.
+        // The depth is unchanged.
         Value::List(list) => List::new(all(list.items())).map_or(form, Value::List),
         Value::Vector(vector) => Value::vector(all(vector.items())).unwrap_or(form),
         _ => form,
     }
 }
 
-/// Returns a vector that begins with the name of a special form was meant as a list: `cons`, `map` and
-/// their kin give vectors.
+/// Converts a vector that begins with the name of a special form to a list: `cons`, `map` and similar
+/// functions return vectors.
 fn as_code(form: Value) -> Value {
     match form {
         Value::Vector(vector) => match vector.items().first() {

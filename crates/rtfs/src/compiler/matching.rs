@@ -1,6 +1,6 @@
 //! `(match x pattern body pattern when guard body …)`
 //!
-//! A pattern becomes a row of tests; what it names is assigned on the way, so that a clause is
+//! A pattern becomes a sequence of tests. Its names are assigned during the tests, so that a clause is
 //! one condition and one body.
 
 use super::ir::{Id, Ir, Var};
@@ -49,8 +49,8 @@ impl Lower<'_> {
         self.add(Ir::Let(vec![(var, subject)], chosen), span)
     }
 
-    /// Adds the tests that `var` has to pass. `names` are those bound so far by this clause, so that
-    /// the alternatives of `(:or …)` bind the same locals.
+    /// Adds the tests of `var`. `names` are those bound so far by this clause, so that the alternatives
+    /// of `(:or …)` bind the same locals.
     fn pattern(&mut self, node: NodeId, var: Var, tests: &mut Vec<Id>, names: &mut Vec<(String, Var)>) {
         let span = self.tree.span(node);
         match self.tree.kind(node) {
@@ -102,7 +102,7 @@ impl Lower<'_> {
                 target
             }
         };
-        // The alternatives of a pattern bind one name, which is used if it is used.
+        // The alternatives of a pattern bind the same name. A use of the name counts for all of them.
         let known = self.scope.iter().rev().find(|bound| bound.what == Binding::Local(target));
         let note =
             known.filter(|bound| bound.frame == self.frames.len() - 1).and_then(|bound| bound.note);
@@ -115,7 +115,7 @@ impl Lower<'_> {
         tests.push(self.add(Ir::Assign(target, whole), span));
     }
 
-    /// Returns a new local with a part of the value; what is tested next.
+    /// Returns a new local with a part of the value, to be tested next.
     fn part(&mut self, value: Id, tests: &mut Vec<Id>, node: NodeId) -> Var {
         let var = self.new_var();
         let span = self.tree.span(node);
@@ -210,7 +210,7 @@ impl Lower<'_> {
                 self.pattern(pattern, part, tests, names);
                 continue;
             }
-            // Absent, or as the pattern says.
+            // The value is absent, or matches the pattern.
             let mut inner = Vec::new();
             self.pattern(pattern, part, &mut inner, names);
             let whole = self.add(Ir::Local(var), span);

@@ -1,8 +1,8 @@
-//! Text to code.
+//! Compiles text to code.
 //!
-//! Forms are lowered to a small tree in which names are resolved and macros expanded ([`lower`] and
-//! its neighbours), each last use of a local is found ([`liveness`]), and code for the register
-//! machine is made ([`generate`]). Macros run on the machine while the text is compiled.
+//! Forms are lowered to a small tree in which names are resolved and macros expanded ([`lower`] and its
+//! neighbours). The last use of each local is determined ([`liveness`]), and code for the register
+//! machine is generated ([`generate`]). Macros run on the machine while the text is compiled.
 
 mod annotations;
 mod bind;
@@ -34,26 +34,26 @@ use crate::types::Definitions;
 pub(crate) use lower::wrong_arity;
 use lower::{Frame, Lower};
 
-/// How deep code may be nested; data may be deeper.
+/// The maximum nesting of code; data may be deeper.
 pub(crate) const MAX_CODE_DEPTH: usize = 1_000;
 
-/// The text of a module, by its name.
+/// A function that returns the text of a module by name.
 pub type Modules = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
-/// How a text is compiled.
+/// The options of compilation.
 #[derive(Clone)]
 pub struct Options {
-    /// Where `import` finds modules.
+    /// The source of modules for `import`.
     pub modules: Option<Modules>,
-    /// A program whose definitions this one sees and may replace, as in a dialogue. Run the new one
-    /// with the values of the old: [`Run::continuing`](crate::Run::continuing).
+    /// A program whose definitions this one can use and replace, as in an interactive session. Run the
+    /// new program with the values of the old one: [`Run::continuing`](crate::Run::continuing).
     pub base: Option<Arc<Program>>,
-    /// Whether definitions may be replaced by a later program: calls look them up each time then.
+    /// Whether a later program may replace definitions. Calls then look them up each time.
     pub open: bool,
-    /// Names that have values from the beginning: those that the run is given.
+    /// Names whose values are passed to the run.
     pub inputs: Vec<String>,
-    /// Steps that all macros of the text may make together, each form that they write included. A text that needs
-    /// more gets a diagnostic of kind `limit`.
+    /// The maximum number of steps of all macros of the text together, including each form that they
+    /// write. A text that needs more gets a diagnostic of kind `limit`.
     pub macro_steps: u64,
 }
 
@@ -97,8 +97,8 @@ fn compile_as(
     Ok(Arc::new(program))
 }
 
-/// Compiles a text for the checker: all that is wrong with it, what the checker has found meanwhile, and the
-/// forms at the top that have mistakes, in their order.
+/// Compiles a text for the checker. Returns all errors, the checker's findings, and the top-level forms
+/// that have mistakes, in order.
 ///
 /// # Errors
 /// The text cannot be read.
@@ -146,12 +146,12 @@ pub fn imports(source: &Source) -> Vec<String> {
     names
 }
 
-/// Returns the names of the special forms, which are no functions.
+/// Returns the names of the special forms, which are not functions.
 pub fn special_forms() -> &'static [&'static str] {
     special::NAMES
 }
 
-/// Returns the part of the standard library that is written in RTFS. Compiled once.
+/// Returns the part of the standard library that is written in RTFS. It is compiled once.
 pub(crate) fn prelude() -> &'static Arc<Program> {
     static PRELUDE: OnceLock<Arc<Program>> = OnceLock::new();
     PRELUDE.get_or_init(|| {
@@ -179,46 +179,47 @@ pub(crate) fn prelude_functions() -> &'static HashMap<&'static str, u32> {
     })
 }
 
-/// What is known of a program while it is compiled: all its texts share one.
+/// The state of compilation, which all texts of a program share.
 pub(crate) struct Session {
     /// The functions of the prelude.
     shared: &'static [Arc<Proto>],
-    /// Those that are compiled now, whose numbers follow.
+    /// The functions that are being compiled, whose numbers follow.
     protos: Vec<Option<Arc<Proto>>>,
     globals: Vec<Global>,
     by_name: HashMap<String, u32>,
-    /// How often each global is defined by this program.
+    /// The number of definitions of each global in this program.
     definitions: Vec<u32>,
     modules: HashMap<String, Module>,
     /// The macros of modules, by `module/name`.
     macros: HashMap<String, macros::Macro>,
-    /// What the module defines whose macro is compiled: forms that the macro writes mean that at every use.
+    /// The definitions of the module whose macro is compiled: names in the macro's forms refer to these
+    /// at every use.
     home: std::collections::HashSet<String>,
     loading: Vec<String>,
     types: Definitions,
-    /// Counts names that are made.
+    /// Counts generated names.
     fresh: u32,
-    /// Steps that macros may still make; none once expanding has ended.
+    /// The remaining steps of macros; `None` once expansion has ended.
     macro_steps: Option<u64>,
     options: Options,
     is_prelude: bool,
     /// For tests: see [`liveness`].
     always_copy: bool,
-    /// What the checker knows, if it is at work.
+    /// The state of the checker, if it is active.
     checking: Option<Box<check::State>>,
-    /// How many names are known from the beginning: those of a dialogue so far, and inputs.
+    /// The number of initially known names: those of an interactive session so far, and inputs.
     given: usize,
 }
 
-/// What a text made known that is no value: a later entry of a dialogue goes on with it.
+/// The names of a text that are not values. A later entry of an interactive session continues with them.
 #[derive(Clone, Default)]
 pub(crate) struct Scope {
-    /// What `import` calls modules.
+    /// The aliases of modules.
     aliases: HashMap<String, String>,
-    /// What `import` brought in by its own name.
+    /// The imported names.
     imported: HashMap<String, u32>,
     macros: HashMap<String, macros::Macro>,
-    /// Those of modules, by `module/name`.
+    /// The macros of modules, by `module/name`.
     of_modules: HashMap<String, macros::Macro>,
 }
 
@@ -229,7 +230,7 @@ impl Scope {
 }
 
 struct Module {
-    /// All its names if it does not say.
+    /// The exported names; `None` exports all.
     exports: Option<Vec<String>>,
 }
 
@@ -273,18 +274,18 @@ impl Session {
         session
     }
 
-    /// Returns the number of a function to come.
+    /// Reserves the number of a function.
     fn reserve(&mut self) -> u32 {
         self.protos.push(None);
         (self.shared.len() + self.protos.len() - 1) as u32
     }
 
-    /// The function that a number was reserved for.
+    /// Defines the function of a reserved number.
     fn define(&mut self, p: u32, proto: Proto) {
         self.protos[p as usize - self.shared.len()] = Some(Arc::new(proto));
     }
 
-    /// Returns the global of that name.
+    /// Returns the global of this name.
     fn global(&mut self, name: &str) -> u32 {
         if let Some(&known) = self.by_name.get(name) {
             return known;
@@ -296,7 +297,7 @@ impl Session {
         at
     }
 
-    /// A definition was lowered; `code` if it is a function that captures nothing.
+    /// Records that a definition was lowered; `code` if it is a function that captures nothing.
     fn defined(&mut self, global: u32, code: Option<u32>) {
         let at = global as usize;
         self.definitions[at] += 1;
@@ -309,7 +310,7 @@ impl Session {
         global.filter(|_| self.exports(module, name))
     }
 
-    /// Returns the macro that a module lets others use by this name.
+    /// Returns the macro that a module exports by this name.
     fn exported_macro(&self, module: &str, name: &str) -> Option<&macros::Macro> {
         self.macros.get(&format!("{module}/{name}")).filter(|_| self.exports(module, name))
     }
@@ -355,12 +356,12 @@ impl Session {
         prelude().arity_text(p)
     }
 
-    /// Returns whether a name at the top has a value before the program begins.
+    /// Returns whether a top-level name has a value before the program begins.
     pub(crate) fn is_given(&self, global: u32) -> bool {
         (global as usize) < self.given
     }
 
-    /// Returns whether a name at the top has one definition, which nothing replaces.
+    /// Returns whether a top-level name has one definition, which nothing replaces.
     pub(crate) fn is_defined_once(&self, global: u32) -> bool {
         !self.options.open && !self.is_given(global) && self.definitions.get(global as usize) == Some(&1)
     }
@@ -398,7 +399,7 @@ impl Session {
     }
 }
 
-/// One text that is compiled.
+/// One text that is being compiled.
 struct Unit<'s> {
     lower: Lower<'s>,
 }
@@ -431,7 +432,7 @@ impl<'s> Unit<'s> {
         Self { lower }
     }
 
-    /// Compiles the forms, which become the body of a function; gives its number.
+    /// Compiles the forms, which become the body of a function; returns its number.
     fn compile(&mut self, roots: &[NodeId]) -> u32 {
         let lower = &mut self.lower;
         lower.scan(roots);
@@ -470,12 +471,12 @@ impl<'s> Unit<'s> {
 }
 
 impl Lower<'_> {
-    /// Goes on with what earlier texts made known.
+    /// Continues with the names of earlier texts.
     fn enter(&mut self, scope: Scope) {
         (self.aliases, self.imported, self.macros) = (scope.aliases, scope.imported, scope.macros);
     }
 
-    /// Makes the names known that these forms define, so that they see each other.
+    /// Declares the names that these forms define, so that the forms can refer to each other.
     fn scan(&mut self, roots: &[NodeId]) {
         let mut open = roots.to_vec();
         open.reverse();
@@ -491,7 +492,7 @@ impl Lower<'_> {
                     let details = self.details(node);
                     self.definitions.entry(name.clone()).or_default().push(node);
                     if self.prefix.is_empty() {
-                        // What an earlier text called so is something else from now on.
+                        // The name has a new meaning from here on.
                         self.imported.remove(&name);
                         self.macros.remove(&name);
                     }

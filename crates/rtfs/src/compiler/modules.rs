@@ -115,7 +115,7 @@ impl Lower<'_> {
         self.add(Ir::Do(ids), span)
     }
 
-    /// Compiles a module whose text the host supplies, and gives the code that defines its names.
+    /// Compiles a module whose text the host supplies, and returns the code that defines its names.
     fn load(&mut self, name: &str) -> Result<u32, String> {
         if self.session.loading.iter().any(|known| known == name) {
             let cycle = self.session.loading.join("` imports `");
@@ -129,7 +129,7 @@ impl Lower<'_> {
             checking.enter_module();
         }
         let mut unit = Unit::new(self.session, tree);
-        // A text that is one `(module …)`, or just the definitions.
+        // The text is one `(module …)`, or only definitions.
         let roots = unit.lower.tree.roots.clone();
         let says_module = roots.len() == 1
             && unit

@@ -1,4 +1,4 @@
-//! Code for calls of the standard library, for literals, and for conditions.
+//! Generates code for calls of the standard library, for literals, and for conditions.
 
 use super::generate::{Generator, Jumps, To};
 use super::ir::{Id, Ir};
@@ -7,7 +7,7 @@ use crate::builtins::{self, Function};
 use crate::machine::op::Op;
 use crate::value::Value;
 
-/// An operand in a register, and whether the register is to be cleared after its use.
+/// An operand in a register, and whether the register must be cleared after its use.
 #[derive(Clone, Copy)]
 struct Operand {
     register: u8,
@@ -15,8 +15,8 @@ struct Operand {
 }
 
 impl Generator<'_, '_> {
-    /// Operands that are read: plain locals stay where they are. The first of the others may use
-    /// `d`, where the result goes, if nothing lies above it.
+    /// Evaluates operands that are read: plain locals stay in place. The first of the others may use the
+    /// result register `d`, if no register above it is in use.
     fn operands<const N: usize>(&mut self, ids: [Id; N], d: Option<u8>) -> [Operand; N] {
         let arena = &self.lower.arena;
         let mut operands = [Operand { register: 0, clear: false }; N];
@@ -59,11 +59,11 @@ impl Generator<'_, '_> {
         if has_instruction(entry.name, args.len()) {
             let d = self.target(to);
             let op = self.arithmetic(entry.name, args, d);
-            // Numbers own nothing worth clearing.
+            // Numbers own no heap data.
             self.emit(op, id);
             return self.done(d, to, id);
         }
-        // Functions with several arities have one for each of the usual.
+        // Functions with several arities have an instruction for each of the usual ones.
         let native = match (entry.name, args.len()) {
             ("get", 2) => builtins::native_named("%get-any").unwrap_or(native),
             ("get", 3) => builtins::native_named("%get-or").unwrap_or(native),
@@ -164,7 +164,7 @@ impl Generator<'_, '_> {
             Err(_) => {
                 self.too_far = true;
                 if self.long {
-                    // The table of constants is full: load the key like any other value.
+                    // The table of constants is full, so the key is loaded like any other value.
                     let b = self.temp();
                     self.emit(Op::Const { d: b, k: k as u32 }, id);
                     if let Some(get) = builtins::native_named("%get") {
@@ -328,7 +328,7 @@ impl Generator<'_, '_> {
     }
 
     fn assign(&mut self, test: Id) {
-        // The register stays taken: the caller knows where its scope ends.
+        // The register stays reserved: the caller knows the end of its scope.
         let Ir::Assign(var, _) = self.lower.arena.get(test) else { return };
         if self.registers[*var as usize].is_none() {
             self.reserve_local(*var);
@@ -354,7 +354,7 @@ impl Generator<'_, '_> {
         vec![self.emit(op, test)]
     }
 
-    /// Returns a comparison that jumps unless it holds.
+    /// Emits a comparison that jumps unless it holds.
     fn comparison(&mut self, name: &str, args: &[Id], id: Id) -> Option<usize> {
         let &[x, y] = args else { return None };
         if self.long || !matches!(name, "<" | "<=" | ">" | ">=" | "=") {
@@ -405,7 +405,7 @@ impl Generator<'_, '_> {
     }
 }
 
-/// Returns whether a function has an instruction of its own for so many arguments.
+/// Returns whether a function has a separate instruction for this many arguments.
 fn has_instruction(name: &str, n: usize) -> bool {
     match n {
         1 => matches!(name, "inc" | "dec" | "not"),

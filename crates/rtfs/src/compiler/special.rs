@@ -1,4 +1,4 @@
-//! The special forms: which there are, and those that bind and choose.
+//! The special forms: their list, and those that bind and choose.
 
 use super::ir::{Id, Ir, Loop};
 use super::lower::{Binding, Lower};
@@ -7,7 +7,7 @@ use crate::machine::op::{ForkKind, HostOp};
 use crate::syntax::{Kind, NodeId, Span};
 use crate::value::Value;
 
-/// What is said when a name is misspelt, and no name of the standard library.
+/// Names that are suggested for misspelt ones, in addition to those of the standard library.
 pub(crate) const NAMES: &[&str] = &[
     "def",
     "defn",
@@ -59,7 +59,7 @@ pub(crate) const NAMES: &[&str] = &[
 ];
 
 impl Lower<'_> {
-    /// Lowers `(name args…)` if the name is that of a special form.
+    /// Lowers `(name args…)` if the name is a special form.
     pub(super) fn special(&mut self, name: &str, node: NodeId, args: &[NodeId]) -> Option<Id> {
         let is_loop = matches!(name, "loop" | "for" | "doseq" | "dotimes");
         if !is_loop
@@ -70,7 +70,8 @@ impl Lower<'_> {
         {
             return self.special_form(name, node, args);
         }
-        // These need registers, of which a function has so many: then go on in another one.
+        // These forms need registers, of which a function has a limited number. If there are few left,
+        // the form is moved into another function.
         if self.is_crowded() && (is_loop || !self.mentions_recur(node)) {
             let function = self.thunk(node);
             return Some(self.add(Ir::Call(function, Vec::new()), self.tree.span(node)));
@@ -140,7 +141,7 @@ impl Lower<'_> {
         })
     }
 
-    /// `[pattern expr …]`, for `let` and its kin.
+    /// Lowers `[pattern expr …]`, for `let` and similar forms.
     pub(super) fn let_form(&mut self, node: NodeId, args: &[NodeId]) -> Id {
         let span = self.tree.span(node);
         let [bindings, body @ ..] = args else {
@@ -157,7 +158,7 @@ impl Lower<'_> {
         if lets.is_empty() { body } else { self.add(Ir::Let(lets, body), span) }
     }
 
-    /// Returns whether the function that is being lowered has many locals already.
+    /// Returns whether the function that is being lowered already has many locals.
     pub(super) fn is_crowded(&self) -> bool {
         self.frames.last().is_some_and(|frame| frame.vars > 150 || frame.open > 40)
     }
@@ -173,7 +174,7 @@ impl Lower<'_> {
         false
     }
 
-    /// Many bindings as a few, and the others in a `let` inside.
+    /// Splits many bindings: a few here, and the others in a nested `let`.
     pub(super) fn split_bindings(
         &mut self,
         node: NodeId,
@@ -228,7 +229,7 @@ impl Lower<'_> {
         self.add(if name == "when" { Ir::If(test, body, nil) } else { Ir::If(test, nil, body) }, span)
     }
 
-    /// `(if-let [pattern expr] yes no?)`: what is matched is the value as a whole.
+    /// `(if-let [pattern expr] yes no?)`: the whole value is tested.
     pub(super) fn if_let(&mut self, name: &str, node: NodeId, args: &[NodeId]) -> Id {
         let span = self.tree.span(node);
         let is_if = name.starts_with("if");

@@ -1,4 +1,4 @@
-//! JSON text → value.
+//! Parses JSON text to a value.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -9,7 +9,7 @@ use num_bigint::BigInt;
 
 use super::{JsonError, MAX_PATH, push_index, push_key};
 
-/// The most digits an integer may have. Converting takes time that grows with their square, and
+/// The maximum number of digits of an integer. Converting takes time that grows with their square, and
 /// 10,000 take less than a millisecond.
 const MAX_DIGITS: usize = 10_000;
 
@@ -25,13 +25,13 @@ pub fn value_from_json(text: &str) -> Result<Value, JsonError> {
 
 struct Reader<'t> {
     text: &'t str,
-    /// The byte that comes next.
+    /// The index of the next byte.
     at: usize,
     open: Vec<Open>,
     keywords: HashMap<Cow<'t, str>, Keyword>,
 }
 
-/// An array or object whose end has not come yet.
+/// An array or object that is still open.
 enum Open {
     Array(Vec<Value>),
     Object { map: Map, key: Keyword },
@@ -52,7 +52,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// Reads a value, or opens an array or object whose first value is next.
+    /// Reads a value, or opens an array or object and continues with its first value.
     fn begin(&mut self) -> Result<Option<Value>, JsonError> {
         self.skip_space();
         Ok(Some(match self.peek() {
@@ -83,8 +83,8 @@ impl<'t> Reader<'t> {
         }))
     }
 
-    /// Puts a value where it belongs, and closes the collections that end after it. Gives the outermost value
-    /// when that is complete; otherwise another value is next.
+    /// Adds a value to its collection, and closes the collections that end after it. Returns the
+    /// outermost value when it is complete; otherwise another value follows.
     fn finish(&mut self, mut value: Value) -> Result<Option<Value>, JsonError> {
         loop {
             let Some(innermost) = self.open.last_mut() else { return Ok(Some(value)) };
@@ -115,7 +115,7 @@ impl<'t> Reader<'t> {
             value = match self.open.pop() {
                 Some(Open::Array(items)) => self.vector(items)?,
                 Some(Open::Object { map, .. }) => map.into(),
-                None => return Ok(None), // it was there just now
+                None => return Ok(None), // checked above
             };
         }
     }
@@ -197,7 +197,7 @@ impl<'t> Reader<'t> {
         })
     }
 
-    /// Skips digits, at least one, and says how many.
+    /// Skips digits, at least one, and returns their number.
     fn digits(&mut self) -> Result<usize, JsonError> {
         let digits = self.rest().iter().take_while(|byte| byte.is_ascii_digit()).count();
         self.at += digits;
@@ -296,7 +296,7 @@ impl<'t> Reader<'t> {
         self.at += self.rest().iter().take_while(|byte| b" \t\r\n".contains(byte)).count();
     }
 
-    /// Skips white space, and then this byte if it comes.
+    /// Skips white space, and then this byte if it follows.
     fn skip_if(&mut self, byte: u8) -> bool {
         self.skip_space();
         let comes = self.peek() == Some(byte);

@@ -1,4 +1,4 @@
-//! Value → JSON text.
+//! Writes a value as JSON text.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -21,7 +21,7 @@ pub fn value_to_json(value: &Value) -> Result<String, JsonError> {
     }
 }
 
-/// Returns the same, or nothing if it would be longer than `most` bytes by more than one text in it.
+/// Like [`value_to_json`]; `None` if the text would exceed `most` bytes by more than one string in it.
 ///
 /// # Errors
 /// As [`value_to_json`].
@@ -34,7 +34,7 @@ pub(crate) fn value_to_json_within(value: &Value, most: usize) -> Result<Option<
 struct Writer {
     out: String,
     path: String,
-    /// When it is longer than that, nothing more is written.
+    /// Beyond this length, nothing more is written.
     most: usize,
 }
 
@@ -90,7 +90,7 @@ impl Writer {
 
     fn object(&mut self, map: &Map) -> Result<(), JsonError> {
         let outer = self.path.len();
-        // Keywords cannot collide among themselves; only then is the set filled.
+        // Keywords cannot collide with each other, so the set is filled only for other keys.
         let mixed = map.iter().any(|(key, _)| !matches!(key, Value::Keyword(_)));
         let mut names = HashSet::new();
         self.out.push('{');
@@ -122,7 +122,7 @@ impl Writer {
     }
 }
 
-/// Returns the name of a key in JSON, if it can be one: that of a keyword or symbol, text itself, and
+/// Returns the JSON name of a key, if it has one: the name of a keyword or symbol, text itself, and
 /// integers, instants and UUIDs as text.
 pub fn key_name(key: &Value) -> Option<Cow<'_, str>> {
     Some(match key {

@@ -1,13 +1,12 @@
 //! The layout of texts: tokens, formatting, and values over several lines.
 //!
-//! [`format()`] keeps the line breaks, blank lines (one at a time) and comments of a text, and
-//! decides the rest: indentation, the space between forms, closing brackets. It does not break
-//! long lines.
+//! [`format()`] keeps the line breaks, blank lines (one at a time) and comments of a text. It sets
+//! indentation, the space between forms, and closing brackets. It does not break long lines.
 //!
 //! # Invariants
 //!
-//! - What was formatted stays as it is when it is formatted again (property-tested).
-//! - The data is the same (property-tested).
+//! - Formatting is idempotent (property-tested).
+//! - Formatting does not change the data (property-tested).
 
 mod pretty;
 mod tokens;
@@ -17,7 +16,7 @@ pub use tokens::{Token, TokenKind, is_unfinished, tokens};
 
 use crate::syntax::{Diagnostics, Source, read};
 
-/// Lays a text out.
+/// Formats a text.
 ///
 /// # Errors
 /// It cannot be read.
@@ -42,7 +41,7 @@ pub fn format(source: &Source) -> Result<String, Diagnostics> {
     Ok(text)
 }
 
-/// What stood between two tokens.
+/// The space between two tokens.
 #[derive(Default)]
 struct Gap {
     newlines: usize,
@@ -67,15 +66,15 @@ struct Layout {
 
 /// A bracket that is open.
 struct Opened {
-    /// Where what stands in lines of its own begins, if nothing else decides.
+    /// The default column of forms that begin a line.
     inside: usize,
     column: usize,
     is_list: bool,
-    /// Whether all after the head is indented by two.
+    /// Whether all forms after the head are indented by two.
     is_body: bool,
     /// The line of the first form.
     head: Option<usize>,
-    /// The column of the second form, if it stands beside the first.
+    /// The column of the second form, if it is on the same line as the first.
     second: Option<usize>,
     forms: usize,
 }
@@ -101,7 +100,8 @@ impl Layout {
         let breaks = match gap.newlines {
             _ if after_comment => gap.newlines.clamp(1, 2),
             _ if closes || is_joined => 0,
-            // What opens is followed by its first form, unless that is a comment in a line of its own.
+            // An opening bracket is followed directly by its first form, unless that is a comment on a
+            // separate line.
             _ if is_first && !is_comment => 0,
             newlines => newlines.min(2),
         };
@@ -133,7 +133,7 @@ impl Layout {
             kind,
             TokenKind::Close | TokenKind::LineComment | TokenKind::BlockComment | TokenKind::Mark
         );
-        // What a prefix belongs to is one form with it.
+        // A prefix and its form are one form.
         if is_form && self.last != Some(TokenKind::Prefix) {
             let (line, column) = (self.line, self.column);
             if let Some(open) = self.open.last_mut() {
@@ -173,7 +173,7 @@ impl Layout {
 
     fn push(&mut self, text: &str) {
         if text.starts_with('\n') {
-            // What was left at the end of a line goes.
+            // Trailing white space is removed.
             let end = self.text.trim_end_matches(' ').len();
             self.text.truncate(end);
         }
@@ -186,7 +186,7 @@ impl Layout {
     }
 }
 
-/// Returns whether what follows the head of such a form is a body, indented by two.
+/// Returns whether the forms after the head of such a form are a body, indented by two.
 fn has_body(head: &str) -> bool {
     matches!(
         head,

@@ -1,18 +1,18 @@
-//! Values for people: as `pr-str` prints them, broken over lines where they are wider than the page.
+//! Pretty-prints values: as `pr-str` prints them, broken over lines where they are wider than the page.
 
 use std::fmt::{self, Write};
 
 use crate::value::Value;
 
-/// Returns the value's text, with as few lines as fit into `width` characters. Reading it gives the
-/// value.
+/// Returns the value's text in as few lines as possible of at most `width` characters. Reading the text
+/// gives the value.
 pub fn pretty(value: &Value, width: usize) -> String {
     let mut text = String::new();
     put(&mut text, value, 0, 0, width);
     text
 }
 
-/// Puts a value that begins at a column, before `after` closing brackets.
+/// Appends a value that begins at a column, before `after` closing brackets.
 fn put(text: &mut String, value: &Value, column: usize, after: usize, width: usize) {
     let mut line = Line { text: String::new(), room: width.saturating_sub(column + after) };
     if write!(line, "{value:?}").is_ok() {
@@ -57,8 +57,8 @@ fn put(text: &mut String, value: &Value, column: usize, after: usize, width: usi
     text.push_str(close);
 }
 
-/// The rest of a line: writing more than has room fails, so that looking whether a value fits costs no more
-/// than a line.
+/// The rest of a line. Writing more than fits fails, so that checking whether a value fits costs at most
+/// one line.
 struct Line {
     text: String,
     room: usize,

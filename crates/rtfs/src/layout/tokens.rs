@@ -1,17 +1,17 @@
-//! A text as tokens that lose nothing: for formatters and editors.
+//! Splits a text into tokens without loss, for formatters and editors.
 //!
-//! No text is refused. The rules are those of the reader, which says what is wrong with a text.
+//! Any text is accepted. The rules are those of the reader, which reports mistakes.
 
 /// A piece of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Token<'t> {
-    /// What it is.
+    /// The kind.
     pub kind: TokenKind,
     /// Its text.
     pub text: &'t str,
 }
 
-/// What a piece of a text is.
+/// The kind of a piece of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenKind {
     /// White space and commas.
@@ -24,7 +24,7 @@ pub enum TokenKind {
     Open,
     /// `)` `]` `}`
     Close,
-    /// `'` `` ` `` `~` `~@` `^` `#_`: something follows that belongs to it.
+    /// `'` `` ` `` `~` `~@` `^` `#_`: a prefix of the following form.
     Prefix,
     /// `"…"` and `"""…"""`
     Text,
@@ -36,11 +36,11 @@ pub enum TokenKind {
     Mark,
     /// Any other name.
     Symbol,
-    /// A text or comment without its end, or what no token begins with.
+    /// A text or comment without its end, or a character that begins no token.
     Broken,
 }
 
-/// Returns the tokens of a text: put together, they are the text.
+/// Returns the tokens of a text. Their concatenation is the text.
 pub fn tokens(text: &str) -> Vec<Token<'_>> {
     let mut all = Vec::new();
     let mut at = 0;
@@ -53,7 +53,7 @@ pub fn tokens(text: &str) -> Vec<Token<'_>> {
     all
 }
 
-/// Returns whether more has to come: something is open at the end of the text.
+/// Returns whether the input is incomplete: a form is open at the end of the text.
 pub fn is_unfinished(text: &str) -> bool {
     let mut depth = 0_usize;
     let mut last = TokenKind::Space;
@@ -128,7 +128,7 @@ fn is_space(rest: &str) -> bool {
     rest.starts_with(SPACES)
 }
 
-/// The end of a name that begins at or before `from`.
+/// Returns the end of a name that begins at or before `from`.
 fn name_end(rest: &str, from: usize) -> usize {
     let ends = |c: char| {
         c.is_whitespace()
@@ -153,7 +153,7 @@ fn quoted(bytes: &[u8]) -> Option<usize> {
     }
 }
 
-/// Returns the length of a comment that may hold others.
+/// Returns the length of a comment that may contain nested comments.
 fn block(bytes: &[u8]) -> Option<usize> {
     let (mut at, mut depth) = (2, 1);
     while depth > 0 {

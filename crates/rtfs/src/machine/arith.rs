@@ -1,4 +1,4 @@
-//! Arithmetic on any two numbers: what the fast instructions leave over.
+//! Arithmetic on any two numbers, for cases that the fast instructions do not handle.
 
 use std::cmp::Ordering;
 
@@ -38,7 +38,7 @@ pub(crate) fn arithmetic(op: char, a: &Value, b: &Value) -> Result<Value, Box<Fa
     }))
 }
 
-/// Integers beyond this size are an error.
+/// The maximum size of an integer in bits.
 pub(crate) const MAX_BITS: u64 = 1 << 20;
 
 pub(crate) fn too_big() -> Box<Fault> {
@@ -65,7 +65,7 @@ pub(crate) fn float(value: &Value) -> Option<f64> {
 }
 
 fn big_to_float(big: &BigInt) -> f64 {
-    // The shortest exact way: its decimal text is read as a float is.
+    // The decimal text is parsed as a float, which is the shortest exact way.
     let infinite = if big.sign() == Sign::Minus { f64::NEG_INFINITY } else { f64::INFINITY };
     if big.bits() > 1_100 { infinite } else { big.to_string().parse().unwrap_or(infinite) }
 }
@@ -76,7 +76,7 @@ fn number(op: char, value: &Value) -> Result<f64, Box<Fault>> {
     })
 }
 
-/// Returns the order of two values that `<` and its kin compare; `None` if one is NaN.
+/// Returns the order of two values that `<` and similar functions compare; `None` if one is NaN.
 pub(crate) fn compare_ordered(name: &str, a: &Value, b: &Value) -> Result<Option<Ordering>, Box<Fault>> {
     match (a, b) {
         (Value::Int(a), Value::Int(b)) => return Ok(Some(a.cmp(b))),
@@ -98,7 +98,7 @@ pub(crate) fn compare_ordered(name: &str, a: &Value, b: &Value) -> Result<Option
         | (Value::Instant(_), Value::Instant(_)) => true,
         _ => match (a.items(), b.items()) {
             (Some(a), Some(b)) => {
-                // Item by item: the first that differs decides.
+                // The first differing item decides.
                 for (a, b) in a.iter().zip(b) {
                     match compare_ordered(name, a, b)? {
                         Some(Ordering::Equal) => {}
@@ -117,7 +117,7 @@ pub(crate) fn compare_ordered(name: &str, a: &Value, b: &Value) -> Result<Option
     Err(fault("type", format!("`{name}` cannot compare {a} with {b}")))
 }
 
-/// By mathematical value, for `==`; `None` unless both are numbers that can be compared.
+/// Compares by mathematical value, for `==`; `None` unless both are comparable numbers.
 pub(crate) fn numeric_cmp(a: &Value, b: &Value) -> Option<Ordering> {
     float(a)?;
     float(b)?;

@@ -1,4 +1,4 @@
-//! Calls of any value that can be called, and what the loop does rarely.
+//! Calls of any callable value, and rare operations of the loop.
 
 use super::context::{Context, Fault, fault};
 use super::exec::code_of;
@@ -11,17 +11,17 @@ use crate::map::{Map, Set};
 use crate::sequence::List;
 use crate::value::Value;
 
-/// What a call comes to.
+/// The result of preparing a call.
 pub(super) enum Callee {
-    /// This code has to run; the arguments are in place.
+    /// This code must run; the arguments are in place.
     Code(u32),
-    /// This function of the standard library has to run.
+    /// This function of the standard library must run.
     Native(u16),
-    /// This is the value.
+    /// The call is complete, with this value.
     Value(Value),
 }
 
-/// Prepares the call of what is in `a` with the `n` arguments after it.
+/// Prepares the call of the value in `a` with the `n` arguments after it.
 pub(super) fn callee(
     program: &Program,
     regs: &mut [Value; 256],
@@ -56,7 +56,7 @@ pub(super) fn callee(
     }
 }
 
-/// Returns a keyword or a collection as a function of a key.
+/// Calls a keyword or a collection as a function of a key.
 fn call_data(head: &Value, args: &[Value]) -> Result<Value, Box<Fault>> {
     let (key, default) = match args {
         [key] => (key, None),
@@ -86,7 +86,7 @@ fn call_data(head: &Value, args: &[Value]) -> Result<Value, Box<Fault>> {
     Ok(found.or(default).cloned().unwrap_or_default())
 }
 
-/// Fits arguments to code: chooses the arity, collects the rest.
+/// Matches arguments with code: chooses the arity, collects the rest.
 fn code(
     program: &Program,
     regs: &mut [Value; 256],
@@ -126,14 +126,14 @@ fn arity(program: &Program, p: u32, n: usize) -> Box<Fault> {
     fault("arity", if proto.name.is_empty() { message.replace('`', "") } else { message })
 }
 
-/// Prepares the call of what is in `a` with the items of what is in `a + 1`.
+/// Prepares the call of the value in `a` with the items of the value in `a + 1`.
 pub(super) fn spread(
     program: &Program,
     context: &mut Context,
     regs: &mut [Value; 256],
     a: u8,
 ) -> Result<Callee, Box<Fault>> {
-    /// As many arguments fit into registers.
+    /// The maximum number of arguments in registers.
     const FIT: usize = 120;
     let at = usize::from(a);
     if let Value::Seq(seq) = &regs[at + 1]
@@ -150,7 +150,7 @@ pub(super) fn spread(
             let expects = builtins::arity_text(min, max);
             return Err(fault("arity", crate::compiler::wrong_arity(entry.name, &expects, items.len())));
         }
-        // The registers stay as they are, in case that it has to be done again.
+        // The registers stay unchanged, because the call may have to be repeated.
         return native(entry, context, &mut items).map(Callee::Value);
     }
     if at + 1 + items.len() < 250 && items.len() <= FIT {
@@ -183,7 +183,7 @@ pub(super) fn spread(
     ))
 }
 
-/// Calls a function of the standard library. What it leaves of its arguments is dropped.
+/// Calls a function of the standard library. The remaining arguments are dropped.
 #[inline]
 pub(super) fn native(
     entry: &Entry,
@@ -243,7 +243,7 @@ fn equal_any(context: &mut Context, a: &Value, b: &Value) -> Result<bool, Box<Fa
     }
     let equal = a == b;
     if !equal && context.has_lazy && !a.is_immediate() && !b.is_immediate() {
-        // What is lazy inside may make them so.
+        // Lazy parts may make them equal.
         builtins::known(a)?;
         builtins::known(b)?;
         return Ok(a == b);
@@ -286,7 +286,7 @@ pub(super) fn next_item(slot: &mut Value, at: usize) -> Result<(Option<Value>, u
             (set.at(place).cloned(), place - at)
         }
         Value::Str(text) => {
-            // The counter is one of bytes here.
+            // The counter counts bytes here.
             match text.as_str().get(at..).and_then(|rest| rest.chars().next()) {
                 Some(c) => (Some(Value::from(c.encode_utf8(&mut [0; 4]) as &str)), c.len_utf8() - 1),
                 None => (None, 0),
@@ -300,7 +300,7 @@ pub(super) fn next_item(slot: &mut Value, at: usize) -> Result<(Option<Value>, u
                     State::Range(range) => (range.nth(at).map(Value::Int), 0),
                     State::Item(item, rest) => {
                         *slot = rest;
-                        // The counter begins anew with the rest.
+                        // The counter restarts with the rest.
                         return Ok((Some(item), usize::MAX - at));
                     }
                     State::End | State::Kept(_) => (None, 0),

@@ -1,4 +1,4 @@
-//! What the functions of the standard library see of a run.
+//! The part of a run that the functions of the standard library can access.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -11,39 +11,39 @@ use crate::value::Value;
 
 /// Meters and caches of a run.
 pub(crate) struct Context {
-    /// Bytes that were allocated since the memory was last looked through.
+    /// Bytes that were allocated since the last memory measurement.
     pub(crate) since: usize,
-    /// As many may be, until it is looked through again.
+    /// The maximum of these bytes before the next measurement.
     pub(crate) slack: usize,
-    /// Bytes that were alive then.
+    /// Live bytes at the last measurement.
     pub(crate) live: usize,
     pub(crate) limit: usize,
-    /// Steps that operations on large data cost, not yet taken from the run's.
+    /// The cost in steps of operations on large data, not yet taken from the run.
     pub(crate) cost: u64,
-    /// Those that they cost beyond the quota, which the run still has to pay.
+    /// The cost beyond the quota, which the run still has to pay.
     pub(crate) debt: u64,
     pub(crate) regexes: HashMap<String, Arc<regex::Regex>>,
-    /// Counts names that are made.
+    /// Counts generated names.
     pub(crate) fresh: u64,
-    /// Whether a lazy sequence was ever made.
+    /// Whether a lazy sequence was ever created.
     pub(crate) has_lazy: bool,
-    /// Streams whose last reference is gone.
+    /// Streams whose last reference was dropped.
     pub(crate) closed: Arc<Mutex<Vec<u64>>>,
     pub(crate) types: Arc<Definitions>,
     pub(crate) type_cache: Vec<(Value, Arc<TypeExpr>)>,
 }
 
-/// Why an operation gave no value.
+/// The reason why an operation returned no value.
 pub(crate) enum Fault {
     /// It failed.
     Error(Error),
-    /// It has to be done again when the next item of this sequence is known.
+    /// The operation must be repeated when the next item of this sequence is known.
     Force(Seq),
-    /// It has to be done again when all items of this sequence are known.
+    /// The operation must be repeated when all items of this sequence are known.
     Realize(Seq),
-    /// It has to be done again when this function of the prelude has run.
+    /// The operation must be repeated when this function of the prelude has run.
     Help(&'static str, Value),
-    /// It needs so many bytes: do it again if they are there.
+    /// The operation needs this many bytes, and is repeated if they are available.
     Memory(usize),
 }
 
@@ -93,13 +93,13 @@ impl Context {
         }
     }
 
-    /// Something of that size was made.
+    /// Records an allocation of this size.
     #[inline(always)]
     pub(crate) fn allocated(&mut self, bytes: usize) {
         self.since += bytes;
     }
 
-    /// Asks whether something of that size may be made, before it is. Nothing was changed yet.
+    /// Checks whether an allocation of this size is allowed, before anything is changed.
     #[inline]
     pub(crate) fn reserve(&mut self, bytes: usize) -> Result<(), Box<Fault>> {
         if bytes > 4_096 && self.live.saturating_add(self.since).saturating_add(bytes) > self.limit {
@@ -110,18 +110,18 @@ impl Context {
         Ok(())
     }
 
-    /// Bytes that are left, as far as is known without looking through the memory.
+    /// Returns the remaining bytes, as known without a memory measurement.
     pub(crate) fn room(&self) -> usize {
         self.limit.saturating_sub(self.live.saturating_add(self.since))
     }
 
-    /// Something would need more bytes than there is [`room`](Self::room) for.
+    /// Returns the fault of an allocation that needs more bytes than [`room`](Self::room) returns.
     #[cold]
     pub(crate) fn crowded(&self) -> Box<Fault> {
         Box::new(Fault::Memory(self.room().saturating_add(1)))
     }
 
-    /// What is left of so many steps when the last operations are paid.
+    /// Returns the remaining steps after the last operations are paid.
     pub(crate) fn charge(&mut self, left: u64) -> u64 {
         let cost = std::mem::take(&mut self.cost);
         self.debt += cost.saturating_sub(left);
@@ -130,7 +130,7 @@ impl Context {
 
     /// Returns the compiled expression.
     pub(crate) fn regex(&mut self, text: &str) -> Result<Arc<regex::Regex>, Box<Fault>> {
-        /// More are compiled anew each time they are used.
+        /// The size of the cache. Further expressions are compiled at each use.
         const CACHED: usize = 64;
         if let Some(known) = self.regexes.get(text) {
             return Ok(known.clone());

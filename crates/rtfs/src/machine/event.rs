@@ -1,4 +1,4 @@
-//! What a run wants of its host.
+//! The events of a run for its host.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,31 +7,32 @@ use crate::scalar::Instant;
 use crate::syntax::Position;
 use crate::value::Value;
 
-/// What an answer belongs to. Ascending in the order in which they were asked for.
+/// The identifier of a request, ascending in the order of the requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
 
-/// What a host does for a run, in the order of the events.
+/// An event that the host handles for a run, in order.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Event {
-    /// Something to be answered with [`Run::resolve`](super::Run::resolve).
+    /// A request, to be answered with [`Run::resolve`](super::Run::resolve).
     Request {
-        /// What the answer belongs to.
+        /// The ticket for the answer.
         ticket: Ticket,
-        /// What is wanted.
+        /// The request.
         request: Request,
-        /// Where in the text.
+        /// The position in the text.
         at: Option<Position>,
-        /// The step or branch that it is in. Known of a run that is [resumable](super::Run::resumable).
+        /// The step or branch that contains the request. Known for a run that is
+        /// [resumable](super::Run::resumable).
         scope: Option<Arc<Scope>>,
     },
-    /// The answer is not wanted any more; one that comes all the same is ignored.
+    /// The answer to a request is no longer wanted. A later answer is ignored.
     Cancel {
-        /// Of what.
+        /// The ticket of the request.
         ticket: Ticket,
     },
-    /// A stream is not read any more.
+    /// A stream is no longer read.
     CloseStream {
         /// The ticket that opened it.
         stream: Ticket,
@@ -42,68 +43,70 @@ pub enum Event {
         level: String,
         /// The text.
         message: String,
-        /// What was given with it; nil if nothing.
+        /// Additional data; nil if none.
         data: Value,
     },
-    /// A named stretch of work begins.
+    /// A named step begins.
     StepBegin {
         /// Its name.
         name: String,
     },
-    /// The stretch that began last in this strand is over, well or not.
+    /// The newest step of this strand has ended, successfully or not.
     StepEnd,
 }
 
-/// A step or a branch that a run is in. Two are the same if they are equal, also in a run that was saved and loaded.
+/// A step or a branch of a run. Two scopes are the same if they are equal, also in a run that was saved
+/// and loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scope {
-    /// What it is.
+    /// The kind.
     pub part: Part,
-    /// The number of the step, or of the form whose branch it is. Ascending in the order in which they began.
+    /// The number of the step, or of the form that has the branch, ascending in the order of their
+    /// beginnings.
     pub number: u64,
-    /// The step or branch around it. Of those that are nested deeper than [`DEEPEST`](Self::DEEPEST), only the outer ones
-    /// are known.
+    /// The surrounding step or branch. Of scopes that are nested deeper than [`DEEPEST`](Self::DEEPEST),
+    /// only the outer ones are known.
     pub outer: Option<Arc<Self>>,
 }
 
-/// A part of what a run does.
+/// A named part of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Part {
     /// `(step "name" …)`, with the first 80 characters of the name.
     Step(Box<str>),
-    /// A branch of a form whose parts run at the same time.
+    /// A branch of a form whose parts run concurrently.
     Branch {
         /// The form: `parallel`, `race`, `settle` or `pmap`.
         form: &'static str,
-        /// Which of its branches, from 0 on.
+        /// The index of the branch.
         index: u64,
     },
 }
 
 impl Scope {
-    /// How many scopes within each other are known.
+    /// The maximum nesting of known scopes.
     pub const DEEPEST: usize = 16;
 
-    /// Returns how many scopes there are from the outermost to this one.
+    /// Returns the number of scopes from the outermost to this one.
     pub fn depth(&self) -> usize {
         std::iter::successors(Some(self), |scope| scope.outer.as_deref()).count()
     }
 }
 
-/// What is wanted of the host.
+/// A request to the host.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Request {
-    /// The result of a capability.
+    /// Call a capability.
     Call {
         /// Its id.
         id: CapabilityName,
-        /// One value, mostly a map; the arguments as a vector if they were given by position.
+        /// One value, usually a map; a vector of the arguments if they were positional.
         input: Value,
-        /// What the program asks for; never more than the host allows.
+        /// The requested options, never more than the host allows.
         options: CallOptions,
     },
-    /// To open a stream. The answer is anything but an error; its items are asked for by
+    /// Open a stream. Any answer other than an error opens it. Its items are requested by
     /// [`Request::Next`] with this ticket.
     Open {
         /// The id of the stream capability.
@@ -111,29 +114,29 @@ pub enum Request {
         /// Its input.
         input: Value,
     },
-    /// The next item of a stream: `[item]`, or nil at its end.
+    /// Get the next item of a stream: `[item]`, or nil at its end.
     Next {
         /// The ticket that opened it.
         stream: Ticket,
     },
-    /// To send a value to a sink or a duplex stream.
+    /// Send a value to a sink or a duplex stream.
     Send {
         /// The ticket that opened it.
         stream: Ticket,
-        /// What to send.
+        /// The value.
         value: Value,
     },
-    /// To close a sink or a duplex stream.
+    /// Close a sink or a duplex stream.
     Close {
         /// The ticket that opened it.
         stream: Ticket,
     },
-    /// The manifests of the capabilities that fit these words, as a vector of maps.
+    /// Get the manifests of the capabilities that match these words, as a vector of maps.
     Search {
         /// The words.
         query: String,
     },
-    /// The manifest of one capability, as a map.
+    /// Get the manifest of one capability, as a map.
     Describe {
         /// Its id.
         id: CapabilityName,
@@ -142,9 +145,9 @@ pub enum Request {
     Wait(Wait),
 }
 
-/// What a run waits for that no call gives. Such a request takes none of the places of
-/// [`calls_at_once`](crate::Limits::calls_at_once). A run that waits for nothing else may be saved and dropped until
-/// then.
+/// A wait that is not a call. Such a request is not counted by
+/// [`calls_at_once`](crate::Limits::calls_at_once). A run that only waits in this way may be saved and
+/// dropped until the answer arrives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Wait {
@@ -165,7 +168,7 @@ impl CapabilityName {
         &self.0
     }
 
-    /// Gives the value back if it cannot be a name.
+    /// Returns the value as an error if it cannot be a name.
     #[inline]
     pub(super) fn of(value: Value) -> Result<Self, Value> {
         match value {
@@ -201,8 +204,8 @@ impl fmt::Debug for CapabilityName {
 /// The options of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CallOptions {
-    /// As long may it take, in milliseconds.
+    /// The timeout, in milliseconds.
     pub timeout_ms: Option<u64>,
-    /// So often may it be tried again.
+    /// The maximum number of retries.
     pub retries: Option<u32>,
 }

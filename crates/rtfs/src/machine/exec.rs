@@ -1,7 +1,7 @@
 //! The interpreter's loop.
 //!
-//! A function sees a window of 256 registers; operands are bytes, so no access is checked. The loop
-//! leaves for everything that is not everyday: errors, lazy sequences, the host, other strands.
+//! A function has a window of 256 registers. Operands are bytes, so no access is checked. The loop exits
+//! for every uncommon case: errors, lazy sequences, the host, other strands.
 
 use std::cmp::Ordering;
 
@@ -20,14 +20,14 @@ use crate::lazy::State;
 use crate::sequence::Vector;
 use crate::value::Value;
 
-/// Why the loop was left.
+/// The reason why the loop exited.
 pub(super) enum Exit {
     Done(Value),
     Failed(Error),
     /// The quota is used up.
     Quota,
-    /// The memory has to be looked through. If that many bytes are not there, it is an error at the
-    /// current instruction; if none are asked for, the run ends.
+    /// Memory must be measured. If this many bytes are not available, it is an error at the current
+    /// instruction. If zero bytes are requested, the run ends.
     Memory(usize),
     Host {
         kind: HostOp,
@@ -43,14 +43,14 @@ pub(super) enum Exit {
     },
 }
 
-/// Takes the value out. What owns nothing may stay.
+/// Takes the value out. A value without heap data may stay.
 #[inline(always)]
 fn take(slot: &mut Value) -> Value {
-    // A fresh integer is not held up by the one that was just written.
+    // This avoids a stall on an integer that was just written.
     if let Value::Int(i) = slot { Value::Int(*i) } else { std::mem::take(slot) }
 }
 
-/// Replaces the value. An old one that owns nothing is not dropped.
+/// Replaces the value. An old one without heap data is not dropped.
 #[inline(always)]
 pub(super) fn put(slot: &mut Value, value: Value) {
     if slot.is_immediate() {
@@ -76,8 +76,8 @@ pub(super) fn copy(slot: &mut Value, value: &Value) {
 /// Takes the value out of `s` and puts it into `d`.
 #[inline(always)]
 fn shift(regs: &mut [Value; 256], d: usize, s: usize) {
-    // An integer goes from register to register: a copy of all 16 bytes would have to wait for the two
-    // parts that were just written.
+    // An integer is copied directly: a copy of all 16 bytes would have to wait for the two parts that
+    // were just written.
     if let Value::Int(i) = regs[s] {
         put(&mut regs[d], Value::Int(i));
     } else {
@@ -86,7 +86,7 @@ fn shift(regs: &mut [Value; 256], d: usize, s: usize) {
     }
 }
 
-/// Runs a strand until something else has to be done. `fuel` is the number of steps left.
+/// Runs a strand until something else must be done. `fuel` is the number of remaining steps.
 pub(super) fn exec(
     strand: &mut Strand,
     context: &mut Context,
@@ -96,7 +96,7 @@ pub(super) fn exec(
     fuel: &mut u64,
 ) -> Exit {
     let mut left = *fuel;
-    // Where the strand is, while it runs: written back when the loop is left.
+    // The strand's position, kept in locals while it runs and written back when the loop exits.
     let Strand { mut proto, mut pc, mut base, .. } = *strand;
     let exit = 'frame: loop {
         let running: &Proto = program.proto(proto);
@@ -123,7 +123,7 @@ pub(super) fn exec(
                 pc = (pc as isize + $o as isize) as usize
             };
         }
-        // One step. Everything is left as it was if the run has to pause.
+        // Counts one step. The state is unchanged if the run must pause.
         macro_rules! tick {
             () => {
                 if left == 0 {
@@ -137,7 +137,7 @@ pub(super) fn exec(
                 left -= 1;
             };
         }
-        // What the last operation cost beyond its step.
+        // Charges the cost of the last operation beyond its step.
         macro_rules! charge {
             () => {
                 if context.cost > 0 {
@@ -250,7 +250,7 @@ pub(super) fn exec(
             }};
         }
 
-        // Whether there was another item.
+        // Handles the result of an iteration.
         macro_rules! iterated {
             ($x:expr, $s:expr) => {{
                 tick!();
@@ -782,8 +782,8 @@ pub(super) fn exec(
     exit
 }
 
-/// Prepares what follows a fault of the instruction before `pc`: a handler of the program, or a function of the
-/// prelude and then the instruction again. What it gives ends the strand's turn.
+/// Prepares the continuation after a fault of the instruction before `pc`: a handler of the program, or
+/// a function of the prelude and then the instruction again. A returned value ends the strand's turn.
 #[cold]
 #[inline(never)]
 fn handle(problem: Fault, strand: &mut Strand, program: &Program, max_depth: usize) -> Option<Exit> {
@@ -813,7 +813,7 @@ fn take_all(slot: &mut Value) -> Value {
     std::mem::take(slot)
 }
 
-/// Returns the order of anything but two small integers or two floats. Large ones cost steps.
+/// Returns the order of values other than two small integers or two floats. Large ones cost steps.
 #[inline(never)]
 fn ordered(
     context: &mut Context,
@@ -827,7 +827,7 @@ fn ordered(
     compare_ordered(name, x, y)
 }
 
-/// Arithmetic on anything but two small integers or two floats. Large ones cost steps.
+/// Computes arithmetic on values other than two small integers or two floats. Large ones cost steps.
 #[inline(never)]
 fn large(context: &mut Context, op: char, x: &Value, y: &Value) -> Result<Value, Box<Fault>> {
     if let (Value::BigInt(_), _) | (_, Value::BigInt(_)) = (x, y) {

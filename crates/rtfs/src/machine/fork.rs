@@ -1,4 +1,4 @@
-//! Strands that are begun by others: `parallel`, `race`, `settle` and `pmap`.
+//! Strands that other strands start: `parallel`, `race`, `settle` and `pmap`.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::map::Map;
 use crate::value::Value;
 
-/// Bytes that a strand takes which is yet to be begun, with the place of its result.
+/// The size in bytes of a strand that is not started, including its result.
 pub(super) const PENDING: usize = 112;
 
 impl Run {
@@ -58,11 +58,11 @@ impl Run {
         id
     }
 
-    /// Begins strands; the one that asked waits for them.
+    /// Starts strands; the requesting strand waits for them.
     pub(super) fn fork(&mut self, id: usize, kind: ForkKind, d: u8, a: u8, n: u8) {
         let Some(strand) = self.strands[id].as_mut() else { return };
         let from = strand.base + usize::from(a);
-        // What is yet to be begun: an item, its function, and room for both.
+        // For each strand that is not started: an item, its function, and room for both.
         let waiting = match (kind, &strand.stack[from + usize::from(n > 1)]) {
             (ForkKind::Map, items) => items.items().unwrap_or_default().len(),
             _ => usize::from(n),
@@ -144,7 +144,7 @@ impl Run {
     }
 
     pub(super) fn strand_failed(&mut self, id: usize, mut error: Error) {
-        // Only the host that called the function hears of its result.
+        // Only the host that called the function gets the details of its result.
         let is_called = |strand: &Strand| {
             let mut callers = strand.frames.iter();
             strand.proto == self.root && callers.all(|frame| frame.proto < self.program.prelude)
@@ -170,7 +170,7 @@ impl Run {
         self.one_less(parent);
     }
 
-    /// One of the strands that `parent` waits for has ended.
+    /// Records that one of the strands that `parent` waits for has ended.
     pub(super) fn one_less(&mut self, parent: usize) {
         let Some(join) = self.strands[parent].as_mut().and_then(|strand| strand.join.as_mut()) else {
             return;
@@ -192,7 +192,7 @@ impl Run {
         }
     }
 
-    /// All that `parent` waited for is there, or not needed any more.
+    /// Continues `parent` when all its strands have ended or are no longer needed.
     pub(super) fn joined(&mut self, parent: usize, answer: Result<Value, Error>) {
         let Some(strand) = self.strands[parent].as_mut() else { return };
         let children = strand.join.take().map(|join| join.children).unwrap_or_default();
@@ -226,7 +226,7 @@ impl Run {
             }
             forgotten.is_some()
         });
-        // What was never asked need not be cancelled, and makes no room for others.
+        // A request that was never sent need not be cancelled, and frees no place for others.
         let never_asked: BTreeSet<u64> = self.queued.iter().map(|(ticket, _)| *ticket).collect();
         self.queued.retain(|(ticket, _)| tickets.binary_search(ticket).is_err());
         for ticket in tickets.into_iter().filter(|ticket| !never_asked.contains(ticket)) {

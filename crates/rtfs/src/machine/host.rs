@@ -1,4 +1,4 @@
-//! What a program asks its host for.
+//! The requests of a program to its host.
 
 use super::event::{CallOptions, CapabilityName, Event, Request, Ticket, Wait};
 use super::op::HostOp;
@@ -9,13 +9,13 @@ use crate::scalar::Instant;
 use crate::value::Value;
 
 impl Run {
-    /// Carries out an instruction that needs the host.
+    /// Executes an instruction that needs the host.
     pub(super) fn host(&mut self, id: usize, kind: HostOp, d: u8, a: u8, n: u8) {
         let Some(strand) = self.strands[id].as_mut() else { return };
         let from = strand.base + usize::from(a);
         let has_lazy = self.context.has_lazy;
         if kind == HostOp::Call && n == 2 && !has_lazy {
-            // Nearly all are.
+            // Nearly all are calls.
             let name = std::mem::take(&mut strand.stack[from]);
             let input = std::mem::take(&mut strand.stack[from + 1]);
             match CapabilityName::of(name) {
@@ -40,7 +40,8 @@ impl Run {
                 Ok(seq) => seq,
                 Err(large) => return self.go_wrong(id, large.into()),
             };
-            // A lazy sequence leaves the run as what it comes to: compute that, and ask again.
+            // A lazy sequence leaves the run as its realized items: these are computed, and the request
+            // is repeated.
             for (slot, arg) in strand.stack[from..].iter_mut().zip(args) {
                 *slot = arg;
             }
@@ -66,7 +67,7 @@ impl Run {
         if self.streams.contains(&stream.0) { Ok(stream) } else { Err(not_open()) }
     }
 
-    /// What is to be asked, or nothing if it is only to be told.
+    /// Returns the request; `None` if the host is only notified.
     fn request(&mut self, id: usize, kind: HostOp, args: Vec<Value>) -> Result<Option<Request>, Error> {
         let mut args = args.into_iter();
         let first = args.next().unwrap_or_default();
@@ -137,7 +138,7 @@ impl Run {
     }
 }
 
-/// Returns why a stream of another run, or of another process, gives nothing.
+/// Returns the error for a stream of another run, or of another process.
 pub(super) fn not_open() -> Error {
     Error::new("unavailable", "this stream is closed: it belonged to an earlier run")
 }
@@ -199,8 +200,8 @@ fn stream_of(value: &Value) -> Result<Ticket, Error> {
     .ok_or_else(|| Error::new("type", format!("a stream is expected here, got {}", shown(value))))
 }
 
-/// Returns the input of a call: one value, or the arguments by position; then options, if the last of
-/// two is a map of nothing else.
+/// Returns the input of a call: one value, or the positional arguments; then options, if the last of two
+/// is a map that contains only options.
 fn input_of(mut args: Vec<Value>) -> Result<(Value, CallOptions), Error> {
     let mut options = CallOptions::default();
     let is_options = |value: &Value| {

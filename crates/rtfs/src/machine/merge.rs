@@ -1,18 +1,18 @@
 //! A merge sort whose comparisons are calls of the program.
 //!
-//! Its state is ten registers in a row, plain data like all others, so that a comparison may be
-//! suspended, fail, or be any function: each step takes the answer to the last comparison and puts the
-//! next two items where the code that compares finds them.
+//! The state consists of ten consecutive registers of plain data. A comparison may therefore be
+//! suspended, fail, or be any function. Each step takes the answer to the last comparison and puts the
+//! next two items where the comparing code expects them.
 
 use super::exec::{copy, put};
 use crate::builtins;
 use crate::sequence::Vector;
 use crate::value::Value;
 
-/// Registers of a sort: the items, as many places again (nil before it has begun), the numbers of
-/// [`Merge`], and the two items that are compared.
+/// The registers of a sort: the items, a second vector of the same size (nil before the sort has begun),
+/// the numbers of [`Merge`], and the two compared items.
 pub(crate) const REGISTERS: usize = 10;
-/// Where the numbers begin.
+/// The first register of the numbers.
 const NUMBERS: usize = 2;
 /// The item of the later run, and that of the earlier one.
 pub(crate) const LATER: usize = 8;
@@ -20,22 +20,23 @@ pub(crate) const EARLIER: usize = 9;
 
 /// The state between two comparisons.
 struct Merge {
-    /// The length of the runs that are merged.
+    /// The length of the merged runs.
     width: usize,
-    /// Where the later run begins and ends.
+    /// The beginning and end of the later run.
     mid: usize,
     end: usize,
     /// The next items of both runs.
     left: usize,
     right: usize,
-    /// Whether the question is if the two runs are in order as they are.
+    /// Whether the current comparison checks that the two runs are already in order.
     whole: bool,
 }
 
-/// Takes the answer and asks for the next comparison: false if there is none, and the sorted items are
-/// in the first register. `moved` counts the items that were put in their places.
+/// Takes the answer and requests the next comparison. Returns false if there is none, and the sorted
+/// items are in the first register. `moved` counts the items that were placed.
 ///
-/// Not inlined: within the loop of the machine it takes registers from all other instructions.
+/// Not inlined, because inlining it into the machine's loop would take registers from all other
+/// instructions.
 #[inline(never)]
 pub(super) fn step(registers: &mut [Value], answer: &Value, moved: &mut u64) -> bool {
     let [Value::Vector(items), out, state @ ..] = registers else { return false };
@@ -65,8 +66,8 @@ pub(super) fn step(registers: &mut [Value], answer: &Value, moved: &mut u64) -> 
 }
 
 impl Merge {
-    /// Returns the numbers as they are in the registers, if they fit so many items: those of a run that
-    /// was saved may be anything.
+    /// Returns the numbers in the registers, if they are valid for this many items: those of a saved run
+    /// may be anything.
     fn load(state: &[Value], len: usize) -> Option<Self> {
         let mut numbers = [0; LATER - NUMBERS];
         for (number, value) in numbers.iter_mut().zip(state) {
@@ -91,7 +92,7 @@ impl Merge {
         }
     }
 
-    /// Returns whether this pair of runs is merged now.
+    /// Processes an answer. Returns whether this pair of runs is now merged.
     fn answered(
         &mut self,
         items: &mut [Value],
@@ -100,7 +101,7 @@ impl Merge {
         moved: &mut u64,
     ) -> bool {
         let at = self.left + self.right - self.mid;
-        // What follows as it is when there is nothing left to compare.
+        // The remaining items stay in order when there is nothing left to compare.
         let rest = if self.whole {
             self.whole = false;
             if before {
@@ -130,7 +131,7 @@ impl Merge {
         true
     }
 
-    /// Returns the next pair of runs; false if all is sorted.
+    /// Advances to the next pair of runs; returns false if all is sorted.
     fn next(&mut self, items: &mut Vector, out: &mut Vector, moved: &mut u64) -> bool {
         let len = items.items().len();
         loop {
@@ -141,7 +142,7 @@ impl Merge {
                 (self.left, self.right, self.whole) = (at, self.mid, true);
                 return true;
             }
-            // A run without another is merged as it is.
+            // A run without a counterpart is copied.
             *moved += (self.end - at) as u64;
             for (slot, item) in
                 out.slots()[at..self.end].iter_mut().zip(&mut items.slots()[at..self.end])

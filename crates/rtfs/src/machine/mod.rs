@@ -1,9 +1,9 @@
 //! The machine: a resumable interpreter of register code.
 //!
 //! A [`Run`] is a state machine. [`Run::advance`] runs until the program is done, has failed, needs
-//! answers of the host, or has used the quota that it was given. Requests to the host come out as
-//! [`Event`]s; its answers go in with [`Run::resolve`]. There are no callbacks, nothing waits, and
-//! all state is data in vectors.
+//! answers of the host, or has used its quota. Requests to the host are returned as [`Event`]s; its
+//! answers are passed to [`Run::resolve`]. There are no callbacks, nothing blocks, and all state is data
+//! in vectors.
 
 mod arith;
 mod call;

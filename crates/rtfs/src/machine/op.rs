@@ -1,11 +1,11 @@
 //! The instructions of the register machine.
 //!
-//! Operands are registers of the running function's window of 256. Register 0 is the function that
-//! runs, and where its result goes; the arguments follow from 1.
+//! Operands are registers of the running function's window of 256. Register 0 holds the running
+//! function, and later its result. The arguments follow from 1.
 
-/// One instruction. `d` is where the result goes, `o` an offset from the next instruction.
+/// One instruction. `d` is the result register, `o` an offset from the next instruction.
 #[derive(Clone, Copy, Debug)]
-#[rustfmt::skip] // one instruction a line
+#[rustfmt::skip] // one instruction per line
 pub(crate) enum Op {
     Nil { d: u8 },
     Bool { d: u8, b: bool },
@@ -38,7 +38,7 @@ pub(crate) enum Op {
     Loop { o: i32 },
     JumpIfNot { a: u8, o: i32 },
     JumpIf { a: u8, o: i32 },
-    /// These clear `a`, a temporary.
+    /// These instructions clear `a`, a temporary.
     TakeJumpIfNot { a: u8, o: i32 },
     TakeJumpIf { a: u8, o: i32 },
     UnlessLt { a: u8, b: u8, o: i16 },
@@ -54,7 +54,7 @@ pub(crate) enum Op {
     /// Jumps unless `a` equals a constant.
     UnlessConst { a: u8, k: u16, o: i16 },
 
-    /// Calls code whose parameters are known to fit. Its window begins at `a`.
+    /// Calls code whose parameters are known to match. Its window begins at `a`.
     CallCode { a: u8, p: u32 },
     /// Calls the function in `a` with the `n` arguments after it.
     Call { a: u8, n: u8 },
@@ -75,20 +75,20 @@ pub(crate) enum Op {
     Read3 { f: u16, d: u8, a: u8, b: u8, c: u8 },
     /// A function of the standard library that consumes the `n` values from `a`.
     Native { f: u16, d: u8, a: u8, n: u8 },
-    /// What the map in `a` has at a keyword.
+    /// Gets the value of the map in `a` at a keyword.
     Key { d: u8, a: u8, k: u16 },
 
-    /// The next item of the collection in `s` to `x`, by the counter in `s + 1`; else jumps.
+    /// Puts the next item of the collection in `s` into `x`, by the counter in `s + 1`; else jumps.
     Iter { x: u8, s: u8, o: i32 },
-    /// The same at the end of a loop: jumps back if there is an item.
+    /// Like `Iter` at the end of a loop: jumps back if there is an item.
     IterBack { x: u8, s: u8, o: i32 },
-    /// The next comparison of the merge sort whose state begins at `s`, after the one whose answer is in
-    /// `r`; else jumps.
+    /// Requests the next comparison of the merge sort whose state begins at `s`, after the one whose
+    /// answer is in `r`; else jumps.
     Merge { r: u8, s: u8, o: i32 },
     /// Appends what is in `s` to the vector in `v`.
     Push { v: u8, s: u8 },
     NewVector { d: u8, a: u8, n: u8 },
-    /// From keys and values in turn.
+    /// Creates a map from alternating keys and values.
     NewMap { d: u8, a: u8, n: u8 },
     NewSet { d: u8, a: u8, n: u8 },
     /// Adds a key and its value to the map in `m`.
@@ -96,24 +96,25 @@ pub(crate) enum Op {
     /// Adds a member to the set in `m`.
     Member { m: u8, v: u8 },
 
-    /// Errors from here on go to `d` and on at `o`; from `t` on registers are cleared.
+    /// Installs a handler: errors from here on go to `d` and continue at `o`; registers from `t` on are
+    /// cleared.
     Try { d: u8, t: u8, o: i32 },
     EndTry,
     Throw { a: u8 },
-    /// Throws what is in `a` again, unless it is nil.
+    /// Throws the error in `a` again, unless it is nil.
     Rethrow { a: u8 },
     /// Checks a value against a type of the function's table.
     Check { a: u8, t: u16 },
 
-    /// Asks the host; see `HostOp` for the kinds. The `n` operands from `a` are consumed.
+    /// Sends a request to the host; see `HostOp` for the kinds. The `n` operands from `a` are consumed.
     Host { d: u8, a: u8, n: u8, kind: HostOp },
-    /// Runs the `n` functions from `a` in strands of their own.
+    /// Runs the `n` functions from `a` in separate strands.
     Fork { d: u8, a: u8, n: u8, kind: ForkKind },
 }
 
 const _: () = assert!(size_of::<Op>() == 8);
 
-/// What the host is asked for.
+/// The kind of a request to the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HostOp {
     Call,
@@ -132,8 +133,8 @@ pub(crate) enum HostOp {
 }
 
 impl HostOp {
-    /// Returns whether it waits for something outside of the run: a time, a task, an event. It takes
-    /// none of the places of requests at the same time, as it may wait for days.
+    /// Returns whether the request waits for an external condition: a time, a task, an event. It does
+    /// not count as a concurrent request, as it may wait for days.
     pub(crate) fn is_wait(self) -> bool {
         matches!(self, Self::SleepUntil | Self::AwaitTask | Self::AwaitEvent)
     }
@@ -151,15 +152,15 @@ impl ForkKind {
     }
 }
 
-/// What becomes of the results of strands.
+/// The handling of the results of strands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ForkKind {
-    /// All, in order; the first error cancels the others.
+    /// All results, in order; the first error cancels the others.
     All,
-    /// The first that succeeds.
+    /// The first successful result.
     Race,
-    /// All, each as `{:ok v}` or `{:error e}`.
+    /// All results, each as `{:ok v}` or `{:error e}`.
     Settle,
-    /// A function over the items of a collection, with at most so many at once.
+    /// A function over the items of a collection, with a maximum concurrency.
     Map,
 }

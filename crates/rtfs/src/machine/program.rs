@@ -8,36 +8,36 @@ use crate::syntax::{Source, Span};
 use crate::types::TypeExpr;
 use crate::value::Value;
 
-/// A compiled program. It never changes; any number of runs may share it.
+/// A compiled program. It is immutable; any number of runs may share it.
 pub struct Program {
     pub(crate) macro_steps: u64,
     /// The functions of the prelude, whose numbers come first.
     pub(crate) shared: &'static [Arc<Proto>],
-    /// The others.
+    /// The functions of the program.
     pub(crate) own: Vec<Arc<Proto>>,
     pub(crate) globals: Vec<Global>,
-    /// How many functions are the prelude's.
+    /// The number of functions of the prelude.
     pub(crate) prelude: u32,
     /// The code that runs the text from its beginning to its end.
     pub(crate) entry: u32,
-    /// The modules that are part of it.
+    /// The imported modules.
     pub(crate) modules: Vec<String>,
     /// The named types.
     pub(crate) types: Arc<crate::types::Definitions>,
-    /// Macros and imports, for a program that goes on with this one.
+    /// Macros and imports, for a program that continues this one.
     pub(crate) scope: Arc<crate::compiler::Scope>,
-    /// What a saved run is known by; computed when it is first needed.
+    /// Identifies the program in saved runs; computed on first use.
     pub(crate) fingerprint: OnceLock<u64>,
 }
 
 /// A definition at the top level.
 #[derive(Clone, Debug)]
 pub struct Global {
-    /// Its name, with its module's before it, if it has one.
+    /// The name, prefixed with the module's name, if it has one.
     pub name: Arc<str>,
-    /// What its author says of it.
+    /// The documentation.
     pub doc: Option<Arc<str>>,
-    /// Its parameters as they are written, if it is a function.
+    /// The parameters as written, if it is a function.
     pub params: Vec<Arc<str>>,
     /// The code, if it is a function that captures nothing and is defined once.
     pub(crate) code: Option<u32>,
@@ -48,28 +48,28 @@ pub(crate) struct Proto {
     pub(crate) code: Box<[Op]>,
     pub(crate) consts: Box<[Value]>,
     pub(crate) types: Box<[Check]>,
-    /// Parameters before the `&`.
+    /// The number of parameters before the `&`.
     pub(crate) arity: u8,
     pub(crate) rest: bool,
-    /// The one number of arguments that it takes; -1 if there are several.
+    /// The number of arguments, if there is only one; else -1.
     pub(crate) exact: i16,
-    /// Registers that hold parameters and locals: these are cleared at the end.
+    /// The number of registers for parameters and locals, which are cleared at the end.
     pub(crate) locals: u8,
-    /// Registers that are used at all.
+    /// The number of used registers.
     pub(crate) registers: u16,
     pub(crate) name: Arc<str>,
-    /// Where instructions come from: from which on, in ascending order.
+    /// The source spans of instructions: the first instruction of each span, in ascending order.
     pub(crate) spans: Box<[(u32, Span)]>,
     pub(crate) source: Source,
-    /// The arities, if it has several: this proto is only a table then.
+    /// The arities, if there are several. The proto is then only a table.
     pub(crate) arities: Box<[(u8, bool, u32)]>,
 }
 
-/// A type that a value is checked against, and what messages call the value.
+/// A type that a value is checked against, and the name of the value in messages.
 pub(crate) struct Check {
     pub(crate) ty: TypeExpr,
     pub(crate) what: Box<str>,
-    /// Whether each item of it is checked, as with `& rest`.
+    /// Whether each item is checked, as for `& rest`.
     pub(crate) each: bool,
     /// Whether the value is the result of a function.
     pub(crate) is_result: bool,
@@ -89,19 +89,19 @@ impl Proto {
 }
 
 impl Program {
-    /// Returns the names of the macros that it defines, or that those before it defined.
+    /// Returns the names of the macros that the program, or an earlier one, defines.
     pub fn macros(&self) -> impl Iterator<Item = &str> {
         self.scope.macro_names()
     }
 
-    /// Steps that macros made while it was compiled.
+    /// Returns the number of steps that macros made during compilation.
     pub fn macro_steps(&self) -> u64 {
         self.macro_steps
     }
 
-    /// Returns the function of that number, if a run of this program may be in it.
+    /// Returns the function of this number, if a run of this program may be executing it.
     ///
-    /// That is no function for the text of the prelude itself: it has run long ago, with definitions of its own.
+    /// The text of the prelude itself is excluded: it has run before, with its own definitions.
     pub(crate) fn find(&self, p: u32) -> Option<&Proto> {
         let proto = match p.checked_sub(self.prelude) {
             Some(own) => self.own.get(own as usize),
@@ -111,7 +111,7 @@ impl Program {
         proto.map(|proto| &**proto)
     }
 
-    /// Returns the function of that number.
+    /// Returns the function of this number.
     #[inline(always)]
     pub(crate) fn proto(&self, p: u32) -> &Proto {
         match p.checked_sub(self.prelude) {
@@ -137,7 +137,7 @@ impl Program {
         found.map(|&(_, _, p)| p)
     }
 
-    /// How a message says what a function accepts.
+    /// Describes the accepted arities for a message.
     pub(crate) fn arity_text(&self, p: u32) -> String {
         let proto = self.proto(p);
         let own = [(proto.arity, proto.rest, p)];

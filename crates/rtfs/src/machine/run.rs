@@ -1,4 +1,4 @@
-//! A run of a program: its strands, what they wait for, and what they may use.
+//! A run of a program: its strands, what they wait for, and its limits.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, PoisonError};
@@ -17,19 +17,19 @@ use crate::limits::Limits;
 use crate::syntax::Position;
 use crate::value::Value;
 
-/// Bytes of messages after which the host is to hear them.
+/// The number of bytes of messages after which the run returns to the host.
 const MAX_TOLD: usize = 1 << 20;
 
-/// How far a run has come.
+/// The state of a run.
 #[derive(Clone, Debug)]
 pub enum Outcome {
     /// The program is done; this is its value.
     Done(Value),
-    /// It failed, was ended by a limit or by [`Run::fail`].
+    /// The program failed, or was ended by a limit or by [`Run::fail`].
     Failed(Error),
-    /// It needs answers: see [`Run::events`].
+    /// The program needs answers: see [`Run::events`].
     Waiting,
-    /// The quota is used up: advance it again.
+    /// The quota is used up. Call `advance` again.
     Yielded,
 }
 
@@ -41,32 +41,32 @@ pub struct Run {
     pub(super) strands: Vec<Option<Strand>>,
     pub(super) free: Vec<usize>,
     pub(super) ready: VecDeque<usize>,
-    /// The strands that wait, in the order of their tickets.
+    /// The waiting strands, in the order of their tickets.
     pub(super) waiting: Vec<Waiting>,
-    /// Requests that the host may not be asked yet.
+    /// Requests that may not be sent to the host yet.
     pub(super) queued: VecDeque<(u64, Event)>,
     pub(super) in_flight: usize,
-    /// What a run that was read waits for without taking a place; not asked yet.
+    /// Uncounted waits of a restored run that were not sent yet.
     pub(super) waits: Vec<Event>,
     pub(super) context: Context,
     pub(super) steps_left: u64,
     pub(super) calls: u64,
     pub(super) next_ticket: u64,
-    /// The number of the next step, or of the next form whose parts run at the same time.
+    /// The number of the next step, or of the next form with concurrent parts.
     pub(super) next_scope: u64,
     pub(super) streams: BTreeSet<u64>,
     pub(super) events: Vec<Event>,
-    /// Bytes of messages in them.
+    /// The number of bytes of messages in the events.
     told: usize,
     pub(super) place: unwind::LastPlace,
-    /// Whether the result is being computed to its end.
+    /// Whether lazy parts of the result are being computed.
     pub(super) finishing: bool,
-    /// The code whose value the run gives: errors of what is lazy in it come from there.
+    /// The code whose value is the run's result. Errors in its lazy parts are attributed to this code.
     pub(super) root: u32,
     pub(super) finished: Option<Outcome>,
     /// The function that is called when the program is done, and its arguments.
     pub(super) then: Option<(String, Vec<Value>)>,
-    /// What was asked for and not answered, if the run may be saved.
+    /// The unanswered requests, if the run may be saved.
     pub(super) kept: Option<BTreeMap<u64, (Request, Option<Position>)>>,
 }
 
@@ -78,7 +78,7 @@ pub(super) struct Waiting {
 }
 
 impl Run {
-    /// A run from the beginning of the program. `inputs` are the values of the names that it was
+    /// Creates a run from the beginning of the program. `inputs` are the values of the names that it was
     /// compiled with ([`Options::inputs`](crate::Options)); others are ignored.
     pub fn new(program: Arc<Program>, limits: Limits, inputs: &[(&str, Value)]) -> Self {
         let mut globals = vec![None; program.globals.len()];
@@ -90,18 +90,18 @@ impl Run {
         Self::start(program, limits, globals)
     }
 
-    /// A run of a program that was compiled with the one of `earlier` as its base: it begins with
-    /// the values of the definitions there.
+    /// Creates a run of a program that was compiled with the program of `earlier` as its base. It begins
+    /// with the values of those definitions.
     pub fn continuing(program: Arc<Program>, limits: Limits, earlier: Self) -> Self {
         let mut globals = earlier.globals;
         globals.resize(program.globals.len(), None);
         let mut run = Self::start(program, limits, globals);
-        // What a definition holds of an earlier stream is no stream of this run's.
+        // A stream in an earlier definition does not belong to this run.
         run.next_ticket = earlier.next_ticket;
         run
     }
 
-    /// Returns the same, but `earlier` stays as it is: for what is only tried.
+    /// Like [`continuing`](Self::continuing), but `earlier` stays unchanged, for tentative evaluation.
     pub fn beside(program: Arc<Program>, limits: Limits, earlier: &Self) -> Self {
         let mut globals = earlier.globals.clone();
         globals.resize(program.globals.len(), None);
@@ -155,7 +155,7 @@ impl Run {
         self.finished = None;
     }
 
-    /// A run of one function of the program, with the values of its definitions.
+    /// Creates a run of one function of the program, with the values of its definitions.
     pub(crate) fn of_function(
         program: Arc<Program>,
         limits: Limits,
@@ -175,8 +175,8 @@ impl Run {
         self.begin(strand);
     }
 
-    /// Calls a function that the program defined, once it is done: its next outcome is that of the
-    /// call. The limits are those of the run as a whole.
+    /// Calls a function that the program defined, once the program is done. The next outcome is that of
+    /// the call. The limits apply to the run as a whole.
     ///
     /// # Errors
     /// The program defines nothing of that name.
@@ -189,7 +189,8 @@ impl Run {
         Ok(())
     }
 
-    /// The run, which [calls](Self::call) this function when the program is done. The outcome is that of the call.
+    /// Sets the function that the run [calls](Self::call) when the program is done. The outcome is that
+    /// of the call.
     #[must_use]
     pub fn then(mut self, name: impl Into<String>, args: Vec<Value>) -> Self {
         self.then = Some((name.into(), args));
@@ -202,8 +203,8 @@ impl Run {
         self.globals[at].as_ref()
     }
 
-    /// Gives a name a value: a definition, or one of those that the program was compiled with. False
-    /// if there is no such name.
+    /// Sets the value of a name: a definition, or an input that the program was compiled with. Returns
+    /// false if there is no such name.
     pub fn give(&mut self, name: &str, value: Value) -> bool {
         let at = self.program.globals.iter().position(|global| &*global.name == name);
         at.map(|at| self.globals[at] = Some(value)).is_some()
@@ -213,8 +214,7 @@ impl Run {
         self.globals
     }
 
-    /// The run, from now on keeping what it asks for until it is answered, so that it can be
-    /// [saved](Self::save).
+    /// Makes the run keep its requests until they are answered, so that it can be [saved](Self::save).
     #[must_use]
     pub fn resumable(mut self) -> Self {
         self.keep_requests();
@@ -226,7 +226,7 @@ impl Run {
         self.kept.get_or_insert_default();
     }
 
-    /// What it may use.
+    /// Returns the limits.
     pub fn limits(&self) -> Limits {
         self.limits
     }
@@ -241,17 +241,18 @@ impl Run {
         !self.streams.is_empty()
     }
 
-    /// Steps that are left.
+    /// Returns the number of remaining steps.
     pub fn steps_left(&self) -> u64 {
         self.steps_left
     }
 
-    /// Bytes of values that are alive, and of those made since that was last found out; about.
+    /// Returns the approximate size in bytes of live values at the last measurement and of those created
+    /// since.
     pub fn memory(&self) -> usize {
         self.context.live.saturating_add(self.context.since)
     }
 
-    /// What the host is to do, in this order. Each event is given once.
+    /// Returns the events for the host, in order. Each event is returned once.
     pub fn events(&mut self) -> std::vec::Drain<'_, Event> {
         self.close_streams();
         self.told = 0;
@@ -261,7 +262,7 @@ impl Run {
     /// Runs for at most `quota` steps; 20,000 take about a millisecond.
     pub fn advance(&mut self, quota: u64) -> Outcome {
         let outcome = self.turns(quota);
-        // A run that is saved now owes nothing.
+        // A run that is saved now has no unpaid cost.
         let cost = std::mem::take(&mut self.context.cost);
         self.pay(cost);
         outcome
@@ -274,7 +275,8 @@ impl Run {
                 return outcome.clone();
             }
             let Some(id) = self.ready.pop_front() else {
-                // Not earlier: an answer may have made waiting requests needless.
+                // Requests are sent only now, because an answer may have made waiting requests
+                // unnecessary.
                 self.ask_more();
                 return if self.waiting.is_empty() {
                     self.end(Outcome::Failed(Error::new("limit", "nothing can go on")))
@@ -342,7 +344,7 @@ impl Run {
         }
     }
 
-    /// Gives the answer to a request. The answer to a request that has been withdrawn is ignored.
+    /// Passes the answer to a request. The answer to a withdrawn request is ignored.
     pub fn resolve(&mut self, ticket: Ticket, answer: Result<Value, Error>) {
         let Some(Waiting { strand: id, kind, .. }) = self.forget(ticket.0) else { return };
         self.leave(kind);
@@ -362,19 +364,20 @@ impl Run {
         self.ready.push_back(id);
     }
 
-    /// Returns the strand that waits for a ticket, no more from now on.
+    /// Removes and returns the strand that waits for a ticket.
     pub(super) fn forget(&mut self, ticket: u64) -> Option<Waiting> {
         let at = self.waiting.binary_search_by_key(&ticket, |entry| entry.ticket).ok()?;
         if let Some(kept) = &mut self.kept {
             kept.remove(&ticket);
         }
-        // By its parts: they were just written, and the one behind them is all that is left mostly.
+        // The parts are moved individually, because they were just written, and usually the last entry
+        // is the only one.
         let Waiting { ticket, strand, kind } = self.waiting[at];
         self.waiting.remove(at);
         Some(Waiting { ticket, strand, kind })
     }
 
-    /// What an answer means to the program.
+    /// Converts an answer to the program's value.
     #[inline]
     pub(super) fn accept(&mut self, kind: HostOp, ticket: Ticket, value: Value) -> Result<Value, Error> {
         if !value.is_immediate() {
@@ -393,14 +396,14 @@ impl Run {
         }
     }
 
-    /// A request of this kind is not in flight any more.
+    /// Records that a request of this kind is no longer in flight.
     pub(super) fn leave(&mut self, kind: HostOp) {
         if !kind.is_wait() {
             self.in_flight = self.in_flight.saturating_sub(1);
         }
     }
 
-    /// Asks what waited for other requests, as far as the host may be asked.
+    /// Sends waiting requests, as far as the limit allows.
     pub(super) fn ask_more(&mut self) {
         self.events.append(&mut self.waits);
         while self.in_flight < self.limits.calls_at_once.max(1)
@@ -411,15 +414,14 @@ impl Run {
         }
     }
 
-    /// Ends the run with this error; no handler of the program is asked.
+    /// Ends the run with this error, without calling a handler of the program.
     pub fn fail(&mut self, error: Error) {
         if self.finished.is_none() {
             self.end(Outcome::Failed(error));
         }
     }
 
-    /// Returns where what is lazy in the result comes from, as far as anybody knows: the end of the
-    /// code.
+    /// Returns the best known place of the lazy parts of the result: the end of the code.
     fn root_origin(&self) -> Option<Box<Origin>> {
         let own = self.root.checked_sub(self.program.prelude)?;
         let proto = self.program.own.get(own as usize)?;
@@ -453,7 +455,7 @@ impl Run {
         outcome
     }
 
-    /// Ends the run with an error that comes from where a strand is.
+    /// Ends the run with an error at the place of a strand.
     pub(super) fn end_at(&mut self, id: usize, mut error: Error) {
         if let Some(strand) = &self.strands[id] {
             error.at = unwind::origin(strand, &self.program);
@@ -474,7 +476,7 @@ impl Run {
         }
     }
 
-    /// Finds out how much memory is alive.
+    /// Measures the live memory.
     pub(super) fn look_through(&mut self, id: usize, wanted: usize) {
         let stacks = self.strands.iter().flatten();
         let joins = || stacks.clone().filter_map(|strand| strand.join.as_ref());
@@ -490,7 +492,7 @@ impl Run {
         let roots = stacks.clone().flat_map(|strand| &strand.stack).chain(kept);
         self.context.live = own + live_bytes(roots.chain(self.globals.iter().flatten()));
         self.context.since = 0;
-        // Looking through it costs about a nanosecond a value.
+        // Measuring costs about a nanosecond per value.
         let cost = (self.context.live / 4_096) as u64;
         self.steps_left = self.steps_left.saturating_sub(cost);
         let limit = self.limits.memory;
@@ -511,7 +513,7 @@ impl Run {
         self.ready.push_front(id);
     }
 
-    /// The strand goes on with this value.
+    /// Continues the strand with this value.
     pub(super) fn go_on(&mut self, id: usize, d: u8, value: Value) {
         if let Some(strand) = self.strands[id].as_mut() {
             let at = strand.base + usize::from(d);
@@ -527,7 +529,7 @@ impl Run {
         }
     }
 
-    /// Computes a sequence to its end; then the strand does its current instruction again.
+    /// Realizes a sequence; then the strand repeats its current instruction.
     pub(super) fn realize(&mut self, id: usize, seq: crate::Seq) {
         let depth = self.limits.depth;
         let Some(strand) = self.strands[id].as_mut() else { return };
@@ -537,7 +539,8 @@ impl Run {
         self.ready.push_front(id);
     }
 
-    /// Tells the host something. Its text costs steps, and the host hears it before there is much more.
+    /// Emits an event for the host. Its text costs steps, and the run returns to the host before there
+    /// is much more.
     pub(super) fn emit(&mut self, event: Event) {
         let text = match &event {
             Event::Log { message, data, .. } => {
@@ -552,7 +555,7 @@ impl Run {
         self.events.push(event);
     }
 
-    /// Takes steps for what was done outside of the program's code.
+    /// Takes steps for work outside of the program's code.
     pub(super) fn pay(&mut self, steps: u64) {
         self.steps_left = self.steps_left.saturating_sub(steps);
     }
@@ -567,7 +570,7 @@ impl Run {
         self.next_scope - 1
     }
 
-    /// Counts a call; whether it was one too many.
+    /// Counts a call; returns whether it exceeds the limit.
     pub(super) fn counted(&mut self, id: usize) -> bool {
         if self.calls >= self.limits.calls {
             let message = format!("more than {}", counted(self.limits.calls, "call"));
@@ -578,7 +581,7 @@ impl Run {
         true
     }
 
-    /// Asks the host, or lets the request wait for others.
+    /// Sends a request to the host, or queues it.
     pub(super) fn ask(&mut self, id: usize, d: u8, kind: HostOp, ticket: u64, request: Request) {
         let Some(strand) = self.strands[id].as_mut() else { return };
         strand.wanted = d;
@@ -589,7 +592,7 @@ impl Run {
         if let Some(kept) = &mut self.kept {
             kept.insert(ticket, (request.clone(), at));
         }
-        // Made where it stays: it was slow to copy what has just been put together.
+        // The value is built in place, because copying fresh data was slow.
         if kind.is_wait() {
             self.events.push(Event::Request { ticket: Ticket(ticket), request, at, scope });
         } else if self.in_flight < self.limits.calls_at_once.max(1) && self.queued.is_empty() {
@@ -609,7 +612,7 @@ impl Run {
             return;
         }
         if self.context.has_lazy && !self.finishing {
-            // What is lazy in the result is computed now, as part of the run.
+            // Lazy parts of the result are computed now, as part of the run.
             self.begin(Strand::new(helper("%finish"), Value::Nil, vec![value]));
             self.finishing = true;
             return;
@@ -637,7 +640,7 @@ fn fits(value: &Value, limit: usize) -> bool {
             Ok(())
         }
     }
-    /// The text of no number or short string is as long.
+    /// The text of every number and short string is shorter than this.
     const SHORT: usize = 512;
     use std::fmt::Write as _;
     match value {

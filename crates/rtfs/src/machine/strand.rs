@@ -1,7 +1,7 @@
 //! A strand: one line of execution with its own stack.
 //!
-//! The memory of a stack that has grown is kept by its thread for the next strand, within bounds: a run
-//! that goes deep would spend most of its time on fresh pages.
+//! A thread keeps the memory of a grown stack for the next strand, within limits. Otherwise a deep run
+//! would spend most of its time on fresh pages.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -11,44 +11,44 @@ use super::event::{Part, Scope};
 use super::op::ForkKind;
 use crate::value::Value;
 
-/// Values that a stack has room for at first: a window, and a few calls.
+/// The initial capacity of a stack: a window, and a few calls.
 const STACK: usize = 288;
-/// The most values and frames that there is kept room for: 1 MiB, and half as much.
+/// The maximum number of kept values and frames: 1 MiB, and half as much.
 const SPARE: usize = 1 << 16;
 
 thread_local! {
-    /// Room that the last strand has left.
+    /// The memory that the last strand has left.
     static ROOM: RefCell<(Vec<Value>, Vec<Frame>)> = const { RefCell::new((Vec::new(), Vec::new())) };
 }
 
-/// A line of execution. A run begins with one; `parallel` and its kin make more.
+/// A line of execution. A run begins with one; `parallel` and similar forms start more.
 pub(super) struct Strand {
     pub(super) stack: Vec<Value>,
     pub(super) frames: Vec<Frame>,
     pub(super) handlers: Vec<Handler>,
-    /// The function that runs, where in its code, and where its window begins.
+    /// The running function, the position in its code, and the beginning of its window.
     pub(super) proto: u32,
     pub(super) pc: usize,
     pub(super) base: usize,
     /// The register that waits for an answer.
     pub(super) wanted: u8,
-    /// The strand that waits for this one, and which of its results this is.
+    /// The strand that waits for this one, and the index of its result.
     pub(super) parent: Option<(usize, usize)>,
     /// The strands that this one waits for.
     pub(super) join: Option<Join>,
-    /// An error that is to be thrown when it runs again.
+    /// An error to throw when it runs again.
     pub(super) failure: Option<crate::Error>,
     /// The ticket that it waits for.
     pub(super) ticket: Option<u64>,
-    /// How many functions wait for each other in the strands that wait for this one.
+    /// The nesting depth of calls in the strands that wait for this one.
     pub(super) outer_depth: usize,
-    /// The step or branch that it is in.
+    /// The current step or branch.
     pub(super) scope: Option<Arc<Scope>>,
-    /// How many steps it is in beyond those that are known.
+    /// The number of steps beyond the known ones.
     pub(super) deeper: u64,
 }
 
-/// A caller that waits.
+/// A waiting caller.
 #[derive(Clone, Copy)]
 pub(super) struct Frame {
     pub(super) proto: u32,
@@ -56,7 +56,7 @@ pub(super) struct Frame {
     pub(super) base: usize,
 }
 
-/// Where errors go.
+/// The destination of errors.
 #[derive(Clone, Copy)]
 pub(super) struct Handler {
     pub(super) frames: usize,
@@ -67,7 +67,7 @@ pub(super) struct Handler {
     pub(super) t: u8,
 }
 
-/// What a strand waits for.
+/// The strands that a strand waits for.
 pub(super) struct Join {
     pub(super) kind: ForkKind,
     pub(super) results: Vec<Value>,
@@ -76,14 +76,14 @@ pub(super) struct Join {
     pub(super) number: u64,
     /// The strands that run.
     pub(super) children: Vec<usize>,
-    /// What is yet to be begun, with its place in the results.
+    /// Strands that are not started, with the indices of their results.
     pub(super) pending: VecDeque<(usize, Value, Vec<Value>)>,
-    /// The last error, if only a success ends it.
+    /// The last error, if only a success ends the wait.
     pub(super) error: Option<crate::Error>,
 }
 
 impl Strand {
-    /// Returns a strand that runs code with these arguments, which fit it.
+    /// Creates a strand that runs code with these arguments, which match it.
     pub(super) fn new(proto: u32, callee: Value, args: Vec<Value>) -> Self {
         let (mut stack, frames) = ROOM.try_with(RefCell::take).unwrap_or_default();
         stack.reserve(STACK);
@@ -138,7 +138,7 @@ impl Strand {
         Some(Arc::new(Scope { part, number, outer: self.scope.clone() }))
     }
 
-    /// Makes room for a window from `base` on, and says for how many values more there is room now.
+    /// Makes room for a window from `base` on, and returns the number of further values that fit.
     #[cold]
     #[inline(never)]
     pub(super) fn grow(&mut self, base: usize) -> usize {
@@ -158,7 +158,7 @@ impl Drop for Strand {
         }
         let (stack, mut frames) = (std::mem::take(&mut self.stack), std::mem::take(&mut self.frames));
         frames.clear();
-        // A thread that ends keeps nothing.
+        // A thread that ends keeps no memory.
         let _ = ROOM.try_with(|room| {
             let mut room = room.borrow_mut();
             if (room.0.capacity()..=SPARE).contains(&stack.capacity()) && frames.capacity() <= SPARE / 2

@@ -1,4 +1,4 @@
-//! Where the language meets its types: annotations, `is?`, `check`.
+//! Type checks at run time: annotations, `is?`, `check`.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ pub(crate) fn parse(value: &Value) -> Result<TypeExpr, String> {
     TypeExpr::from_value(value).map_err(|invalid| invalid.problem)
 }
 
-/// What is wrong with a value of that type, all of it.
+/// Returns all violations of a type by a value.
 pub(crate) fn check(
     ty: &TypeExpr,
     value: &Value,
@@ -27,9 +27,9 @@ pub(crate) fn admits(ty: &TypeExpr, value: &Value, types: &Definitions) -> bool 
 }
 
 impl Context {
-    /// Returns the type that data says, parsed once.
+    /// Returns the type that data describes, parsed once.
     pub(crate) fn type_of_data(&mut self, data: &Value) -> Result<Arc<TypeExpr>, Box<Fault>> {
-        /// More are parsed each time.
+        /// The size of the cache. Further types are parsed at each use.
         const CACHED: usize = 32;
         if let Some((_, ty)) = self.type_cache.iter().find(|(known, _)| known == data) {
             return Ok(ty.clone());
@@ -44,7 +44,7 @@ impl Context {
 
 /// Returns the type of a value as data: `:int`, `[:vector :string]`, `[:map [:a :int]]`.
 pub(crate) fn type_of(value: &Value) -> Result<Value, Box<Fault>> {
-    /// What is nested deeper is `:any`.
+    /// The maximum nesting; deeper types are `:any`.
     const DEEPEST: usize = 20;
     fn at(value: &Value, depth: usize) -> Result<Value, Box<Fault>> {
         let form = |parts: Vec<Value>| -> Result<Value, Box<Fault>> { Ok(Value::vector(parts)?) };

@@ -1,4 +1,4 @@
-//! Errors on their way, and helpers that run in between.
+//! Propagates errors, and runs helpers in between.
 
 use super::exec::Exit;
 use super::op::Op;
@@ -9,7 +9,7 @@ use crate::lazy::Seq;
 use crate::syntax::{Position, Source, Span};
 use crate::value::Value;
 
-/// Calls a function of the prelude above the running one, and then the current instruction again.
+/// Calls a function of the prelude from the running one, and then repeats the current instruction.
 pub(super) fn enter_helper(
     strand: &mut Strand,
     proto: &Proto,
@@ -37,7 +37,7 @@ pub(super) fn enter_helper(
     Ok(())
 }
 
-/// Computes a sequence to its end, and then does the current instruction again.
+/// Realizes a sequence, and then repeats the current instruction.
 pub(super) fn enter_realize(
     strand: &mut Strand,
     program: &Program,
@@ -48,7 +48,7 @@ pub(super) fn enter_realize(
     enter_helper(strand, proto, "%realize", Value::Seq(seq), max_depth)
 }
 
-/// Goes to the innermost handler, or ends the strand.
+/// Continues at the innermost handler, or ends the strand.
 pub(super) fn raise(strand: &mut Strand, program: &Program, mut error: Error) -> Option<Exit> {
     if error.at.is_none() {
         error.at = origin(strand, program);
@@ -71,14 +71,14 @@ pub(super) fn raise(strand: &mut Strand, program: &Program, mut error: Error) ->
     None
 }
 
-/// Says of a function of the standard library what the program's text calls it.
+/// Replaces the name of a library function in a message by the one in the program's text.
 #[cold]
 fn name_as_written(strand: &Strand, program: &Program, error: &mut Error) {
     let Some((source, span)) = error.at.as_ref().and_then(|at| at.source.as_ref()) else { return };
     let is_inner = match program.proto(strand.proto).code.get(strand.pc.wrapping_sub(1)) {
-        // What the program says itself is not touched.
+        // The program's own messages stay unchanged.
         None | Some(Op::Throw { .. }) => return,
-        // What a value is called that is called as a value is not known.
+        // The name of a function that is called as a value is unknown.
         Some(Op::Call { .. } | Op::Tail { .. } | Op::Apply { .. } | Op::TailApply { .. }) => false,
         Some(_) => true,
     };
@@ -96,14 +96,14 @@ pub(super) fn origin(strand: &Strand, program: &Program) -> Option<Box<Origin>> 
     }))
 }
 
-/// Returns the same without a copy.
+/// Like [`origin`], without a copy.
 fn place<'p>(strand: &Strand, program: &'p Program) -> Option<(&'p Source, Span)> {
     let (proto, pc) = instruction(strand, program)?;
     let proto = program.proto(proto);
     Some((&proto.source, proto.span(pc.saturating_sub(1))))
 }
 
-/// Returns the function and the instruction there.
+/// Returns the function and its current instruction.
 #[inline]
 fn instruction(strand: &Strand, program: &Program) -> Option<(u32, usize)> {
     let here = std::iter::once((strand.proto, strand.pc));
@@ -111,7 +111,8 @@ fn instruction(strand: &Strand, program: &Program) -> Option<(u32, usize)> {
     here.chain(callers).find(|(proto, _)| *proto >= program.prelude)
 }
 
-/// The line and column of an instruction that asked for something, kept because it mostly asks again.
+/// The line and column of the last instruction that made a request, cached because it usually makes the
+/// next one.
 #[derive(Default)]
 pub(super) struct LastPlace(Option<((u32, usize), Position)>);
 

@@ -1,11 +1,11 @@
-//! How much memory is alive.
+//! Measures the live memory.
 
 use std::collections::HashSet;
 
 use crate::lazy::State;
 use crate::value::Value;
 
-/// Bytes that these values occupy, about; what is shared counts once.
+/// Returns the approximate size in bytes of these values; shared data counts once.
 pub(super) fn live_bytes<'v>(roots: impl Iterator<Item = &'v Value>) -> usize {
     let mut walk = Walk { bytes: 0, seen: HashSet::new(), open: Vec::new(), owned: Vec::new() };
     for root in roots.filter(|root| !root.is_immediate()) {
@@ -17,15 +17,15 @@ pub(super) fn live_bytes<'v>(roots: impl Iterator<Item = &'v Value>) -> usize {
 
 struct Walk<'v> {
     bytes: usize,
-    /// Addresses of what is shared.
+    /// The addresses of shared data.
     seen: HashSet<usize>,
     open: Vec<&'v Value>,
-    /// What had to be cloned out of a cell.
+    /// Values that had to be cloned out of a cell.
     owned: Vec<Value>,
 }
 
 impl<'v> Walk<'v> {
-    /// Returns whether this is met for the first time.
+    /// Returns whether this address is new.
     fn is_new(&mut self, (address, count): (usize, usize)) -> bool {
         count == 1 || self.seen.insert(address)
     }
@@ -42,7 +42,7 @@ impl<'v> Walk<'v> {
                 self.visit(value);
             }
             let Some(value) = self.owned.pop() else { return };
-            // Cells own what they hold behind a lock: look into clones, one level at a time.
+            // Cells own their content behind a lock, so clones are examined, one level at a time.
             self.bytes += owned_bytes(&value, &mut self.seen, &mut self.owned);
         }
     }
@@ -95,7 +95,7 @@ impl<'v> Walk<'v> {
     }
 }
 
-/// Returns the same for a value that is not borrowed from the roots; what is inside is added to `open`.
+/// Measures a value that is not borrowed from the roots; its parts are added to `open`.
 fn owned_bytes(value: &Value, seen: &mut HashSet<usize>, open: &mut Vec<Value>) -> usize {
     let mut is_new = |(address, _): (usize, usize)| seen.insert(address);
     match value {

@@ -1,4 +1,4 @@
-//! Forms to values, and values to forms.
+//! Converts forms to values, and values to forms.
 
 use super::diagnostic::{Diagnostic, Diagnostics, Source, Span};
 use super::plain;
@@ -10,13 +10,13 @@ use crate::value::Value;
 
 /// Reads all values of a text.
 ///
-/// Code is data: `'x` is read as `(quote x)`, `#(f %)` as `(fn [%1] (f %))`, and a mark (a lone `?`
-/// or `:`) as the symbol of that text.
+/// Code is data: `'x` is read as `(quote x)`, `#(f %)` as `(fn [%1] (f %))`, and a mark (a single `?` or
+/// `:`) as the symbol of that text.
 pub fn read(source: &Source) -> Result<Vec<Value>, Diagnostics> {
     plain::values(source.text()).map_or_else(|| values_of_tree(source), Ok)
 }
 
-/// Returns the same by way of the tree, for any text.
+/// Reads all values through the tree, for any text.
 pub(super) fn values_of_tree(source: &Source) -> Result<Vec<Value>, Diagnostics> {
     let mut tree = Tree::read(source.clone())?;
     let roots = tree.roots.clone();
@@ -76,8 +76,8 @@ impl Tree {
         List::new(items).map(Value::List)
     }
 
-    /// Returns a value that is marked as optional becomes `(? value)`. With the mark directly after its
-    /// bracket it becomes `[:optional value]`, as a type that may also be nil.
+    /// Converts a value in a map. A value that is marked as optional becomes `(? value)`. With the mark
+    /// directly after its bracket it becomes `[:optional value]`, a type that may also be nil.
     fn map_value(&mut self, id: NodeId) -> Result<Value, TooLarge> {
         let kids = self.kids(id).to_vec();
         let mut map = Map::with_capacity(kids.len() / 2);
@@ -108,7 +108,7 @@ impl Tree {
         Ok(Value::Map(map))
     }
 
-    /// `%1` … of `#(…)`, and the `& %&` that may follow.
+    /// Returns `%1` … of `#(…)`, and the `& %&` that may follow.
     pub(crate) fn fn_literal_params(&self, id: NodeId) -> Vec<String> {
         let (mut most, mut rest) = (0_u32, false);
         let mut open = self.kids(id).to_vec();
@@ -131,7 +131,7 @@ impl Tree {
         params
     }
 
-    /// Adds a value as a form, as macros do, at the place of the macro's use.
+    /// Adds a value as a form, at the place of the macro call.
     pub(crate) fn add_value(&mut self, span: Span, value: &Value) -> Result<NodeId, &'static str> {
         Ok(match value {
             Value::Nil => self.push(Kind::Nil, span, 0, 0),

@@ -1,29 +1,29 @@
-//! Where in a text something is, and what is wrong there.
+//! Places in a text, and problems there.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-/// A text with the name that messages give it.
+/// A text with its name for messages.
 #[derive(Clone, Debug)]
 pub struct Source {
     name: Arc<str>,
     text: Arc<str>,
-    /// Where each line begins; computed by the first use.
+    /// The beginning of each line, computed on first use.
     lines: Arc<OnceLock<Vec<u32>>>,
 }
 
 impl Source {
-    /// `name` is a file's or module's name; it may be empty.
+    /// Creates a source. `name` is a file's or module's name; it may be empty.
     pub fn new(name: impl Into<Arc<str>>, text: impl Into<Arc<str>>) -> Self {
         Self { name: name.into(), text: text.into(), lines: Arc::default() }
     }
 
-    /// Returns whether it is the same text, not an equal one.
+    /// Returns whether both are the same object, not only equal.
     pub(crate) fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.text, &other.text)
     }
 
-    /// What messages call it.
+    /// Returns the name for messages.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -33,7 +33,7 @@ impl Source {
         &self.text
     }
 
-    /// Line and column of a byte of the text.
+    /// Returns the line and column of a byte of the text.
     pub fn position(&self, at: u32) -> Position {
         let bytes = self.text.as_bytes();
         let lines = self.lines.get_or_init(|| {
@@ -49,7 +49,7 @@ impl Source {
 
     /// Returns the line of a byte, with carets below the span.
     pub fn excerpt(&self, span: Span) -> String {
-        /// Longer lines are cut around the place.
+        /// The maximum width; longer lines are cut around the place.
         const WIDTH: usize = 100;
         let Position { line, column } = self.position(span.start);
         let start = (span.start as usize).min(self.text.len());
@@ -78,12 +78,12 @@ fn floor(text: &str, mut at: usize) -> usize {
     at
 }
 
-/// A stretch of a text, in bytes.
+/// A span of a text, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Span {
-    /// Its first byte.
+    /// The first byte.
     pub start: u32,
-    /// The byte after its last.
+    /// The byte after the last.
     pub end: u32,
 }
 
@@ -96,17 +96,17 @@ pub struct Position {
     pub column: u32,
 }
 
-/// Whether a program can go on in spite of it.
+/// The severity of a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// What is there cannot be compiled, or cannot succeed.
+    /// The code cannot be compiled, or cannot succeed.
     Error,
-    /// It is hardly meant.
+    /// The code is probably a mistake.
     Warning,
 }
 
 impl Severity {
-    /// `error`, `warning`
+    /// Returns `error` or `warning`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Error => "error",
@@ -115,24 +115,23 @@ impl Severity {
     }
 }
 
-/// Something that is wrong with a text.
+/// A problem in a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
-    /// Whether the program can do without mending it.
+    /// The severity.
     pub severity: Severity,
-    /// The kind of error, as `catch` would name it: `syntax` for all that reading, expanding and
-    /// compiling find. Of warnings: `unused`, `unreachable`, `key`, or the kind of an error that a handler
-    /// may be there for.
+    /// The kind of error, as in `catch`: `syntax` for all errors of reading, expanding and compiling.
+    /// For warnings: `unused`, `unreachable`, `key`, or the kind of an error that a handler may catch.
     pub kind: &'static str,
-    /// What is wrong, and what would be right.
+    /// The problem, and the correction.
     pub message: String,
-    /// Where.
+    /// The place.
     pub span: Span,
-    /// The start of it.
+    /// The position of its start.
     pub position: Position,
     /// The name of the text, if it has one.
     pub source: String,
-    /// The line in question with carets below it.
+    /// The line with carets below the place.
     pub excerpt: String,
 }
 
@@ -164,7 +163,7 @@ impl fmt::Display for Diagnostic {
 
 impl std::error::Error for Diagnostic {}
 
-/// All that is wrong with a text: at least one, in the order of their places.
+/// All problems of a text: at least one, in the order of their places.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostics(pub Vec<Diagnostic>);
 

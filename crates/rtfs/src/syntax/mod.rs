@@ -1,9 +1,9 @@
-//! Text to forms: the reader and its errors.
+//! Parses text to forms: the reader and its errors.
 //!
-//! [`Tree::read`] turns a text into an arena of [`Node`]s, each with its place in the text; names
-//! are interned. [`read`] gives the same as values, and reads plain data without the arena
-//! ([`plain`]). Reading is one pass without recursion, linear in the text, and continues after an
-//! error, so several errors are reported at once.
+//! [`Tree::read`] parses a text into an arena of [`Node`]s, each with its place in the text; names are
+//! interned. [`read`] returns the text as values, and reads plain data without the arena ([`plain`]).
+//! Reading is one pass without recursion, linear in the text, and continues after an error, so several
+//! errors are reported at once.
 
 mod data;
 mod diagnostic;

@@ -1,9 +1,9 @@
-//! Plain data straight to values, without a tree.
+//! Parses plain data directly to values, without a tree.
 //!
-//! Most data is scalars and collections of them, without a mistake. Such a text is read in one pass into its
-//! values, which takes a third of the time and memory that its tree would take. The tree has the last word on
-//! everything else: sugar, marks, metadata, unusual tokens, and every mistake. This reader stops at the first of
-//! these and says nothing of it.
+//! Most data consists of scalars and collections, without a mistake. Such a text is parsed in one pass
+//! into its values, which takes a third of the time and memory of its tree. The tree handles everything
+//! else: sugar, marks, metadata, unusual tokens, and every mistake. This reader stops at the first of
+//! these without a report.
 
 use super::number;
 use super::reader::{CLASSES, Class, MAX_NESTING};
@@ -13,7 +13,7 @@ use crate::scalar::{Instant, Keyword, Symbol, Uuid};
 use crate::sequence::{List, Vector};
 use crate::value::Value;
 
-/// Returns all values of a text; `None` if it has anything that is not plain.
+/// Returns all values of a text; `None` if it contains anything that is not plain.
 pub(super) fn values(text: &str) -> Option<Vec<Value>> {
     let mut reader = Plain {
         text,
@@ -32,12 +32,13 @@ pub(super) fn values(text: &str) -> Option<Vec<Value>> {
 struct Plain<'t> {
     text: &'t str,
     at: usize,
-    /// The closing brackets of the open collections, and where their items begin among the pending ones.
+    /// The closing brackets of the open collections, and the index of their first item among the pending
+    /// ones.
     open: Vec<(Closing, usize)>,
     /// Finished values of the open collections.
     pending: Vec<Value>,
     names: Names,
-    /// The keyword of each name that came: the same allocation each time.
+    /// The keyword of each name, so that equal names share one allocation.
     keywords: Vec<Keyword>,
 }
 
@@ -124,7 +125,8 @@ impl Plain<'_> {
             b"true" => Value::Bool(true),
             b"false" => Value::Bool(false),
             [b':', name @ ..] => {
-                // A lone `:` and `:-` are marks; a quoted name and one that ends oddly are for the tree.
+                // A single `:` and `:-` are marks; the tree handles quoted names and names with unusual
+                // ends.
                 let is_plain = |byte: u8| !matches!(byte, b':' | b'/');
                 let (&first, &last) = (name.first()?, name.last()?);
                 if name == b"-" || !is_plain(first) || !is_plain(last) {
@@ -141,7 +143,7 @@ impl Plain<'_> {
 
     fn keyword(&mut self, name: &str) -> Keyword {
         let id = self.names.intern(name) as usize;
-        // Names are numbered in the order in which they come.
+        // Names are numbered in the order of their first occurrence.
         if id == self.keywords.len() {
             self.keywords.push(Keyword::new(name));
         }
@@ -174,14 +176,14 @@ fn numeric(token: &str) -> Option<Value> {
     number::number(token)
 }
 
-/// Returns a map of keys and values in turn, none of them twice.
+/// Creates a map of alternating keys and values; `None` if a key is repeated.
 fn map(items: impl ExactSizeIterator<Item = Value>) -> Option<Map> {
     let len = items.len();
     let map = Map::of(Pairs(items)).ok()?;
     (map.len() * 2 == len).then_some(map)
 }
 
-/// Returns a set of these members, none of them twice.
+/// Creates a set of these members; `None` if one is repeated.
 fn set(items: impl ExactSizeIterator<Item = Value>) -> Option<Set> {
     let mut set = Set::new();
     for member in items {
@@ -192,7 +194,7 @@ fn set(items: impl ExactSizeIterator<Item = Value>) -> Option<Set> {
     Some(set)
 }
 
-/// Two items at a time. A last one without another is left out.
+/// Iterates over pairs of items. A last single item is left out.
 struct Pairs<I>(I);
 
 impl<I: ExactSizeIterator<Item = Value>> Iterator for Pairs<I> {

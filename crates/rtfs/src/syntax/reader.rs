@@ -1,14 +1,14 @@
-//! Bytes to forms, in one pass with a stack of its own.
+//! Parses bytes to forms, in one pass with an explicit stack.
 
 use std::collections::HashSet;
 
 use super::diagnostic::{Diagnostic, Diagnostics, Source, Span};
 use super::tree::{Kind, NodeId, Tree};
 
-/// As many errors of one text are reported.
+/// The maximum number of reported errors of one text.
 pub(crate) const MAX_ERRORS: usize = 20;
 
-/// How deep forms may be nested in each other.
+/// The maximum nesting of forms.
 pub(super) const MAX_NESTING: usize = 1_000;
 
 impl Tree {
@@ -24,8 +24,8 @@ impl Tree {
         let mut reader = Reader::new(source.clone(), false);
         reader.run();
         if reader.unclosed {
-            // Read it again, with the assumption that a form in the first column is no part of
-            // something else: then the error is where the closing is missing.
+            // The text is read again, with the assumption that a form in the first column is not part of
+            // another form. The error is then at the place of the missing bracket.
             let mut strict = Reader::new(source, true);
             strict.run();
             if !strict.errors.is_empty() {
@@ -52,7 +52,7 @@ pub(super) struct Reader {
     /// Whether `(` in the first column ends all open collections.
     pub(super) resync: bool,
     pub(super) unclosed: bool,
-    /// The keys of the map that is checked.
+    /// The keys of the map that is being checked.
     keys: Vec<NodeId>,
 }
 
@@ -60,7 +60,7 @@ pub(super) struct Reader {
 pub(super) struct Open {
     pub(super) what: What,
     pub(super) start: u32,
-    /// Where its forms begin among the pending ones.
+    /// The index of its first form among the pending ones.
     pub(super) first: usize,
 }
 
@@ -106,7 +106,7 @@ const fn classes() -> [Class; 256] {
 impl Reader {
     pub(super) fn new(source: Source, resync: bool) -> Self {
         let mut tree = Tree::empty(source.clone());
-        // Code has about a form in three bytes. Room that is not used is never touched.
+        // Code has about one form in three bytes. Unused capacity is never touched.
         let forms = source.text().len() / 3;
         tree.nodes.reserve(forms);
         tree.kids.reserve(forms);
@@ -220,7 +220,7 @@ impl Reader {
         self.at += 1;
     }
 
-    /// Reports what is open, and closes it.
+    /// Reports the open forms, and closes them.
     pub(super) fn abandon(&mut self) {
         let innermost = self.open.iter().rev().find(|open| matches!(open.what, What::Collection(_)));
         let open = innermost.or(self.open.last()).map(|open| (open.what, open.start as usize));
@@ -266,7 +266,7 @@ impl Reader {
                 place.line, place.column, byte as char
             );
             self.error(start, self.at, message);
-            // If this closes something further out, what lies between was not closed.
+            // If this bracket closes an outer form, the inner ones were not closed.
             match self.open.iter().rposition(|open| closes(open.what)) {
                 Some(at) => self.open.truncate(at + 1),
                 None => return,
@@ -327,7 +327,7 @@ impl Reader {
         } else {
             let mut seen = crate::Set::new();
             for &id in members {
-                // What is too deep to be a value is reported as such elsewhere.
+                // A form that is too deep to be a value is reported elsewhere.
                 let Ok(value) = self.tree.value(id) else { continue };
                 if !matches!(seen.insert(value), Ok(true)) {
                     twice.push(id);
@@ -341,7 +341,7 @@ impl Reader {
         }
     }
 
-    /// A form is complete; so may be the prefixes before it.
+    /// Completes a form, and possibly its prefixes.
     pub(super) fn done(&mut self, mut id: NodeId) {
         let end = self.at as u32;
         while let Some(&Open { what, start, first }) = self.open.last() {

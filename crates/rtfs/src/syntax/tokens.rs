@@ -184,13 +184,13 @@ impl Reader {
         }
     }
 
-    /// The end of the quoted text that begins here, and what it says unless it does so verbatim.
+    /// Returns the end of the quoted text that begins here, and its content unless it is verbatim.
     pub(super) fn quoted(&mut self, text: &str) -> Option<(usize, Option<String>)> {
         let bytes = text.as_bytes();
         let start = self.at;
         let mut at = start + 1;
         let mut content: Option<String> = None;
-        let mut from = at; // what is not in `content` yet
+        let mut from = at; // not copied to `content` yet
         loop {
             at = memchr::memchr2(b'"', b'\\', &bytes[at..]).map_or(bytes.len(), |len| at + len);
             match bytes.get(at) {
@@ -258,7 +258,7 @@ fn escape(rest: &str) -> Option<(char, usize)> {
             let first = unit(1)?;
             match char::from_u32(first.into()) {
                 Some(c) => (c, 5),
-                // A pair of surrogates, as JSON writes what lies beyond 16 bits.
+                // A pair of surrogates, as JSON writes characters beyond 16 bits.
                 None if rest.get(5..7) == Some("\\u") => {
                     (char::decode_utf16([first, unit(7)?]).next()?.ok()?, 11)
                 }

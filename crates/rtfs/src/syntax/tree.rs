@@ -11,27 +11,27 @@ pub(crate) struct Tree {
     pub(crate) source: Source,
     pub(super) nodes: Vec<Node>,
     pub(super) kids: Vec<NodeId>,
-    /// Numbers, instants, UUIDs, and strings that are not written as they are.
+    /// Numbers, instants, UUIDs, and strings with escapes.
     pub(super) consts: Vec<Value>,
     names: Names,
     keywords: Vec<Option<Keyword>>,
-    /// The forms at the top, in their order.
+    /// The top-level forms, in order.
     pub(crate) roots: Vec<NodeId>,
-    /// What `^…` said, by the form that it was said of; in ascending order of these.
+    /// The metadata of `^…`, by the form that it belongs to, in ascending order.
     pub(super) metadata: Vec<(NodeId, NodeId)>,
 }
 
 pub(crate) type NodeId = u32;
 pub(crate) type NameId = u32;
 
-/// A form. What `a` and `n` mean depends on the kind.
+/// A form. The meaning of `a` and `n` depends on the kind.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Node {
     pub(crate) kind: Kind,
     pub(crate) span: Span,
-    /// A name's id, a constant's place, or the place of the first of the parts.
+    /// The id of a name, the index of a constant, or the index of the first part.
     pub(crate) a: u32,
-    /// How many parts.
+    /// The number of parts.
     pub(crate) n: u32,
 }
 
@@ -42,7 +42,7 @@ pub(crate) enum Kind {
     False,
     /// A value in the table of constants.
     Const,
-    /// A string that is the text between its quotes.
+    /// A string that equals the text between its quotes.
     Verbatim,
     Keyword,
     Symbol,
@@ -76,7 +76,7 @@ impl Kind {
 }
 
 impl Tree {
-    /// No forms yet.
+    /// Creates an empty tree.
     pub(crate) fn empty(source: Source) -> Self {
         Self {
             source,
@@ -113,7 +113,7 @@ impl Tree {
         if node.kind.has_parts() { &self.kids[node.a as usize..(node.a + node.n) as usize] } else { &[] }
     }
 
-    /// Returns the parts that are no marks.
+    /// Returns the parts that are not marks.
     pub(crate) fn forms(&self, id: NodeId) -> Vec<NodeId> {
         self.kids(id).iter().copied().filter(|&kid| !self.kind(kid).is_mark()).collect()
     }
@@ -126,7 +126,7 @@ impl Tree {
         self.names.intern(name)
     }
 
-    /// Returns whether the name comes in the text.
+    /// Returns whether the name occurs in the text.
     pub(crate) fn has_name(&self, name: &str) -> bool {
         self.names.find(name).is_some()
     }
@@ -147,7 +147,7 @@ impl Tree {
         (node.kind == Kind::Keyword).then(|| self.name(node.a))
     }
 
-    /// Returns the keyword of a name: the same allocation each time.
+    /// Returns the keyword of a name. Equal names share one allocation.
     pub(crate) fn keyword_value(&mut self, name: NameId) -> Keyword {
         let at = name as usize;
         if self.keywords.len() <= at {
@@ -175,7 +175,7 @@ impl Tree {
         &self.consts[at as usize]
     }
 
-    /// What `^…` said of a form.
+    /// Returns the metadata that `^…` gives a form.
     pub(crate) fn metadata(&self, id: NodeId) -> Option<NodeId> {
         let at = self.metadata.binary_search_by_key(&id, |entry| entry.0).ok()?;
         Some(self.metadata[at].1)
@@ -209,7 +209,7 @@ impl Tree {
     }
 }
 
-/// Names, each once.
+/// Interned names.
 #[derive(Default)]
 pub(super) struct Names {
     text: String,
@@ -217,19 +217,19 @@ pub(super) struct Names {
     table: HashTable<u32>,
 }
 
-/// A name in the text of all names.
+/// A name in the joined text of all names.
 struct Name {
     key: NameKey,
     start: u32,
     end: u32,
 }
 
-/// What a name is hashed by, and compared by if it is short, as most are: its length and its bytes as a number.
+/// The hash key of a name: for short names, as most are, its length and its bytes as a number.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct NameKey(u128);
 
 impl NameKey {
-    /// The key of all names that are long.
+    /// The key of all long names.
     const LONG: Self = Self(u128::MAX);
 
     #[inline(always)]

@@ -1,7 +1,7 @@
-//! Types for property tests, and values that are of them.
+//! Types for property tests, and values of these types.
 //!
-//! Tests of conversions in other crates use the same types: this file knows nothing but the public
-//! interface, and is part of the tests of other crates, too.
+//! Tests of conversions in other crates use the same types. This file therefore uses only the public
+//! interface, and is included in the tests of other crates.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -44,7 +44,7 @@ pub(crate) fn any_type() -> impl Strategy<Value = TypeExpr> {
     })
 }
 
-/// Returns a type that JSON Schema can say, too, without an exception.
+/// Returns a type that JSON Schema can express without exceptions.
 pub(crate) fn any_plain_type() -> impl Strategy<Value = TypeExpr> {
     let primitives = [
         Primitive::Any,
@@ -180,7 +180,7 @@ fn any_text_type() -> impl Strategy<Value = TypeExpr> {
     ];
     let base = prop::sample::select(vec![Primitive::String, Primitive::Keyword, Primitive::Any]);
     (base, vec(predicate, 0..3)).prop_map(|(base, mut predicates)| {
-        // In JSON, a text cannot be told from the keyword that differs.
+        // In JSON, a text cannot be distinguished from the keyword that differs.
         predicates.retain(|one| base == Primitive::String || !matches!(one, Predicate::Differs(_)));
         TypeExpr::And(Box::new(base.into()), predicates)
     })
@@ -228,7 +228,7 @@ fn any_record(inner: impl Strategy<Value = TypeExpr> + Clone) -> impl Strategy<V
     (fields, prop::option::of(inner)).prop_map(|(all, others)| {
         let mut fields: Vec<Field> = Vec::new();
         for (key, ty, optional) in all {
-            // Keys that JSON, too, tells apart.
+            // Keys that are also distinct in JSON.
             let same = |field: &Field| key_name(&field.key) == key_name(&key);
             if !fields.iter().any(same) {
                 fields.push(Field { key, ty, optional });
@@ -254,7 +254,7 @@ fn map_of(entries: Vec<(Value, Value)>) -> Value {
     map.into()
 }
 
-/// Those that JSON, too, tells apart.
+/// Keeps the items that are also distinct in JSON.
 fn differing_in_json(mut items: Vec<Value>) -> Vec<Value> {
     let mut seen = Vec::new();
     items.retain(|item| {
@@ -318,7 +318,7 @@ impl Chooser {
                 };
                 ty.admits(&value).then_some(value)
             }),
-            // Only what JSON tells apart, too.
+            // Only values that are also distinct in JSON.
             TypeExpr::Not(_) => (0..20).find_map(|_| {
                 let natural = [Primitive::Nil, Primitive::Bool, Primitive::Int, Primitive::String];
                 let value = self.one(&natural).and_then(|primitive| self.primitive(primitive))?;

@@ -1,4 +1,4 @@
-//! Whether a value is of a type, and why not.
+//! Checks whether a value has a type.
 
 use std::cell::Cell;
 
@@ -9,37 +9,38 @@ use crate::map::Map;
 use crate::scalar::{Instant, Uuid};
 use crate::value::Value;
 
-/// The most violations that one check reports: a list of millions is of no use.
+/// The maximum number of violations that one check reports: a longer list is of no use.
 pub(super) const MAX_VIOLATIONS: usize = 1_000;
-/// The deepest recursion, for a thread's usual stack. Each level of the value takes one, and each
-/// union around its type another: values of recursive types can be checked to some 500 levels, four
-/// times as deep as most readers of JSON go.
+/// The maximum recursion, for the usual stack of a thread. Each level of the value takes one, and each
+/// union around its type another. Values of recursive types can be checked to some 500 levels, four
+/// times as deep as most JSON readers go.
 const MAX_RECURSION: u32 = 1_000;
-/// Where the value that is checked came from.
+/// The origin of the value that is checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Form {
-    /// A program: it is what it is.
+    /// A program: the value represents itself.
     #[default]
     Value,
-    /// JSON: it stands for any value with this JSON, as the text `"a"` does for the keyword `:a`, an
-    /// array without duplicates for a set, `"2026-11-20T10:00:00Z"` for an instant, and `1.0` for `1`.
+    /// JSON: the value represents any value with this JSON, as the text `"a"` does for the keyword `:a`,
+    /// an array without duplicates for a set, `"2026-11-20T10:00:00Z"` for an instant, and `1.0` for
+    /// `1`.
     Json,
 }
 
-/// How values are checked.
+/// The settings of checks.
 #[derive(Clone, Copy, Debug)]
 pub struct Checking<'d> {
-    /// What `[:ref Name]` means.
+    /// The meaning of `[:ref Name]`.
     pub definitions: &'d Definitions,
-    /// Where the values come from.
+    /// The origin of the values.
     pub form: Form,
-    /// How many comparisons of a value with a part of a type one check may take. A type that refers
-    /// to itself in several alternatives can need more than anyone has time for.
+    /// The maximum number of comparisons of a value with a part of a type in one check. A recursive type
+    /// with several alternatives can need an impractical number.
     pub max_steps: u64,
 }
 
 impl Default for Checking<'_> {
-    /// Values of a program, no named types, and steps for a second or so.
+    /// Settings for values of a program, no named types, and steps for about a second.
     fn default() -> Self {
         static NONE: Definitions = Definitions::new();
         Self { definitions: &NONE, form: Form::Value, max_steps: 50_000_000 }
@@ -47,7 +48,7 @@ impl Default for Checking<'_> {
 }
 
 impl TypeExpr {
-    /// Returns whether a value is of this type. `root` is what the paths of violations begin with.
+    /// Checks whether a value has this type. `root` is the beginning of the paths of violations.
     ///
     /// # Errors
     /// All violations, up to 1,000, in the order of the type.
@@ -55,14 +56,14 @@ impl TypeExpr {
         Checking::default().check(self, value, root)
     }
 
-    /// Returns whether a value is of this type, without the reasons.
+    /// Returns whether a value has this type, without the reasons.
     pub fn admits(&self, value: &Value) -> bool {
         Checking::default().admits(self, value)
     }
 }
 
 impl Checking<'_> {
-    /// Returns whether a value is of a type. `root` is what the paths of violations begin with.
+    /// Checks whether a value has a type. `root` is the beginning of the paths of violations.
     ///
     /// # Errors
     /// All violations, up to 1,000, in the order of the type.
@@ -85,31 +86,31 @@ impl Checking<'_> {
         Err(found)
     }
 
-    /// Returns whether a value is of a type, without the reasons. It allocates nothing, but for long
-    /// sequences whose items have to differ, for floats that have to be multiples, and where a text of
-    /// JSON has to be read as something else.
+    /// Returns whether a value has a type, without the reasons. Allocates nothing, except for long
+    /// sequences whose items must differ, for floats that must be multiples, and for JSON texts that
+    /// must be parsed as another kind.
     pub fn admits(&self, ty: &TypeExpr, value: &Value) -> bool {
         let walk = Walk::new(self);
         walk.admits(ty, value, self.form, Level::start(self.definitions)) && !walk.spent.get()
     }
 }
 
-/// One check, with what it may still do.
+/// The state of one check.
 pub(super) struct Walk {
     steps: Cell<u64>,
-    /// Whether it had to stop before it knew.
+    /// Whether the check stopped before the result was known.
     pub(super) spent: Cell<bool>,
 }
 
-/// How far in a check is.
+/// The position of a check.
 #[derive(Clone, Copy)]
 pub(super) struct Level<'d> {
-    /// How many calls of the stack.
+    /// The recursion depth.
     recursion: u32,
-    /// How many names were looked up since the last step into the value: more than there are is a
-    /// name that means only itself.
+    /// The number of names that were looked up since the last step into the value. If it exceeds the
+    /// number of definitions, a name only refers to itself.
     names: usize,
-    /// What names mean here.
+    /// The definitions in scope.
     definitions: &'d Definitions,
 }
 
@@ -118,12 +119,12 @@ impl<'d> Level<'d> {
         Self { recursion: 0, names: 0, definitions }
     }
 
-    /// For another part of the type and the same value.
+    /// Continues with another part of the type and the same value.
     pub(super) fn same(self) -> Self {
         Self { recursion: self.recursion + 1, ..self }
     }
 
-    /// For a part of the value.
+    /// Continues with a part of the value.
     pub(super) fn inner(self) -> Self {
         Self { recursion: self.recursion + 1, names: 0, ..self }
     }
@@ -142,7 +143,7 @@ impl Walk {
         !self.spent.get()
     }
 
-    /// Returns the type without names and origins around it, or `None` for a name that means nothing.
+    /// Returns the type without surrounding names and origins; `None` for an undefined name.
     pub(super) fn resolve<'t>(
         &self,
         mut ty: &'t TypeExpr,
@@ -206,7 +207,7 @@ impl Walk {
             }),
             (TypeExpr::Enum(values), value) => values.iter().any(|wanted| equal(wanted, value, form)),
             (TypeExpr::Val(wanted), value) => equal(wanted, value, form),
-            // What came from JSON stands for itself, too, and that is enough to be something else.
+            // A value from JSON also represents itself, and that is enough to match.
             (TypeExpr::Not(ty), value) => !self.admits(ty, value, Form::Value, level.same()),
             (TypeExpr::Stream(_), value) => matches!(value.type_name(), "stream" | "sequence"),
             (TypeExpr::Fn { .. }, value) => is_primitive(Primitive::Fn, value, form),
@@ -251,7 +252,7 @@ impl Walk {
         }
     }
 
-    /// Returns a key of a map. JSON knows texts for keys alone, and they came as keywords.
+    /// Returns whether a key matches its type. JSON has only text keys, which became keywords.
     pub(super) fn admits_key(&self, ty: &TypeExpr, key: &Value, form: Form, level: Level<'_>) -> bool {
         if self.admits(ty, key, form, level) {
             return true;
@@ -275,7 +276,7 @@ impl Walk {
     }
 }
 
-/// Returns the items of a vector, list or set of a type, if `value` can be one. JSON has arrays alone.
+/// Returns the items of a vector, list or set of a type, if `value` can be one. JSON has only arrays.
 pub(super) fn items_as<'v>(ty: &TypeExpr, value: &'v Value, form: Form) -> Option<&'v [Value]> {
     match (ty, value) {
         (TypeExpr::Vector(_), Value::Vector(items)) => Some(items.items()),
@@ -288,7 +289,7 @@ pub(super) fn items_as<'v>(ty: &TypeExpr, value: &'v Value, form: Form) -> Optio
     }
 }
 
-/// Returns the entries of a map that no field of a record is about.
+/// Returns the entries of a map that match no field of a record.
 pub(super) fn others_of<'m>(
     record: &MapType,
     map: &'m Map,
@@ -304,7 +305,7 @@ pub(super) fn others_of<'m>(
     map.iter().filter(move |(key, _)| !is_field(key))
 }
 
-/// Returns whether a key of a type becomes this name in JSON.
+/// Returns whether a key of a type has this name in JSON.
 fn same_in_json(key: &Value, name: &str) -> bool {
     match key {
         Value::Keyword(keyword) => keyword.name() == name,

@@ -1,4 +1,4 @@
-//! Why a value is not of a type.
+//! Explains why a value does not have a type.
 
 use super::check::{Level, MAX_VIOLATIONS, Walk, is_primitive, items_as, others_of};
 use super::predicate::look_up;
@@ -8,11 +8,11 @@ use crate::map::Map;
 use crate::text::excerpt;
 use crate::value::Value;
 
-/// A type that is longer than this is not shown in whole when only a predicate of it is broken.
+/// The maximum length of a type that is shown in full when only a predicate of it is violated.
 const LONG: usize = 120;
 
 impl Walk {
-    /// Explains why a value is not of a type.
+    /// Explains why a value does not have a type.
     pub(super) fn explain(
         &self,
         ty: &TypeExpr,
@@ -25,7 +25,7 @@ impl Walk {
         if found.len() >= MAX_VIOLATIONS || !self.may_go_on(level) {
             return;
         }
-        let (mut ty, mut level, before) = (ty, level, found.len()); // names lead out of what was given
+        let (mut ty, mut level, before) = (ty, level, found.len()); // names are resolved
         loop {
             let Some(resolved) = self.resolve(ty, &mut level) else {
                 let expected = format!("{}, which no type is named", excerpt(ty, LONG));
@@ -59,7 +59,7 @@ impl Walk {
         }
     }
 
-    /// Says which parts of a collection are not of their types.
+    /// Explains which parts of a collection have the wrong type.
     fn explain_parts(
         &self,
         ty: &TypeExpr,
@@ -165,8 +165,8 @@ impl Walk {
         }
     }
 
-    /// Returns the one alternative that the value was meant to be: the only one of its kind, or the only
-    /// record whose constants fit.
+    /// Returns the alternative that the value was probably meant for: the only one of its kind, or the
+    /// only record whose constants match.
     fn meant<'t>(
         &self,
         types: &'t [TypeExpr],
@@ -207,8 +207,7 @@ impl Walk {
         }
     }
 
-    /// Returns whether the value is of the type as far as one sees from outside, so that what is wrong
-    /// is inside of it.
+    /// Returns whether the value matches the type on the outside, so that the violation is inside of it.
     fn is_of_kind<'t>(&self, ty: &'t TypeExpr, value: &Value, form: Form, mut level: Level<'t>) -> bool {
         if !self.may_go_on(level) {
             return false;
@@ -233,7 +232,7 @@ impl Walk {
     }
 }
 
-/// Says which predicates are broken, by showing the whole type if that is short.
+/// Reports violated predicates, by showing the whole type if that is short.
 fn explain_predicates(
     ty: &TypeExpr,
     predicates: &[Predicate],

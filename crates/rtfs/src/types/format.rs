@@ -1,4 +1,4 @@
-//! What a text looks like: the formats of JSON Schema, each as its standard has it.
+//! The formats of JSON Schema, each as defined by its standard.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -9,7 +9,7 @@ use crate::scalar::{Instant, Uuid};
 /// A format by its name in JSON Schema.
 type Format = (&'static str, fn(&str) -> bool);
 
-/// Every format that is checked.
+/// All formats that are checked.
 const FORMATS: [Format; 14] = [
     ("date-time", |text| Instant::parse(text).is_some()),
     ("date", date),
@@ -54,7 +54,7 @@ fn duration(text: &str) -> bool {
     weeks || (days.is_some_and(|n| n > 0 || has_time) && (time.is_none() || has_time))
 }
 
-/// Returns how many numbers with a unit there are, if each unit comes directly after the one before it.
+/// Returns the number of numbers with a unit, if the units follow each other in order.
 fn units(text: &str, units: &str) -> Option<usize> {
     let (mut rest, mut next, mut count) = (text, 0, 0);
     while !rest.is_empty() {
@@ -101,7 +101,7 @@ fn hostname(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(is_label)
 }
 
-/// Returns an absolute URI that names a host: `https://example.com/a`.
+/// Returns whether a text is an absolute URI that names a host: `https://example.com/a`.
 pub(super) fn url(text: &str) -> bool {
     let host = text.split_once("://").map(|(_, rest)| rest);
     host.is_some_and(|host| !host.is_empty() && !host.starts_with(['/', '?', '#'])) && uri(text)
@@ -124,7 +124,7 @@ fn is_scheme(scheme: &str) -> bool {
         && scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c))
 }
 
-/// What may follow the scheme: `//host/path?query#fragment`.
+/// Returns whether a text can follow the scheme: `//host/path?query#fragment`.
 fn after_scheme(text: &str) -> bool {
     let (main, fragment) = match text.split_once('#') {
         Some((main, fragment)) => (main, fragment),
@@ -169,7 +169,8 @@ fn is_authority(authority: &str) -> bool {
     is_encoded(user, ":") && host_fits && port_fits
 }
 
-/// Returns whether there are only unreserved characters, sub-delimiters, `more`, and bytes as `%41`.
+/// Returns whether a text contains only unreserved characters, sub-delimiters, `more`, and bytes as
+/// `%41`.
 fn is_encoded(text: &str, more: &str) -> bool {
     let mut rest = text.chars();
     while let Some(c) = rest.next() {

@@ -1,4 +1,4 @@
-//! The names in types, and which one was probably meant.
+//! The names in types, and suggestions for misspelt ones.
 
 use super::Primitive;
 use crate::text::nearest;
@@ -36,7 +36,7 @@ pub(super) const PREDICATES: [&str; 24] = [
     "format",
 ];
 
-/// What other languages call the types.
+/// The names of types in other languages.
 const ELSEWHERE: [(&str, &str); 10] = [
     ("integer", "int"),
     ("long", "int"),

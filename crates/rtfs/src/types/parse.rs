@@ -1,4 +1,4 @@
-//! Data → type.
+//! Parses data to a type.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,20 +10,20 @@ use crate::syntax::{Diagnostics, Kind, NodeId, Position, Source, Tree};
 use crate::text::{excerpt, nearest};
 use crate::value::Value;
 
-/// The deepest nesting of a type that is parsed.
+/// The maximum nesting of a parsed type.
 pub const MAX_TYPE_DEPTH: usize = 128;
 
-/// Why a text or a datum is not a type. Reads
-/// `1:7: expected a type, got :strng; did you mean :string?`.
+/// The reason why a text or a datum is not a type. Displayed as `1:7: expected a type, got :strng; did
+/// you mean :string?`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidType {
-    /// Line and column of the mistake in the text, both from 1; the column counts characters. `None`
+    /// The line and column of the mistake in the text, both from 1; the column counts characters. `None`
     /// for a datum.
     pub position: Option<(usize, usize)>,
-    /// Which part of the datum is wrong: the index of an item in each collection from the outermost
-    /// in. A map counts its keys and values in turn.
+    /// The path to the wrong part of the datum: the index of an item in each collection, from the
+    /// outermost to the innermost. Keys and values of a map are counted alternately.
     pub path: Vec<usize>,
-    /// What was expected there, and what came.
+    /// The expectation, and the actual value.
     pub problem: String,
 }
 
@@ -39,7 +39,7 @@ impl fmt::Display for InvalidType {
 impl std::error::Error for InvalidType {}
 
 impl TypeExpr {
-    /// Reads a type in RTFS notation, such as `[:map {:name :string, :age :int?}]`.
+    /// Parses a type in RTFS notation, such as `[:map {:name :string, :age :int?}]`.
     ///
     /// # Errors
     /// Text that is not exactly one type, with the place, what was expected there, and what came.
@@ -70,9 +70,9 @@ impl TypeExpr {
         Ok(if is_optional { ty.optional() } else { ty })
     }
 
-    /// Takes quoted data for a type: keywords and bare symbols for the primitives, vectors for all
-    /// others. A mark is the symbol `?` after what it marks; in a map of fields a marked type is
-    /// `(? T)`. `[:optional T]` is `T?` for a type that is not a name.
+    /// Converts quoted data to a type: keywords and bare symbols for the primitives, vectors for all
+    /// others. A mark is the symbol `?` after the marked part; in a map of fields a marked type is `(?
+    /// T)`. `[:optional T]` is `T?` for a type that is not a name.
     ///
     /// # Errors
     /// The part that is not a type, what was expected there, and what came.
@@ -114,9 +114,9 @@ struct Parser {
     depth: usize,
 }
 
-/// The items of a form with their places in it, without those that were taken already.
+/// The items of a form with their indices in it, without those that were consumed.
 struct Form<'v> {
-    /// The name that the form begins with, or what it is to readers of errors.
+    /// The head of the form, or its description in errors.
     name: &'v str,
     items: &'v [Value],
     next: usize,
@@ -173,7 +173,7 @@ impl Parser {
         ty
     }
 
-    /// Returns a primitive, or with a bare symbol and a capital a named type.
+    /// Returns a primitive, or, for a capitalised bare symbol, a named type.
     fn named(&self, name: &str, value: &Value, is_symbol: bool) -> Parsed<TypeExpr> {
         let (base, optional) = match name.strip_suffix('?') {
             Some(base) if !base.is_empty() => (base, true),
@@ -262,7 +262,7 @@ impl Parser {
         }
     }
 
-    /// Returns the next type, optional if a lone `?` follows it.
+    /// Parses the next type, which is optional if a single `?` follows it.
     fn next_type(&mut self, form: &mut Form<'_>) -> Parsed<Box<TypeExpr>> {
         let step = form.next + 1;
         let value = self.next(form, "a type")?;
@@ -296,7 +296,7 @@ impl Parser {
         }
     }
 
-    /// `[3 ?]`; without it one dimension of any length.
+    /// Parses `[3 ?]`; the default is one dimension of any length.
     fn shape(&self, form: &mut Form<'_>) -> Parsed<Vec<Option<u64>>> {
         let Some((step, shape)) = form.take() else { return Ok(vec![None]) };
         let sizes = match shape {
@@ -352,7 +352,8 @@ impl Parser {
         Ok(record)
     }
 
-    /// Returns a value in a map of fields, and whether its key may be absent: with a mark of any kind.
+    /// Parses a value in a map of fields. Returns whether its key may be absent, which a mark of any
+    /// kind declares.
     fn marked(&mut self, value: &Value) -> Parsed<(TypeExpr, bool)> {
         let (is_marked, inner) = match value {
             Value::Keyword(name) => (name.name().ends_with('?'), None),
@@ -410,7 +411,7 @@ impl Parser {
         };
         let is_marked = rest.is_some() && params.items().last().is_some_and(is_mark);
         let (params, rest) = self.inside(step, |parser| {
-            // The head of a form counts as its first item, and these have none.
+            // The head of a form counts as its first item, but these forms have no head.
             let mut types = Vec::new();
             let mut at = 0;
             while let Some(value) = fixed.get(at) {

@@ -7,8 +7,8 @@ use regex::Regex;
 
 /// A regular expression without look-around and back-references, which runs in linear time.
 ///
-/// It is compiled when it is first needed: a catalogue of types may hold thousands, and most of them
-/// are only shown. An invalid one matches nothing; [`Pattern::check`] says why.
+/// It is compiled on first use: a catalogue of types may hold thousands, and most of them are only
+/// shown. An invalid one matches nothing; [`Pattern::check`] returns the reason.
 #[derive(Clone)]
 pub struct Pattern(Arc<Inner>);
 
@@ -18,7 +18,7 @@ struct Inner {
 }
 
 impl Pattern {
-    /// Returns the expression of this text, which may turn out to be none.
+    /// Creates an expression of this text, which may be invalid.
     pub fn new(text: impl Into<Box<str>>) -> Self {
         Self(Arc::new(Inner { text: text.into(), compiled: OnceLock::new() }))
     }
@@ -44,8 +44,8 @@ impl Pattern {
     }
 }
 
-/// Returns the message of the crate shows the expression over several lines; the last says what is
-/// wrong.
+/// Extracts the reason from the message of the crate, which shows the expression over several lines. The
+/// last line has the reason.
 fn in_a_few_words(error: &regex::Error) -> String {
     match error {
         regex::Error::CompiledTooBig(_) => "it takes too much memory".to_owned(),

@@ -1,4 +1,4 @@
-//! Whether a value meets what `[:and T …]` asks for.
+//! Checks the conditions of `[:and T …]`.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -10,12 +10,12 @@ use crate::map::Map;
 use crate::scalar::{Instant, Symbol, Uuid};
 use crate::value::Value;
 
-/// Few enough items to be compared with each other instead of being put into a table.
+/// The maximum number of items that are compared pairwise instead of being put into a table.
 const FEW: usize = 16;
 
 impl Predicate {
-    /// Returns whether `value` meets it. A value that the question does not make sense for (the length
-    /// of a number) does not.
+    /// Returns whether `value` meets the condition. A value to which the condition does not apply (the
+    /// length of a number) does not meet it.
     pub(super) fn holds(&self, value: &Value, form: Form) -> bool {
         let order = |limit| compare(value, limit, form);
         let length = || text_of(value).map(char_count);
@@ -26,7 +26,7 @@ impl Predicate {
             Self::LessThan(x) => order(x).is_some_and(std::cmp::Ordering::is_lt),
             Self::AtMost(x) => order(x).is_some_and(std::cmp::Ordering::is_le),
             Self::Equals(x) => equal(x, value, form),
-            // 1.0 may be 1 to JSON, but it is enough that it may be something else.
+            // In JSON, 1.0 may represent 1, but it is enough that it may represent another value.
             Self::Differs(x) if is_number(x) => x != value,
             Self::Differs(x) => !equal(x, value, form),
             Self::InRange(from, to) => {
@@ -57,7 +57,8 @@ impl Predicate {
     }
 }
 
-/// Returns the text of a string or the name of a keyword or symbol, after its length if that is known.
+/// Returns the text of a string or the name of a keyword or symbol, preceded by its length if that is
+/// known.
 fn text_of(value: &Value) -> Option<(Option<usize>, &str)> {
     match value {
         Value::Str(text) => Some((Some(text.char_count()), text.as_str())),
@@ -83,7 +84,7 @@ fn has_key(value: &Value, key: &Value, form: Form) -> bool {
     matches!(value, Value::Map(map) if look_up(map, key, form).is_some())
 }
 
-/// What a map has for a key of a type. JSON knows texts for keys alone, and they came as keywords.
+/// Returns the value of a map for a key of a type. JSON has only text keys, which became keywords.
 pub(super) fn look_up<'m>(map: &'m Map, key: &Value, form: Form) -> Option<&'m Value> {
     match (form, key) {
         (_, Value::Keyword(keyword)) => map.get_keyword(keyword.name()),
@@ -94,7 +95,7 @@ pub(super) fn look_up<'m>(map: &'m Map, key: &Value, form: Form) -> Option<&'m V
     }
 }
 
-/// Returns whether no two of them are equal.
+/// Returns whether no two items are equal.
 pub(super) fn all_differ(items: &[Value]) -> bool {
     if items.len() <= FEW {
         return items.iter().enumerate().all(|(i, item)| !items[..i].contains(item));
@@ -103,14 +104,15 @@ pub(super) fn all_differ(items: &[Value]) -> bool {
     items.iter().all(|item| seen.insert(ByEquality(item)))
 }
 
-/// A key of a table. NaN equals nothing, not even itself, which a table bears: it is never found.
+/// A key of a table. NaN equals nothing, not even itself, which is harmless in a table: it is never
+/// found.
 #[derive(PartialEq, Hash)]
 struct ByEquality<'v>(&'v Value);
 
 impl Eq for ByEquality<'_> {}
 
-/// Returns the order of two values that have one: numbers, texts, names, booleans, instants, and vectors
-/// of such.
+/// Returns the order of two comparable values: numbers, texts, names, booleans, instants, and vectors of
+/// these.
 fn compare(value: &Value, limit: &Value, form: Form) -> Option<std::cmp::Ordering> {
     let value = &*read_as(limit, value, form);
     let is_ordered = match (value, limit) {
@@ -118,7 +120,7 @@ fn compare(value: &Value, limit: &Value, form: Form) -> Option<std::cmp::Orderin
         (Value::Map(_) | Value::Set(_) | Value::Nil, _) => false,
         (value, limit) => match (value.items(), limit.items()) {
             (Some(a), Some(b)) => {
-                // As `<` compares them: of the same kinds, item by item.
+                // The same comparison as `<`: of the same kinds, item by item.
                 a.iter().zip(b).all(|(a, b)| compare(a, b, form).is_some())
             }
             _ => value.rank() == limit.rank(),
@@ -127,8 +129,8 @@ fn compare(value: &Value, limit: &Value, form: Form) -> Option<std::cmp::Orderin
     is_ordered.then(|| value.compare(limit))
 }
 
-/// Returns whether `got` is the value that a type names: equal, or in JSON form what that value looks
-/// like in JSON.
+/// Returns whether `got` is the value that a type names: equal, or, for values from JSON, equal to its
+/// JSON form.
 pub(super) fn equal(wanted: &Value, got: &Value, form: Form) -> bool {
     if wanted == got {
         return true;
@@ -148,7 +150,7 @@ pub(super) fn equal(wanted: &Value, got: &Value, form: Form) -> bool {
         }
         _ => match (wanted.items(), got.items()) {
             (Some(a), Some(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| equal(a, b, form)),
-            // JSON does not tell 1 from 1.0.
+            // JSON does not distinguish 1 from 1.0.
             _ if is_number(wanted) => is_number(got) && wanted.compare(got).is_eq(),
             _ => *read_as(wanted, got, form) == *wanted,
         },
@@ -159,7 +161,7 @@ pub(super) fn is_number(value: &Value) -> bool {
     matches!(value, Value::Int(_) | Value::BigInt(_) | Value::Float(_))
 }
 
-/// Returns a text that came from JSON as the kind of value that is wanted, if it can be read as that.
+/// Parses a text from JSON as the kind of the wanted value, if possible.
 fn read_as<'v>(wanted: &Value, got: &'v Value, form: Form) -> Cow<'v, Value> {
     let (Form::Json, Value::Str(text)) = (form, got) else { return Cow::Borrowed(got) };
     let text = text.as_str();
@@ -173,8 +175,8 @@ fn read_as<'v>(wanted: &Value, got: &'v Value, form: Form) -> Cow<'v, Value> {
     read.map_or(Cow::Borrowed(got), Cow::Owned)
 }
 
-/// Returns whether a number is a whole multiple of another, by the digits that both are written with:
-/// 0.3 is one of 0.1, although the floats next to them are none of each other.
+/// Returns whether a number is a whole multiple of another, by their decimal digits: 0.3 is a multiple
+/// of 0.1, although the corresponding floats are not.
 fn is_multiple(value: &Value, of: &Value) -> bool {
     if let (Value::Int(value), Value::Int(of)) = (value, of) {
         return value.checked_rem(*of) == Some(0) || *of == -1;
@@ -189,7 +191,7 @@ fn is_multiple(value: &Value, of: &Value) -> bool {
     (scaled(value, a) % scaled(of, b)).sign() == Sign::NoSign
 }
 
-/// Returns a finite number as digits and a power of ten.
+/// Returns the digits of a finite number and a power of ten.
 fn decimal(number: &Value) -> Option<(BigInt, i32)> {
     match number {
         Value::Int(integer) => Some(((*integer).into(), 0)),

@@ -99,7 +99,7 @@ impl fmt::Display for Predicate {
     }
 }
 
-/// Returns whether a key would be taken for something else as it is: `:*`, and what quotes a key.
+/// Returns whether a key must be quoted to be unambiguous: `:*`, and keys that look like quotes.
 fn quoted_key(key: &Value) -> bool {
     match key {
         Value::Keyword(keyword) => keyword.name() == "*",
@@ -108,7 +108,8 @@ fn quoted_key(key: &Value) -> bool {
     }
 }
 
-/// Returns whether a name can stand as a bare symbol. Strict on purpose: quotes are always right.
+/// Returns whether a name can be written as a bare symbol. The check is deliberately strict: quotes are
+/// always valid.
 fn is_symbol(name: &str) -> bool {
     let inside = |c: char| c.is_alphanumeric() || "*+!-_<>=&%$./".contains(c);
     name.starts_with(char::is_alphabetic)

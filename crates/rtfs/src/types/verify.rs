@@ -1,10 +1,10 @@
-//! Whether a type makes sense as far as one can say before there is a value.
+//! Checks a type as far as possible without a value.
 
 use super::{Definitions, Predicate, TypeExpr};
 
 impl TypeExpr {
-    /// Returns whether its regular expressions are some and its names have a meaning, also in the
-    /// meanings of the names. A type that was parsed has no faults but names.
+    /// Checks that its regular expressions are valid and its names are defined, also in the definitions
+    /// of the names. A parsed type can only have undefined names.
     ///
     /// # Errors
     /// The first fault: what was expected, and what there is.
@@ -37,7 +37,7 @@ impl TypeExpr {
         self.parts().into_iter().try_for_each(|part| part.verify_alone(definitions))
     }
 
-    /// Returns the types that it is directly made of; not what a name in it stands for.
+    /// Returns the direct parts of a type, without resolving names.
     pub fn parts(&self) -> Vec<&Self> {
         match self {
             Self::Primitive(_) | Self::Enum(_) | Self::Val(_) | Self::Ref(_) => Vec::new(),

@@ -1,26 +1,26 @@
-//! Where and why a value is not of a type.
+//! The place and reason of a type violation.
 
 use std::fmt;
 
 use crate::text::excerpt;
 use crate::value::Value;
 
-/// As much of a value as a violation shows, in characters.
+/// The maximum number of characters of a value in a violation.
 const SHOWN: usize = 80;
-/// As much of a type as a violation shows, in characters.
+/// The maximum number of characters of a type in a violation.
 const SHOWN_EXPECTED: usize = 300;
-/// As much of a path as a violation shows, in characters: keys may be of any length.
+/// The maximum number of characters of a path in a violation: keys may be of any length.
 const MAX_PATH: usize = 200;
 
-/// One place where a value is not of its type:
-/// `input.items[3].price: expected [:and :float [:> 0]], got -1`.
+/// One place where a value does not have its type: `input.items[3].price: expected [:and :float [:> 0]],
+/// got -1`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Where, from the root on: `input.items[3].price`.
+    /// The path from the root: `input.items[3].price`.
     pub path: String,
-    /// What the type asks for there, mostly in its notation.
+    /// The requirement of the type, usually in its notation.
     pub expected: String,
-    /// What came, in RTFS notation, cut to a readable length; `nothing` if a key is missing.
+    /// The actual value, in RTFS notation, cut to a readable length; `nothing` if a key is missing.
     pub got: String,
 }
 
@@ -39,7 +39,7 @@ impl Violation {
     }
 }
 
-/// Where a check is, as a chain back to the root: nothing is allocated until it is shown.
+/// The path of a check, as a chain back to the root. Nothing is allocated until it is shown.
 #[derive(Clone, Copy)]
 pub(super) enum Path<'a> {
     Root(&'a str),
@@ -49,7 +49,7 @@ pub(super) enum Path<'a> {
 
 impl fmt::Display for Path<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // As long as the path is deep, and so bounded by the depth of values.
+        // The length is the depth of the path, and so bounded by the depth of values.
         let mut steps = vec![self];
         while let Some(Self::Key(outer, _) | Self::Index(outer, _)) = steps.last() {
             steps.push(outer);

@@ -1,17 +1,17 @@
-//! Types in words, for people who do not read the notation.
+//! Describes types in words, for users who do not know the notation.
 
 use super::{Predicate, Primitive, TypeExpr};
 use crate::value::Value;
 
 impl TypeExpr {
-    /// What a value of this type is, for people: `an integer from 1 to 7`. A type that is said more clearly in its
-    /// notation, such as one that is named, has no words.
+    /// Returns a description of the values of this type: `an integer from 1 to 7`. A type whose notation
+    /// is clearer, such as a named type, has no description.
     pub fn in_words(&self) -> Option<String> {
         let text = match self {
             Self::Primitive(primitive) => primitive_in_words(*primitive).to_owned(),
             Self::Union(types) => {
                 let types = types.iter().map(Self::in_words).collect::<Option<Vec<String>>>()?;
-                // Alternatives that read alike are told apart by the notation only.
+                // Alternatives with the same description are distinguished only by the notation.
                 let reads_alike = |(at, words): (usize, &String)| types[..at].contains(words);
                 if types.iter().enumerate().any(reads_alike) {
                     return None;
@@ -61,7 +61,7 @@ fn primitive_in_words(primitive: Primitive) -> &'static str {
 }
 
 impl Predicate {
-    /// What it asks for, as it follows the words of a type: `a number` `above 0`.
+    /// Returns the condition in words that follow those of a type: `a number` `above 0`.
     fn in_words(&self) -> String {
         match self {
             Self::GreaterThan(x) => format!("above {x:?}"),

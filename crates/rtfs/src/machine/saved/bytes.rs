@@ -1,8 +1,8 @@
-//! Numbers and texts as bytes.
+//! Encodes numbers and texts as bytes.
 
 use super::InvalidRun;
 
-/// Bytes that are written.
+/// The written bytes.
 #[derive(Default)]
 pub(super) struct Output(pub(super) Vec<u8>);
 
@@ -30,7 +30,7 @@ impl Output {
         self.number(number as u64);
     }
 
-    /// Small ones of either sign are short.
+    /// Small numbers of either sign are short.
     pub(super) fn signed(&mut self, number: i64) {
         self.number((number << 1 ^ number >> 63) as u64);
     }
@@ -51,7 +51,7 @@ impl Output {
     }
 }
 
-/// Bytes that are read, and how much memory what they say may still take.
+/// The bytes to read, and the memory that their content may still take.
 pub(super) struct Input<'b> {
     bytes: &'b [u8],
     room: usize,
@@ -66,7 +66,7 @@ impl<'b> Input<'b> {
         self.bytes.is_empty()
     }
 
-    /// Something of that size is going to be made.
+    /// Reserves memory for an allocation.
     pub(super) fn reserve(&mut self, bytes: usize) -> Result<(), InvalidRun> {
         self.room =
             self.room.checked_sub(bytes).ok_or(InvalidRun("it needs more memory than it may use"))?;
@@ -126,7 +126,7 @@ impl<'b> Input<'b> {
         T::try_from(self.number()?).map_err(|_| InvalidRun("a number is too large"))
     }
 
-    /// Returns how many things follow, each of which takes a byte at least, and `each` bytes of memory.
+    /// Reads a count of items, each of which takes at least one byte, and `each` bytes of memory.
     pub(super) fn count(&mut self, each: usize) -> Result<usize, InvalidRun> {
         let n = self.size()?;
         if n > self.bytes.len() {

@@ -1,4 +1,4 @@
-//! Whether the parts of a run that was read fit each other: the machine relies on that.
+//! Checks that the parts of a restored run are consistent, which the machine relies on.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ fn must(holds: bool, what: &'static str) -> Checked {
     if holds { Ok(()) } else { Err(InvalidRun(what)) }
 }
 
-/// Checks everything, measures the memory, and tells those that wait for a stream that it is gone.
+/// Checks everything, measures the memory, and fails strands that wait for a stream, which is gone.
 pub(super) fn run(run: &mut Run) -> Checked {
     must(run.globals.len() == run.program.globals.len(), "it has other definitions")?;
     must(run.calls <= run.limits.calls, "it has made more calls than it may")?;
@@ -37,7 +37,7 @@ pub(super) fn run(run: &mut Run) -> Checked {
     Ok(())
 }
 
-/// Code, stack and handlers of one strand.
+/// Checks the code, stack and handlers of one strand.
 fn strand(run: &Run, strand: &Strand) -> Checked {
     /// Windows overlap, so each begins within the one below it.
     const FARTHEST: usize = 512;
@@ -81,7 +81,7 @@ fn strand(run: &Run, strand: &Strand) -> Checked {
     Ok(())
 }
 
-/// The strands are one tree, of which each knows its parent and its children.
+/// Checks that the strands form one tree, in which each knows its parent and its children.
 fn family(run: &Run) -> Checked {
     const ODD: &str = "its strands do not belong together";
     must(matches!(run.strands.first(), Some(Some(root)) if root.parent.is_none()), ODD)?;
@@ -104,7 +104,7 @@ fn family(run: &Run) -> Checked {
     must(seen.len() == run.strands.iter().flatten().count(), ODD)
 }
 
-/// Each strand is ready, waits for the host, or waits for others: one of these.
+/// Checks that each strand is in exactly one state: ready, waiting for the host, or waiting for others.
 fn turns(run: &Run) -> Checked {
     const ODD: &str = "a strand waits for nothing, or for two things";
     let mut seen = BTreeSet::new();

@@ -1,4 +1,4 @@
-//! A run as bytes, to continue it in another process.
+//! Saves a run as bytes, to continue it in another process.
 //!
 //! All state of a run is data, so it can be saved at every pause: its strands with their stacks,
 //! callers and handlers, its definitions, its meters, and what it waits for. [`Run::save`] gives the bytes and
@@ -12,15 +12,14 @@
 //!
 //! # How it works
 //!
-//! First comes a table of all values that are not immediates, each after its parts (`write`); a
-//! shared value is there once. Then comes the run, which refers to that table. A place where
-//! `memoize` keeps what it knows may be part of itself; these places are made first and filled
-//! last.
+//! The data begins with a table of all values that are not immediate, each after its parts (`write`). A
+//! shared value is stored once. Then follows the run, which refers to that table. A cell in which
+//! `memoize` keeps its data may contain itself, so these cells are created first and filled last.
 //!
 //! # Invariants
 //!
-//! - No input makes reading panic, run for ever, or use more memory than the limit of the run:
-//!   everything is checked (`read` for values, `check` for the invariants of a run).
+//! - No input makes reading panic, run forever, or use more memory than the limit of the run: everything
+//!   is checked (`read` for values, `check` for the invariants of a run).
 //! - The result is no deeper, and no more cyclic, than values that a program can make.
 
 mod bytes;
@@ -38,21 +37,21 @@ use crate::limits::Limits;
 use crate::value::Value;
 use bytes::Input;
 
-/// What the bytes begin with, before the version of the format.
+/// The prefix of the bytes, before the version of the format.
 const NAME: &[u8; 7] = b"rtfsrun";
 
 /// The version of the format.
 const VERSION: u8 = 3;
 
-/// Why a run cannot be saved.
+/// The reason why a run cannot be saved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Unsaved {
-    /// It has ended.
+    /// The run has ended.
     Ended,
-    /// It has events that were not taken yet: see [`Run::events`].
+    /// The run has events that were not taken yet: see [`Run::events`].
     Events,
-    /// It waits for something that it did not keep: see [`Run::resumable`].
+    /// The run waits for a request that it did not keep: see [`Run::resumable`].
     NotResumable,
 }
 
@@ -68,7 +67,7 @@ impl fmt::Display for Unsaved {
 
 impl std::error::Error for Unsaved {}
 
-/// Why bytes are no run of a program.
+/// The reason why bytes are not a run of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidRun(pub(super) &'static str);
 
@@ -81,11 +80,11 @@ impl fmt::Display for InvalidRun {
 impl std::error::Error for InvalidRun {}
 
 impl Run {
-    /// The run as bytes, where it is now: between two calls of [`advance`](Self::advance), when its
+    /// Returns the run as bytes, between two calls of [`advance`](Self::advance), when its
     /// [`events`](Self::events) have been taken.
     ///
-    /// The bytes are about as long as the values of the run are large. They contain the data that the program was
-    /// given, so they are as secret as that.
+    /// The bytes are about as long as the values of the run are large. They contain the data that the
+    /// program was given, and must be protected like that data.
     ///
     /// # Errors
     /// The run has ended, has events, or was not made [resumable](Self::resumable) before it asked for what it
@@ -117,9 +116,9 @@ impl Run {
         write::run(self)
     }
 
-    /// The run that [`save`](Self::save) made these bytes of. It is resumable itself.
+    /// Loads a run that [`save`](Self::save) wrote. The run is resumable.
     ///
-    /// `limits` hold from here on; steps and calls that were made before count.
+    /// `limits` apply from here on. Steps and calls from before count.
     ///
     /// # Errors
     /// They are of another program or version, are damaged, or need more than `limits` allow.
@@ -144,12 +143,13 @@ impl Run {
         Ok(run)
     }
 
-    /// An answer as bytes that this run can [read](Self::read_answer), also when it was saved and loaded.
+    /// Returns an answer as bytes that this run can [read](Self::read_answer), also after it was saved
+    /// and loaded.
     pub fn write_answer(&self, answer: &Result<Value, Error>) -> Vec<u8> {
         write::answer(self, answer)
     }
 
-    /// The answer that [`write_answer`](Self::write_answer) made these bytes of.
+    /// Parses an answer that [`write_answer`](Self::write_answer) wrote.
     ///
     /// # Errors
     /// The bytes are damaged, or need more memory than the run may use.
@@ -161,7 +161,8 @@ impl Run {
 }
 
 impl Program {
-    /// Returns the same for the same code, and for none other that anybody did not make on purpose.
+    /// Returns a hash that is equal for equal code. Different code has another hash, unless it was
+    /// constructed to collide.
     fn fingerprint(&self) -> u64 {
         *self.fingerprint.get_or_init(|| fingerprint(self))
     }
@@ -180,7 +181,7 @@ fn fingerprint(program: &Program) -> u64 {
             Ok(())
         }
     }
-    // Writing to it cannot fail.
+    // Writing to a hash cannot fail.
     static LANGUAGE: LazyLock<Hash> = LazyLock::new(|| {
         let mut hash = Hash(0xcbf2_9ce4_8422_2325);
         let _ = write!(hash, "{} {}", env!("CARGO_PKG_VERSION"), crate::builtins::PRELUDE);

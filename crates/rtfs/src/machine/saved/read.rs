@@ -1,4 +1,4 @@
-//! Bytes to a run.
+//! Reads a run from bytes.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -31,7 +31,7 @@ impl From<TooLarge> for InvalidRun {
 /// Room in a window above the registers that its code uses.
 const WINDOW: usize = 256;
 
-/// The whole run; whether its parts fit each other is not known yet.
+/// Reads the whole run. The consistency of its parts is not checked yet.
 pub(super) fn run(
     program: Arc<Program>,
     limits: Limits,
@@ -71,7 +71,7 @@ pub(super) fn run(
     Ok(run)
 }
 
-/// An answer.
+/// Reads an answer.
 pub(super) fn answer(run: &mut Run, input: &mut Input<'_>) -> Result<Result<Value, Error>, InvalidRun> {
     let values = Values::read(run, input)?;
     run.context.has_lazy |= values.has_lazy;
@@ -82,7 +82,7 @@ pub(super) fn answer(run: &mut Run, input: &mut Input<'_>) -> Result<Result<Valu
     }
 }
 
-/// Returns a strand that waits, and what it has asked for: it is asked again.
+/// Reads a waiting strand and its request, which is repeated.
 fn waiting(run: &mut Run, values: &Values, input: &mut Input<'_>) -> Result<(), InvalidRun> {
     let ticket = input.number()?;
     let strand = input.size()?;
@@ -118,13 +118,13 @@ fn waiting(run: &mut Run, values: &Values, input: &mut Input<'_>) -> Result<(), 
                 false => run.queued.push_back((ticket, event)),
             }
         }
-        // The stream is not open here: its reader is told when all is known to be in order.
+        // The stream is not open here. Its reader gets an error when all data has been checked.
         None => run.queued.push_back((ticket, Event::CloseStream { stream: Ticket(ticket) })),
     }
     Ok(())
 }
 
-/// Tells those that wait for a stream that it is gone.
+/// Fails strands that wait for a stream, which is gone.
 pub(super) fn end_streams(run: &mut Run) {
     let gone = |event: &(u64, Event)| matches!(event.1, Event::CloseStream { .. });
     let tickets: Vec<u64> = run.queued.iter().filter(|event| gone(event)).map(|event| event.0).collect();
@@ -135,7 +135,7 @@ pub(super) fn end_streams(run: &mut Run) {
     }
 }
 
-/// Returns a request; none if it is one of a stream.
+/// Reads a request; `None` if it concerns a stream.
 fn request(values: &Values, input: &mut Input<'_>) -> Result<Option<Request>, InvalidRun> {
     let id = |input: &mut Input<'_>| {
         CapabilityName::of(values.value(input)?).map_err(|_| InvalidRun("an id is not a name"))
@@ -201,7 +201,7 @@ fn strand(run: &Run, values: &Values, input: &mut Input<'_>) -> Result<Strand, I
     let (scope, deeper) = scope(input)?;
     let failure = failure(run, values, input)?;
     let join = if input.flag()? { Some(join(run, values, input)?) } else { None };
-    // As far as a stack may be used before it grows.
+    // The part of a stack that may be used before it grows.
     let top = base.saturating_add(2 * WINDOW).max(used);
     input.reserve(top.saturating_sub(used).saturating_mul(16))?;
     stack.resize_with(top, Value::default);
@@ -224,7 +224,7 @@ fn strand(run: &Run, values: &Values, input: &mut Input<'_>) -> Result<Strand, I
     })
 }
 
-/// Returns the steps and branches that a strand is in, and how many steps beyond them.
+/// Reads the steps and branches of a strand, and the number of further steps.
 fn scope(input: &mut Input<'_>) -> Result<(Option<Arc<Scope>>, u64), InvalidRun> {
     let mut scope = None;
     let depth = input.count(120)?;

@@ -1,4 +1,4 @@
-//! A run to bytes.
+//! Writes a run as bytes.
 
 use std::collections::HashMap;
 use std::mem::{Discriminant, discriminant};
@@ -65,7 +65,7 @@ pub(super) const HOST_OPS: [HostOp; 13] = [
 pub(super) const FORK_KINDS: [ForkKind; 4] =
     [ForkKind::All, ForkKind::Race, ForkKind::Settle, ForkKind::Map];
 
-/// The whole run.
+/// Writes the whole run.
 pub(super) fn run(run: &Run) -> Result<Vec<u8>, Unsaved> {
     let mut values = Values::default();
     let mut out = Output::default();
@@ -116,7 +116,7 @@ pub(super) fn run(run: &Run) -> Result<Vec<u8>, Unsaved> {
     Ok(all.0)
 }
 
-/// An answer.
+/// Writes an answer.
 pub(super) fn answer(run: &Run, answer: &Result<Value, Error>) -> Vec<u8> {
     let (mut values, mut out) = (Values::default(), Output::default());
     match answer {
@@ -136,7 +136,7 @@ pub(super) fn answer(run: &Run, answer: &Result<Value, Error>) -> Vec<u8> {
 }
 
 fn strand(run: &Run, values: &mut Values, out: &mut Output, strand: &Strand) {
-    // What is beyond the last value is nil.
+    // Values beyond the last one are nil.
     let used = strand.stack.iter().rposition(|slot| !matches!(slot, Value::Nil)).map_or(0, |at| at + 1);
     out.size(used);
     strand.stack[..used].iter().for_each(|slot| values.refer(out, slot));
@@ -184,7 +184,7 @@ fn strand(run: &Run, values: &mut Values, out: &mut Output, strand: &Strand) {
     failure(run, values, out, join.error.as_ref());
 }
 
-/// The steps and branches that a strand is in, the outermost first.
+/// Writes the steps and branches of a strand, the outermost first.
 fn scope(out: &mut Output, strand: &Strand) {
     let mut scopes: Vec<&Scope> =
         std::iter::successors(strand.scope.as_deref(), |scope| scope.outer.as_deref()).collect();
@@ -220,7 +220,7 @@ fn failure(run: &Run, values: &mut Values, out: &mut Output, error: Option<&Erro
     out.byte(error.is_final.into());
     let at = error.at.as_deref();
     place(out, at.map(|at| at.position));
-    // The text by a function that is in it.
+    // The text is identified by a function in it.
     let source = at.and_then(|at| at.source.as_ref()).and_then(|(source, span)| {
         let same = |proto: &std::sync::Arc<crate::machine::program::Proto>| proto.source.is(source);
         Some((run.program.prelude as usize + run.program.own.iter().position(same)?, *span))
@@ -276,41 +276,41 @@ fn request(values: &mut Values, out: &mut Output, request: &Request) {
             out.byte(7);
             out.bytes(name.as_bytes());
         }
-        // Of a stream, which ends here.
+        // Requests of a stream, which ends here.
         Request::Next { .. } | Request::Send { .. } | Request::Close { .. } => out.byte(4),
     }
 }
 
-/// The table of values, as far as it is known.
+/// The table of values found so far.
 #[derive(Default)]
 struct Values {
     nodes: Output,
     count: u64,
-    /// The numbers of those that may be shared, by their kind and address.
+    /// The numbers of possibly shared values, by their kind and address.
     known: HashMap<(Discriminant<Value>, usize), u64>,
     names: HashMap<(bool, String), u64>,
-    /// Texts that are in their values.
+    /// Texts that are stored inline.
     short: HashMap<String, u64>,
-    /// What `memoize` keeps: found, and not written yet from `kept_done` on.
+    /// Cells of `memoize` that were found; those from `kept_done` on are not written yet.
     kept: Vec<Seq>,
     kept_numbers: HashMap<usize, u64>,
 }
 
-/// What is to be done for a value: look at it, or write it when its parts are written.
+/// A task for a value: examine it, or write it when its parts are written.
 enum Task {
     Visit(Value),
     Write(Value),
 }
 
 impl Values {
-    /// Writes a reference to a value, and the value into the table if it is not there.
+    /// Writes a reference to a value, and adds the value to the table if necessary.
     fn refer(&mut self, out: &mut Output, value: &Value) {
         self.add(value);
         self.reference(out, value);
     }
 
     fn finish(mut self, all: &mut Output) {
-        // What is kept is written last, as it may be part of what it keeps.
+        // The content of cells is written last, as a cell may contain itself.
         let mut contents = Output::default();
         let mut at = 0;
         while let Some(seq) = self.kept.get(at).cloned() {
@@ -369,7 +369,7 @@ impl Values {
         .copied()
     }
 
-    /// Adds a value and its parts, the parts first. Neither long chains nor deep ones recur.
+    /// Adds a value and its parts, the parts first. Long chains and deep values do not cause recursion.
     fn add(&mut self, value: &Value) {
         if value.is_immediate() && !matches!(value, Value::Str(_)) {
             return;
@@ -509,7 +509,7 @@ fn is_kept(seq: &Seq) -> bool {
     matches!(seq.state(), State::Kept(_))
 }
 
-/// Returns where something that is shared lies; names are told apart by their text instead.
+/// Returns the address of shared data. Names are identified by their text instead.
 fn address(value: &Value) -> Option<usize> {
     Some(match value {
         Value::Str(text) => text.identity()?.0,
@@ -526,7 +526,7 @@ fn address(value: &Value) -> Option<usize> {
     })
 }
 
-/// What a value is made of.
+/// Passes each part of a value to `take`.
 fn each_part(value: &Value, mut take: impl FnMut(Value)) {
     match value {
         Value::Vector(vector) => vector.items().iter().cloned().for_each(take),
