@@ -1,11 +1,11 @@
-//! Which hosts and ports are declared. Pure.
+//! The declared hosts and ports. Pure.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 
 use orla_confine::{Network, Reach};
 
-/// A host, as a declaration or a request names it.
+/// A host in a declaration or a request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Host {
     /// A name, in lower case and without a dot at its end.
@@ -15,8 +15,9 @@ pub enum Host {
 }
 
 impl Host {
-    /// Reads a host: a name, an IPv4 address, or an IPv6 address with or without brackets. `None` if it is not a host. A name has
-    /// ASCII letters, digits, `-`, `_` and `.` only: other names are written in their ASCII form.
+    /// Parses a host: a name, an IPv4 address, or an IPv6 address with or without brackets. `None` if it
+    /// is not a host. A name consists of ASCII letters, digits, `-`, `_` and `.`; other names are
+    /// written in their ASCII form.
     pub fn parse(text: &str) -> Option<Self> {
         let address = |address: IpAddr| Self::Address(address.to_canonical());
         if let Some(inner) = text.strip_prefix('[') {
@@ -35,7 +36,7 @@ impl Host {
         is_name.then(|| Self::Name(name.to_ascii_lowercase()))
     }
 
-    /// Returns the permission that this host and port need, as it is written.
+    /// Returns the permission that this host and port need.
     pub fn permission(&self, port: u16) -> String {
         format!("net:{self}:{port}")
     }
@@ -61,12 +62,12 @@ impl fmt::Display for Host {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Allowed {
     hosts: Vec<(Host, Option<u16>)>,
-    /// Also the loopback addresses of this machine, with any port.
+    /// Whether the loopback addresses of this machine are allowed, with any port.
     loopback: bool,
 }
 
 impl Allowed {
-    /// What a profile declares.
+    /// Returns the hosts and ports that a profile declares.
     ///
     /// # Errors
     /// The hosts that cannot be enforced exactly, a sentence for each.
@@ -95,8 +96,8 @@ impl Allowed {
         self.hosts.iter().any(is_declared) || self.loopback && is_loopback
     }
 
-    /// Returns whether a declared host may lead to an address: to one that is declared itself, to a
-    /// public one, and `localhost` to this machine.
+    /// Returns whether a declared host may resolve to an address: to a declared address, to a public
+    /// one, and `localhost` to this machine.
     pub fn leads(&self, host: &Host, address: IpAddr, port: u16) -> bool {
         let address = address.to_canonical();
         match host {
@@ -146,7 +147,8 @@ mod tests {
         ] {
             assert_eq!(Host::parse(text), None, "{text}");
         }
-        // What the resolver takes for an address is a name here, and is not declared by the address.
+        // Texts that the resolver treats as addresses are names here, and a declared address does not
+        // cover them.
         for text in ["2130706433", "0x7f.1", "127.1", "0177.0.0.1"] {
             assert!(matches!(host(text), Host::Name(_)), "{text}");
         }
@@ -228,7 +230,7 @@ mod tests {
     }
 
     proptest! {
-        /// A host that is read is written so that it is read again as the same host.
+        /// A parsed host is displayed in a form that parses as the same host.
         #[test]
         fn a_host_is_read_back(text in "\\PC{0,40}|[a-zA-Z0-9.:\\[\\]-]{0,30}") {
             if let Some(host) = Host::parse(&text) {
@@ -236,7 +238,7 @@ mod tests {
             }
         }
 
-        /// An address is named only by that address, no matter what else is declared.
+        /// Only the address itself names an address, regardless of other declarations.
         #[test]
         fn an_address_is_declared_only_literally(address: u32, port: u16, declared: u32, declared_port: Option<u16>) {
             let text = std::net::Ipv4Addr::from(declared).to_string();
@@ -245,7 +247,7 @@ mod tests {
             prop_assert_eq!(named, address == declared && declared_port.is_none_or(|known| known == port));
         }
 
-        /// Nothing that is not public is reached by a name.
+        /// A name leads only to public addresses.
         #[test]
         fn a_name_leads_nowhere_private(address: u128, v4: u32, port: u16) {
             let allowed = allowed(&[("api.example.com", None)], false);

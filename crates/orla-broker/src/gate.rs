@@ -1,4 +1,4 @@
-//! Opens the connections that are declared, and refuses the others.
+//! Opens connections to declared hosts, and refuses others.
 
 use std::collections::HashSet;
 use std::io;
@@ -13,24 +13,24 @@ use tokio::time::timeout;
 use crate::allow::{Allowed, Host};
 use crate::{CONNECT_TIMEOUT, PROBE_HOST};
 
-/// The most refusals of one profile that are logged, each once.
+/// The maximum number of refusals of one profile that are logged, each once.
 const MAX_LOGGED: usize = 1024;
-/// The most names of one profile that are looked up at a time.
+/// The maximum number of concurrent name lookups of one profile.
 const MAX_LOOKUPS: usize = 2;
-/// The most addresses of a name that are tried.
+/// The maximum number of addresses of a name that are tried.
 const MAX_ADDRESSES: usize = 8;
 
-/// What decides for the connections of one profile.
+/// The gate for the connections of one profile.
 #[derive(Debug)]
 pub(crate) struct Gate {
     allowed: Allowed,
     profile: String,
     logged: Mutex<HashSet<String>>,
-    /// Names of one profile that are looked up at a time: slow ones do not take the threads of all.
+    /// Limits concurrent lookups of one profile, so that slow ones do not occupy all threads.
     lookups: Arc<Semaphore>,
 }
 
-/// Why there is no connection. Its text is sent to the process.
+/// The reason why there is no connection. Its text is sent to the process.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refusal {
     /// The host and port are not declared.
@@ -120,7 +120,7 @@ impl Gate {
         let found = timeout(CONNECT_TIMEOUT, async {
             let turn = Arc::clone(&self.lookups).acquire_owned().await.map_err(io::Error::other)?;
             let lookup = move || {
-                // A lookup that is no longer awaited keeps its turn until it has ended.
+                // A lookup that is no longer awaited keeps its permit until it has ended.
                 let _turn = turn;
                 (name.as_str(), port).to_socket_addrs().map(Iterator::collect)
             };

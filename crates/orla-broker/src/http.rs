@@ -26,10 +26,11 @@ use crate::meter::Metered;
 use crate::{HEAD_TIMEOUT, MAX_HEAD};
 
 type Answer = Response<Either<Full<Bytes>, Forwarded>>;
-/// The two ends of a tunnel that a `CONNECT` has opened.
+/// The two ends of a tunnel that a `CONNECT` opens.
 type Tunnel = Mutex<Option<(OnUpgrade, TcpStream)>>;
 
-/// Fields that are about one connection and not passed on (RFC 9110 §7.6.1), besides those that `Connection` lists.
+/// Fields that concern one connection and are not passed on (RFC 9110 §7.6.1), besides those that
+/// `Connection` lists.
 const HOP_BY_HOP: [&str; 9] = [
     "connection",
     "keep-alive",
@@ -100,7 +101,7 @@ fn said(status: StatusCode, text: &str) -> Answer {
     answer
 }
 
-/// Returns the host and port that a request is for.
+/// Returns the host and port of a request.
 fn target(method: &Method, uri: &Uri) -> Result<(Host, u16), &'static str> {
     let authority = uri.authority().ok_or("this is a proxy: the request has to name a host")?;
     let default = match uri.scheme_str() {
@@ -115,7 +116,7 @@ fn target(method: &Method, uri: &Uri) -> Result<(Host, u16), &'static str> {
     host.zip(port).ok_or("the request has to name a host and a port")
 }
 
-/// Passes a request on, and its answer back.
+/// Passes a request on, and returns its answer.
 async fn forward(request: Request<Incoming>, stream: TcpStream) -> hyper::Result<Answer> {
     let (mut head, body) = request.into_parts();
     let host = head.uri.authority().and_then(|authority| HeaderValue::from_str(authority.as_str()).ok());

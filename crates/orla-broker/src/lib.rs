@@ -2,17 +2,17 @@
 //!
 //! # How it works
 //!
-//! A process with `net:HOST` permissions lives in a network namespace that has a loopback interface and nothing else. Its launcher
-//! opens a listening socket there and passes it to the server, which serves it with a [`Broker`].
-//! The first byte of a connection tells SOCKS5 (`socks`) from HTTP (`http`: `CONNECT`, and
-//! requests for `http:` URLs). Both ask `gate` for a connection: it looks the host and port up
-//! among the declared ones ([`Allowed`], pure), resolves the name, drops the addresses that the
-//! declaration does not cover, and connects to one of the others.
+//! A process with `net:HOST` permissions runs in a network namespace that has only a loopback interface.
+//! Its launcher opens a listening socket there and passes it to the server, which serves it with a
+//! [`Broker`]. The first byte of a connection distinguishes SOCKS5 (`socks`) from HTTP (`http`:
+//! `CONNECT`, and requests for `http:` URLs). Both ask `gate` for a connection. The gate looks the host
+//! and port up among the declared ones ([`Allowed`], pure), resolves the name, drops the addresses that
+//! the declaration does not cover, and connects to one of the others.
 //!
 //! # Invariants
 //!
-//! - A connection goes to an address that was checked: nothing is resolved between the check and the connect.
-//! - A name leads to public addresses only. Any other address has to be declared itself.
+//! - A connection goes to a checked address: no name is resolved between the check and the connect.
+//! - A name leads only to public addresses. Any other address must be declared itself.
 //! - Connections, the head of a request, the time to connect and idle time are bounded.
 //!
 //! # What is deliberately absent
@@ -47,29 +47,31 @@ use meter::{Meter, Metered};
 /// A host that no declaration should name. A probe asks for it, and its refusal is not logged.
 pub const PROBE_HOST: &str = "probe.invalid";
 
-/// The most connections of one profile. More wait to be accepted. Each takes two descriptors of the server.
+/// The maximum number of connections of one profile. Further ones wait to be accepted. Each takes two
+/// descriptors of the server.
 const MAX_CONNECTIONS: usize = 128;
-/// The most bytes of the head of an HTTP request.
+/// The maximum size of the head of an HTTP request, in bytes.
 const MAX_HEAD: usize = 64 * 1024;
 /// How long a client may take to send a head or a SOCKS request, and to begin the next one.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long resolving a name may take, and connecting to one address.
+/// The timeout of resolving a name, and of connecting to one address.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// A connection on which no byte was sent or received for this long is closed, at the latest after twice this long.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(10 * 60);
-/// How long to wait after a connection could not be accepted, for instance because this process has too many open files.
+/// The pause after a connection could not be accepted, for example because this process has too many
+/// open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// Threads that resolve names.
+/// The maximum number of threads that resolve names.
 const MAX_RESOLVERS: usize = 8;
 
-/// A broker at work. It ends, with its connections, when it is dropped.
+/// A running broker. Dropping it ends the broker and its connections.
 #[derive(Debug)]
 pub struct Broker {
     _task: AbortOnDropHandle<()>,
 }
 
 impl Broker {
-    /// Serves a socket that listens inside of the namespace of `profile`, the hash that the log names.
+    /// Serves a socket that listens inside the namespace of `profile`, the hash that appears in the log.
     ///
     /// # Errors
     /// The socket cannot be served, or no thread can be started.
@@ -85,7 +87,8 @@ impl Broker {
     }
 }
 
-/// One thread serves all brokers, so that what confined processes transfer takes no time from the calls of a server.
+/// Returns the runtime of all brokers. It has one thread, so that the traffic of confined processes
+/// takes no time from the calls of a server.
 fn runtime() -> io::Result<&'static Runtime> {
     static RUNTIME: LazyLock<io::Result<Runtime>> = LazyLock::new(|| {
         tokio::runtime::Builder::new_multi_thread()

@@ -1,4 +1,4 @@
-//! Counts the bytes of a connection, and notices when there are none.
+//! Counts the bytes of a connection, and detects an idle connection.
 
 use std::io;
 use std::pin::Pin;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-/// The bytes of one connection.
+/// The byte counts of one connection.
 #[derive(Debug, Default)]
 pub(crate) struct Meter {
     sent: AtomicU64,
@@ -18,12 +18,12 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    /// What the process has sent and received.
+    /// Returns how many bytes the process has sent and received.
     pub(crate) fn totals(&self) -> (u64, u64) {
         (self.sent.load(Ordering::Relaxed), self.received.load(Ordering::Relaxed))
     }
 
-    /// Ends when no byte was sent or received for a time, at the latest after twice that time.
+    /// Waits until no byte was sent or received for `limit`, at the latest after twice that time.
     pub(crate) async fn idle(&self, limit: Duration) {
         let mut seen = self.totals();
         loop {
@@ -37,7 +37,7 @@ impl Meter {
     }
 }
 
-/// The connection of a process, metered.
+/// The metered connection of a process.
 #[derive(Debug)]
 pub(crate) struct Metered {
     stream: TcpStream,

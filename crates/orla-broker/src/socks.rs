@@ -42,7 +42,7 @@ impl From<&Refusal> for Reply {
 
 impl Reply {
     async fn send(self, stream: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
-        // The address that was bound is of no use to the client.
+        // The client has no use for the bound address.
         stream.write_all(&[VERSION, self as u8, 0, 1, 0, 0, 0, 0, 0, 0]).await
     }
 }
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What a client that sends these bytes, and then ends, asks for.
+    /// Returns the request of a client that sends these bytes, and then disconnects.
     fn read(sent: &[u8]) -> Option<Result<(Host, u16), Reply>> {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {

@@ -1,14 +1,14 @@
 //! The permissions and limits that a declaration gives a process (design §13).
 //!
-//! A declaration has *words* (`fs:read:./data`, `net:loopback`, `exec:git`) and *limits* (`memory: 512Mi`). [`Word`]
-//! reads one word, [`Limits`] holds the limits, and [`Profile`] is all of them in one canonical form with a
-//! hash. `orla-process` enforces a profile. [`refusal`] finds the refused operation in a program's
-//! output.
+//! A declaration has *words* (`fs:read:./data`, `net:loopback`, `exec:git`) and *limits* (`memory:
+//! 512Mi`). [`Word`] parses one word, [`Limits`] holds the limits, and [`Profile`] combines them in one
+//! canonical form with a hash. `orla-process` enforces a profile. [`refusal`] finds the refused
+//! operation in a program's output.
 //!
 //! # Invariants
 //!
-//! - No I/O: [`Places`] says what a path or a name means on this machine.
-//! - A word of a kind that confines is either understood or an error. It is never dropped.
+//! - No I/O: [`Places`] resolves paths and names on this machine.
+//! - A word of a confining kind is either understood or an error. It is never dropped.
 //! - Words of other kinds (`db:prod`) are for policies. They neither confine nor fail.
 
 #![warn(missing_docs)]

@@ -1,26 +1,26 @@
-//! What the processes of one call may use together.
+//! The combined resource limits of the processes of one call.
 
 use std::time::Duration;
 
-/// Limits of a declaration. What is absent is not limited.
+/// The limits of a declaration. An absent limit is not enforced.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of memory.
+    /// The maximum memory in bytes.
     pub memory: Option<u64>,
-    /// Seconds of processor time.
+    /// The maximum processor time in seconds.
     pub cpu_seconds: Option<u64>,
-    /// Processes and threads at the same time.
+    /// The maximum number of concurrent processes and threads.
     pub processes: Option<u64>,
-    /// Open files of one process.
+    /// The maximum number of open files of one process.
     pub open_files: Option<u64>,
-    /// Bytes of one file that is written.
+    /// The maximum size of one written file in bytes.
     pub file_size: Option<u64>,
-    /// How long a call may take, the same as `timeout`.
+    /// The timeout of a call, the same as `timeout`.
     pub wall: Option<Duration>,
 }
 
 impl Limits {
-    /// Returns the limits with those of `other` in place of its own, where that has any.
+    /// Returns the limits, overridden by those of `other`.
     #[must_use]
     pub fn changed_by(&self, other: &Self) -> Self {
         Self {
@@ -33,16 +33,16 @@ impl Limits {
         }
     }
 
-    /// Returns how long a call may take where `timeout` is declared beside them: the shorter of the two.
+    /// Returns the timeout of a call if `timeout` is declared too: the shorter of the two.
     pub fn wall_or(&self, timeout: Option<Duration>) -> Option<Duration> {
         self.wall.into_iter().chain(timeout).min()
     }
 
-    /// The names of those that the kernel has to enforce.
+    /// The names of the limits that the kernel enforces.
     pub const ENFORCED: [&'static str; 5] =
         ["memory", "cpu_seconds", "processes", "open_files", "file_size"];
 
-    /// Those that the kernel has to enforce, by name and in a fixed order.
+    /// Returns the limits that the kernel enforces, by name and in a fixed order.
     pub fn enforced(&self) -> [(&'static str, Option<u64>); 5] {
         let [memory, cpu_seconds, processes, open_files, file_size] = Self::ENFORCED;
         [
@@ -54,13 +54,13 @@ impl Limits {
         ]
     }
 
-    /// Returns whether a process has to be confined for them.
+    /// Returns whether these limits require confining a process.
     pub fn confine(&self) -> bool {
         self.enforced().iter().any(|(_, limit)| limit.is_some())
     }
 }
 
-/// Reads a size in bytes: `1048576`, `512Mi`, `1Gi`, `100k`.
+/// Parses a size in bytes: `1048576`, `512Mi`, `1Gi`, `100k`.
 ///
 /// # Errors
 /// What is expected instead.

@@ -1,4 +1,4 @@
-//! All that a declaration allows, in one canonical form.
+//! The complete permissions and limits of a declaration, in one canonical form.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -9,16 +9,16 @@ use sha2::{Digest as _, Sha256};
 use crate::limits::Limits;
 use crate::word::{Preset, Word};
 
-/// What the words of a declaration mean on this machine.
+/// Resolves the words of a declaration on this machine.
 #[derive(Clone, Copy)]
 pub struct Places<'a> {
-    /// The directory that relative paths lead from: that of the declaring file.
+    /// The base of relative paths: the directory of the declaring file.
     pub base: &'a Path,
-    /// What `~` stands for.
+    /// The directory that `~` refers to.
     pub home: Option<&'a Path>,
-    /// The value of a variable in `${NAME}`.
+    /// Returns the value of a variable in `${NAME}`.
     pub variable: &'a dyn Fn(&str) -> Option<String>,
-    /// The program that a name on `PATH` stands for.
+    /// Returns the program with a name on `PATH`.
     pub program: &'a dyn Fn(&str) -> Option<PathBuf>,
 }
 
@@ -31,14 +31,14 @@ impl std::fmt::Debug for Places<'_> {
     }
 }
 
-/// What of the network a process may use.
+/// The network access of a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Network {
-    /// All of it.
+    /// Whether the whole network is allowed.
     pub all: bool,
-    /// TCP to the loopback addresses of the host.
+    /// Whether TCP to the loopback addresses of the host is allowed.
     pub loopback: bool,
-    /// TCP to these hosts; any port where none is given.
+    /// Hosts to which TCP is allowed, on any port if none is given.
     pub hosts: BTreeSet<(String, Option<u16>)>,
 }
 
@@ -51,28 +51,28 @@ impl Network {
     }
 }
 
-/// What a process may do besides the base that every confined process has.
+/// What a process may do besides the base that all confined processes share.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Profile {
-    /// Files and directories that it may read.
+    /// Readable files and directories.
     pub read: BTreeSet<PathBuf>,
-    /// Files and directories that it may read and change.
+    /// Readable and writable files and directories.
     pub write: BTreeSet<PathBuf>,
-    /// Files that it may read and run, and directories in which it may run the programs that it may read.
+    /// Files that it may read and run, and directories in which it may run readable programs.
     pub execute: BTreeSet<PathBuf>,
     /// Directories of downloaded programs, which it may read, change and run.
     pub caches: BTreeMap<PathBuf, Preset>,
-    /// The same, where they exist.
+    /// Caches that are allowed only if they exist.
     pub optional: BTreeSet<PathBuf>,
-    /// Variables that name these directories, and where each leads.
+    /// Variables that name these directories, with their values.
     pub variables: BTreeMap<String, PathBuf>,
     /// The network.
     pub network: Network,
     /// UNIX sockets that it may connect to.
     pub unix: BTreeSet<PathBuf>,
-    /// Patterns of the server's variables that it gets besides the usual ones.
+    /// Patterns of the server's variables that the process gets besides the usual ones.
     pub env: BTreeSet<String>,
-    /// What it may use.
+    /// The resource limits.
     pub limits: Limits,
 }
 
@@ -132,7 +132,7 @@ impl Profile {
         Ok(())
     }
 
-    /// Tells profiles apart: 16 hexadecimal digits.
+    /// Returns a hash that identifies the profile: 16 hexadecimal digits.
     pub fn hash(&self) -> String {
         let mut text = String::new();
         let lists = [
@@ -160,7 +160,7 @@ impl Profile {
     }
 }
 
-/// Returns the path that a text means.
+/// Resolves a path.
 fn path(text: &str, places: &Places<'_>) -> Result<PathBuf, String> {
     let mut expanded = String::with_capacity(text.len());
     let mut rest = text;

@@ -1,4 +1,4 @@
-//! How far away an address can be reached from. Pure.
+//! The reach of an address: which machines can connect to it. Pure.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -18,7 +18,7 @@ pub enum Reach {
 }
 
 impl Reach {
-    /// All of them, from the largest set to the smallest.
+    /// All values, from the largest set to the smallest.
     pub const ALL: [Self; 4] = [Self::Public, Self::Private, Self::Loopback, Self::LinkLocal];
 
     /// Returns the reach of an address.
@@ -36,7 +36,7 @@ impl Reach {
             // Metadata services of Alibaba Cloud, Oracle Cloud and Azure.
             [100, 100, 100, 200] | [192, 0, 0, 192] | [168, 63, 129, 16] => Self::LinkLocal,
             [10, ..] | [172, 16..=31, ..] | [192, 168, ..] => Self::Private,
-            // Carriers' networks, protocol assignments, documentation, benchmarks.
+            // Carrier networks, protocol assignments, documentation, benchmarks.
             [100, 64..=127, ..]
             | [192, 0, 0 | 2, _]
             | [198, 18..=19, ..]
@@ -58,7 +58,7 @@ impl Reach {
             [0xfe80..=0xfebf | 0xff00..=0xffff, ..] => Self::LinkLocal,
             // The metadata service of Amazon's cloud.
             [0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254] => Self::LinkLocal,
-            // Global unicast alone is public, less documentation, Teredo and benchmarks.
+            // Only global unicast is public, except for documentation, Teredo and benchmarks.
             [0x2001, 0x0db8 | 0x0000 | 0x0002, ..] | [0x3fff, ..] => Self::Private,
             [0x2000..=0x3fff, ..] => Self::Public,
             _ => Self::Private,

@@ -1,31 +1,32 @@
-//! What a program was probably refused, going by its standard error.
+//! Determines the operation that was probably refused to a program, from its standard error.
 //!
-//! The kernel tells a program `EACCES` or `EPERM`, and most programs say so with the path or the address. The texts are
-//! those of shells, the core utilities, Python, Node.js, Go and curl; a text that is not understood gives nothing.
+//! The kernel returns `EACCES` or `EPERM`, and most programs print the error with the path or the
+//! address. The recognised texts are those of shells, the core utilities, Python, Node.js, Go and curl.
+//! An unknown text gives no result.
 
 use std::path::{Component, Path, PathBuf};
 
-/// What a program was refused, and the permission that would probably allow it.
+/// An operation that was refused to a program, and the permission that would probably allow it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// What it tried, such as `write below /srv/data`.
+    /// The attempted operation, such as `write below /srv/data`.
     pub tried: String,
     /// The permission; `None` if none allows it.
     pub permission: Option<String>,
 }
 
-/// What a program had been allowed: such things are not refused by its sandbox.
+/// The permissions of a program. Its sandbox does not refuse these operations.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Allowed<'a> {
-    /// What it may read.
+    /// Readable paths.
     pub read: &'a [String],
-    /// What it may read and change.
+    /// Writable paths.
     pub write: &'a [String],
-    /// What it may run.
+    /// Executable paths.
     pub run: &'a [String],
-    /// Whether it may use the network, all of it or a part.
+    /// Whether the program may use the network, or a part of it.
     pub network: bool,
-    /// The home of the user, which is too wide to be proposed.
+    /// The user's home directory, which is too wide to be proposed.
     pub home: Option<&'a Path>,
 }
 
@@ -40,11 +41,11 @@ enum Access {
     Metadata,
     /// Changes owners, which no permission allows.
     Owner,
-    /// It is not known which.
+    /// Opens the file in an unknown mode.
     Open,
 }
 
-/// Words of a line, in lower case, that say what was tried. The first one that fits counts.
+/// Words of a line, in lower case, that indicate the operation. The first match counts.
 const ACCESSES: [(&str, Access); 38] = [
     ("changing permissions", Access::Metadata),
     ("changing ownership", Access::Owner),
@@ -89,15 +90,16 @@ const ACCESSES: [(&str, Access); 38] = [
 /// The texts of `EACCES` and `EPERM`, in lower case.
 const DENIED: [&str; 2] = ["permission denied", "operation not permitted"];
 
-/// What a program was probably refused. `directory` is where it ran; without one, relative paths are passed over.
+/// Returns the operation that was probably refused. `directory` is the program's working directory;
+/// without one, relative paths are ignored.
 pub fn refusal(stderr: &str, directory: Option<&Path>, allowed: &Allowed<'_>) -> Option<Refusal> {
-    // The last line that says it is the nearest to the end of the program.
+    // The last matching line is nearest to the end of the program.
     let mut lines = stderr.lines().rev().take(MAX_LINES).map(|line| cut(line.trim()));
     lines
         .find_map(|line| of_network(line, stderr, allowed).or_else(|| of_file(line, directory, allowed)))
 }
 
-/// Lines and bytes of a line that are looked at.
+/// The maximum number of lines, and of bytes of a line, that are examined.
 const MAX_LINES: usize = 200;
 const MAX_LINE: usize = 4096;
 
@@ -140,7 +142,7 @@ fn of_file(line: &str, directory: Option<&Path>, allowed: &Allowed<'_>) -> Optio
             let tried = format!("read {}", below(place, &path));
             Refusal { tried, permission: word("fs:read", place) }
         }
-        // What may be read was to be changed.
+        // The path is readable, so the program wanted to change it.
         Access::Write | Access::Open if !is_below(&path, allowed.write) => {
             let place = around(&path, allowed.home);
             let tried = format!("write {}", below(place, &path));
@@ -150,7 +152,7 @@ fn of_file(line: &str, directory: Option<&Path>, allowed: &Allowed<'_>) -> Optio
     })
 }
 
-/// `sh: 1: /x/y: Permission denied`, which dash says of what it may not run.
+/// Recognises `sh: 1: /x/y: Permission denied`, which dash prints for a program that may not run.
 fn is_of_dash(line: &str, denied: usize) -> bool {
     let mut parts = line[..denied].trim_end_matches([' ', ':']).rsplit(": ");
     let path = parts.next().unwrap_or_default();
@@ -158,7 +160,7 @@ fn is_of_dash(line: &str, denied: usize) -> bool {
     path.starts_with('/') && !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Returns the first text in quotes that may be a path, and `is_path`.
+/// Returns the first text in quotes for which `is_path` holds.
 fn quoted(line: &str, is_path: impl Fn(&&str) -> bool) -> Option<&str> {
     const QUOTES: [(char, char); 3] = [('\'', '\''), ('\u{2018}', '\u{2019}'), ('"', '"')];
     let of = |(open, close): (char, char)| {
@@ -174,10 +176,10 @@ fn quoted(line: &str, is_path: impl Fn(&&str) -> bool) -> Option<&str> {
 /// denied`.
 fn before(line: &str, denied: usize) -> Option<&str> {
     let text = line[..denied].trim_end_matches(|c: char| c == ':' || c == ',' || c.is_whitespace());
-    // Python's and Node's say the path behind it.
+    // Python and Node.js print the path after the error.
     let text = text.rsplit(": ").next().unwrap_or(text);
     let path = match text.find('/') {
-        // A path may have blanks in it; a verb before it has none behind its own.
+        // A path may contain spaces; a verb before it is followed by a path without spaces.
         Some(0) => text,
         Some(at) if text[..at].ends_with(' ') => &text[at..],
         _ => text.rsplit(' ').next().unwrap_or(text),
@@ -199,13 +201,14 @@ pub(crate) fn normal(path: &Path) -> PathBuf {
     normal
 }
 
-/// Returns the directory of a file, unless that is the root of the file system, or a home or around one.
+/// Returns the directory of a file, unless it is the root of the file system, or a home directory or one
+/// of its ancestors.
 fn around<'p>(path: &'p Path, home: Option<&Path>) -> &'p Path {
     let is_wide = |place: &Path| home.is_some_and(|home| home.starts_with(place));
     path.parent().filter(|place| place.parent().is_some() && !is_wide(place)).unwrap_or(path)
 }
 
-/// `below DIR`, or the path itself where no directory is proposed.
+/// Returns `below DIR`, or the path itself if no directory is proposed.
 fn below(place: &Path, path: &Path) -> String {
     let below = if place == path { "" } else { "below " };
     format!("{below}{}", place.display())
@@ -223,7 +226,7 @@ fn is_readable(path: &Path, allowed: &Allowed<'_>) -> bool {
     is_below(path, allowed.read) || is_below(path, allowed.write)
 }
 
-/// What a line says of the network, if the sandbox has none or only a part of it.
+/// Interprets a line about the network, if the sandbox has no network or only a part of it.
 fn of_network(line: &str, all: &str, allowed: &Allowed<'_>) -> Option<Refusal> {
     let of = |address: Option<String>| {
         let tried = match &address {
@@ -235,7 +238,7 @@ fn of_network(line: &str, all: &str, allowed: &Allowed<'_>) -> Option<Refusal> {
             permission: Some(address.map_or("net".to_owned(), |a| format!("net:{a}"))),
         })
     };
-    // What orla's own broker says.
+    // The text of orla's own broker.
     if let Some((before, _)) = line.split_once(" is not among the permissions") {
         let address = before.rsplit(' ').next().unwrap_or_default().trim_start_matches("net:");
         return is_address(address).then(|| of(Some(address.to_owned())))?;

@@ -1,6 +1,7 @@
-//! What a program did, as `strace` recorded it, and the smallest permissions that would have allowed it.
+//! The operations of a program, as recorded by `strace`, and the smallest permissions that would have
+//! allowed them.
 //!
-//! A trace is text of a foreign program about foreign programs: a line that is not understood is passed over.
+//! A trace is text of a foreign program: a line that is not understood is ignored.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsString;
@@ -12,8 +13,8 @@ use crate::refusal::normal;
 pub const STRACE: [&str; 7] =
     ["-f", "-y", "-qq", "-s", "1024", "-e", "trace=%file,%network,%process,chdir,fchdir"];
 
-/// What the processes of a program did that permissions are about. Only what succeeded counts, except for connections,
-/// which fail for reasons of their own.
+/// The operations of a program's processes that require permissions. Only successful operations count,
+/// except for connections, which may fail for other reasons.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trace {
     /// Files that were read.
@@ -30,38 +31,38 @@ pub struct Trace {
     pub names: BTreeSet<String>,
     /// UNIX sockets that were connected to.
     pub sockets: BTreeSet<PathBuf>,
-    /// Whether it waited for connections.
+    /// Whether the program waited for connections.
     pub listens: bool,
     /// Files whose owner was changed, which no permission allows.
     pub owned: BTreeSet<PathBuf>,
 }
 
-/// The program that a trace is about, as it was started.
+/// The traced program, as it was started.
 #[derive(Clone, Copy, Debug)]
 pub struct Traced<'a> {
-    /// Its file.
+    /// The program's file.
     pub program: &'a Path,
-    /// Its arguments; `None` for any. They tell two programs of one interpreter apart.
+    /// The arguments; `None` for any. They distinguish two programs of one interpreter.
     pub args: Option<&'a [OsString]>,
-    /// Where it was started.
+    /// The working directory.
     pub directory: &'a Path,
 }
 
-/// What surrounds a program, and needs no permission.
+/// The environment of a program that needs no permission.
 #[derive(Clone, Copy, Debug)]
 pub struct Surroundings<'a> {
-    /// What every confined process may read, and the program's own files.
+    /// Paths that every confined process may read, and the program's own files.
     pub base: &'a [PathBuf],
-    /// The directory of the declaring file, from which relative paths lead.
+    /// The directory of the declaring file, the base of relative paths.
     pub directory: &'a Path,
-    /// What `~` stands for.
+    /// The directory that `~` refers to.
     pub home: Option<&'a Path>,
-    /// The directory for temporary files. A confined process has one of its own.
+    /// The directory for temporary files. A confined process has its own.
     pub temporary: &'a Path,
 }
 
 impl Trace {
-    /// Reads a trace. It is about the processes that ran the program, and what these started.
+    /// Parses a trace. It covers the processes that ran the program, and their descendants.
     pub fn of(trace: &[u8], traced: &Traced<'_>) -> Self {
         let text = String::from_utf8_lossy(trace);
         let calls = calls(&text);
@@ -151,12 +152,12 @@ impl Trace {
         }
     }
 
-    /// Returns the smallest permissions for this, sensibly folded: several files of a directory are the
-    /// directory.
+    /// Returns the smallest permissions for these operations, reasonably merged: several files of a
+    /// directory become the directory.
     pub fn permissions(&self, around: &Surroundings<'_>) -> Vec<String> {
         let is_base = |path: &Path| around.base.iter().any(|base| path.starts_with(base));
         let is_temporary = |path: &Path| path.parent() == Some(around.temporary);
-        // Interpreters look there for how much memory they may use, and do without.
+        // Interpreters read this path to find out how much memory they may use, and do not need it.
         let is_cgroup = |path: &Path| path.starts_with("/sys/fs/cgroup");
         let needs = |path: &&PathBuf| !is_base(path) && !is_temporary(path) && !is_cgroup(path);
         let written: BTreeSet<PathBuf> = self
@@ -168,7 +169,7 @@ impl Trace {
         let written = outermost(&folded(written, around));
         let is_covered =
             |path: &Path, by: &BTreeSet<PathBuf>| by.iter().any(|one| path.starts_with(one));
-        // An interpreter lists the directory of its script, and does without.
+        // An interpreter lists the directory of its script, and does not need it.
         let listed = self.listed.iter().filter(|path| path.as_path() != around.directory);
         let listed: BTreeSet<PathBuf> = listed.filter(needs).cloned().collect();
         let read: BTreeSet<PathBuf> = self.read.iter().filter(needs).cloned().collect();
@@ -207,7 +208,7 @@ impl Trace {
                 false => format!("net:{host}:{port}"),
             }));
         } else {
-            // Which address is of which name is not known, so each name gets each port.
+            // The trace does not show which address belongs to which name, so each name gets each port.
             let ports: BTreeSet<u16> = others.iter().map(|(_, port)| *port).collect();
             for name in &self.names {
                 match ports.is_empty() {
@@ -220,7 +221,7 @@ impl Trace {
     }
 }
 
-/// One finished call of the system.
+/// One finished system call.
 #[derive(Debug)]
 struct Call<'t> {
     pid: u32,
@@ -234,25 +235,25 @@ impl Call<'_> {
         !self.result.is_empty() && !self.result.starts_with(['-', '?'])
     }
 
-    /// Returns the process that it made.
+    /// Returns the process that the call created.
     fn child(&self) -> Option<u32> {
         let is_clone = matches!(self.name, "clone" | "clone3" | "fork" | "vfork");
         is_clone.then(|| self.result.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()).flatten()
     }
 
-    /// Returns the real path of what it opened: `3</srv/data>`.
+    /// Returns the real path of the opened file: `3</srv/data>`.
     fn opened(&self) -> Option<PathBuf> {
         let (_, rest) = self.result.split_once('<')?;
         let path = rest.strip_suffix('>').unwrap_or(rest);
         path.starts_with('/').then(|| PathBuf::from(unescaped(path)))
     }
 
-    /// One of the paths in its arguments, with the directory that it leads from.
+    /// Returns one of the paths in the arguments, with its base directory.
     fn path(&self, index: usize, here: &Path) -> Option<PathBuf> {
         let (mut directory, mut found) = (here.to_owned(), 0);
         for argument in arguments(self.args) {
             if let Some(text) = argument.strip_prefix('"') {
-                // A text that was cut is not a path.
+                // A truncated text is not a path.
                 let text = text.strip_suffix('"')?;
                 if found == index {
                     return Some(normal(&directory.join(unescaped(text))));
@@ -267,7 +268,7 @@ impl Call<'_> {
     }
 }
 
-/// The finished calls in their order. A call that others interrupt has two lines, which are put together.
+/// Returns the finished calls in order. An interrupted call has two lines, which are joined.
 fn calls(text: &str) -> Vec<Call<'_>> {
     let mut calls = Vec::new();
     let mut begun: HashMap<(u32, &str), &str> = HashMap::new();
@@ -300,7 +301,7 @@ fn split_result(text: &str) -> (&str, &str) {
     (args.trim_end().strip_suffix(')').unwrap_or(args), result.trim())
 }
 
-/// Returns the arguments, apart at the commas that are in no text and in no bracket.
+/// Splits the arguments at the commas outside of texts and brackets.
 fn arguments(text: &str) -> impl Iterator<Item = &str> {
     let (mut parts, mut start, mut depth) = (Vec::new(), 0, 0_usize);
     let (mut is_text, mut is_escaped) = (false, false);
@@ -323,8 +324,8 @@ fn arguments(text: &str) -> impl Iterator<Item = &str> {
     parts.into_iter()
 }
 
-/// Returns the processes that ran the program and their descendants, each with the index of the call
-/// since which it counts.
+/// Returns the processes that ran the program and their descendants, each with the index of the first
+/// call that counts.
 fn family(calls: &[Call<'_>], traced: &Traced<'_>) -> BTreeMap<u32, usize> {
     let mut family = BTreeMap::new();
     for (at, call) in calls.iter().enumerate() {
@@ -332,7 +333,8 @@ fn family(calls: &[Call<'_>], traced: &Traced<'_>) -> BTreeMap<u32, usize> {
             family.entry(call.pid).or_insert(at);
         }
     }
-    // A child may be heard of before its parent says that it made it; so it counts from its first call on.
+    // The trace may show a child before its parent's call that created it, so the child counts from its
+    // first call on.
     loop {
         let children = calls.iter().enumerate().filter_map(|(at, call)| {
             let since = family.get(&call.pid)?;
@@ -346,7 +348,7 @@ fn family(calls: &[Call<'_>], traced: &Traced<'_>) -> BTreeMap<u32, usize> {
     }
 }
 
-/// Returns whether these arguments of `execve` start the program: by its file, by a copy under its name,
+/// Returns whether these arguments of `execve` start the program: by its file, by a copy with its name,
 /// or by the shell.
 fn is_start(args: &str, traced: &Traced<'_>) -> bool {
     let mut parts = arguments(args);
@@ -381,13 +383,13 @@ fn text(quoted: &str) -> Option<String> {
     Some(unescaped(quoted.strip_prefix('"')?.strip_suffix('"')?))
 }
 
-/// Returns the names in queries of the domain name system.
+/// Returns the names in DNS queries.
 fn looked_up(args: &str) -> Vec<String> {
     let texts = args.split('"').skip(1).step_by(2);
     texts.filter_map(|text| name_in(&bytes(text))).collect()
 }
 
-/// Returns the name that a query asks for: a header of 12 bytes, then labels.
+/// Returns the name in a query: a header of 12 bytes, then labels.
 fn name_in(query: &[u8]) -> Option<String> {
     let (header, mut rest) = query.split_at_checked(12)?;
     // One question and no answer.
@@ -411,7 +413,7 @@ fn name_in(query: &[u8]) -> Option<String> {
     (labels.len() > 1).then(|| labels.join("."))
 }
 
-/// Returns a text as `strace` escapes it.
+/// Removes the escapes of `strace` from a text.
 fn unescaped(text: &str) -> String {
     String::from_utf8_lossy(&bytes(text)).into_owned()
 }
@@ -455,10 +457,10 @@ fn bytes(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// How many entries of a directory stand for the directory.
+/// The number of entries of a directory that are replaced by the directory.
 const MANY: usize = 3;
 
-/// Returns where there are many in a directory, the directory instead; never one that is too wide.
+/// Replaces several entries of a directory by the directory, unless it is too wide.
 fn folded(mut paths: BTreeSet<PathBuf>, around: &Surroundings<'_>) -> BTreeSet<PathBuf> {
     loop {
         let mut counts: BTreeMap<PathBuf, usize> = BTreeMap::new();
@@ -478,14 +480,14 @@ fn folded(mut paths: BTreeSet<PathBuf>, around: &Surroundings<'_>) -> BTreeSet<P
     }
 }
 
-/// Without what is below another one.
+/// Removes paths below another path.
 fn outermost(paths: &BTreeSet<PathBuf>) -> BTreeSet<PathBuf> {
     let is_outermost =
         |path: &&PathBuf| !path.ancestors().skip(1).any(|ancestor| paths.contains(ancestor));
     paths.iter().filter(is_outermost).cloned().collect()
 }
 
-/// Returns a path as a declaration would have it.
+/// Returns a path in the form of a declaration.
 fn shown(path: &Path, around: &Surroundings<'_>) -> String {
     let relative = |base: Option<&Path>, prefix: &str| {
         let below = path.strip_prefix(base?).ok()?;

@@ -4,14 +4,14 @@ use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 
-/// One permission, as it is written.
+/// One permission.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Word {
     /// `fs:read:PATH`: a file, or everything below a directory.
     Read(String),
     /// `fs:write:PATH`: includes reading.
     Write(String),
-    /// `net`: all of it.
+    /// `net`: the whole network.
     Net,
     /// `net:loopback`: TCP to the loopback addresses of the host, any port.
     Loopback,
@@ -19,7 +19,7 @@ pub enum Word {
     Host {
         /// A name or an address, in lower case and without brackets.
         name: String,
-        /// Any port where absent.
+        /// The port; any if absent.
         port: Option<u16>,
     },
     /// `exec`: any program that can be read.
@@ -32,7 +32,7 @@ pub enum Word {
     Env(String),
     /// `preset:NAME`: what programs of a kind usually need.
     Preset(Preset),
-    /// A word of another kind, which policies alone decide on.
+    /// A word of another kind, which only policies use.
     Other,
 }
 
@@ -92,11 +92,12 @@ impl Preset {
     }
 }
 
-/// A directory of programs that a launcher such as `npx` downloads. They may read it, change it, and run what is in it.
+/// A directory of programs that a launcher such as `npx` downloads. The programs may read it, change it,
+/// and run its files.
 #[derive(Debug)]
 pub(crate) struct Cache {
     pub(crate) path: &'static str,
-    /// Variables that name the directory or one below it: `HOME` is another one for the program.
+    /// Variables that name the directory or a subdirectory, because the program has another `HOME`.
     pub(crate) variables: &'static [(&'static str, &'static str)],
     /// Whether the launcher cannot work without it.
     pub(crate) is_required: bool,
@@ -108,8 +109,8 @@ impl fmt::Display for Preset {
     }
 }
 
-/// Returns whether a word confines, or is a misspelt one that should: words of other kinds are for
-/// policies alone.
+/// Returns whether a word confines, or is a misspelling of one that does. Only policies use words of
+/// other kinds.
 pub fn confines(word: &str) -> bool {
     word.parse() != Ok(Word::Other)
 }
@@ -122,8 +123,8 @@ pub fn forms() -> String {
 /// The keys of a declaration that confine.
 const KEYS: [&str; 3] = ["permissions", "limits", "sandbox_fallback"];
 
-/// Returns the confining key of a declaration that an unknown key is probably meant to be: it differs by
-/// its case, its separators, or one edit.
+/// Returns the confining key that an unknown key probably misspells: it differs by its case, its
+/// separators, or one edit.
 pub fn misspelt_key(key: &str) -> Option<&'static str> {
     let folded = |key: &str| key.to_ascii_lowercase().replace(['-', '_', ' '], "");
     let key = folded(key);
@@ -138,7 +139,7 @@ pub fn check(word: &str) -> Result<(), String> {
     word.parse::<Word>().map(drop)
 }
 
-/// Returns the same word, with a relative path in it made one below `base`.
+/// Returns the same word, with a relative path made absolute below `base`.
 pub fn placed(word: &str, base: &Path) -> String {
     let place = |path: &str| match path.starts_with(['/', '~']) || path.starts_with("${") {
         true => path.to_owned(),
@@ -154,9 +155,9 @@ pub fn placed(word: &str, base: &Path) -> String {
 }
 
 impl Word {
-    /// Returns whether who has this has the other, too: all of the network has a host, writing has
-    /// reading, and a directory what is below it. Relative paths may begin at different places, so only
-    /// the same ones have each other.
+    /// Returns whether this permission includes the other: the whole network includes a host, writing
+    /// includes reading, and a directory includes its content. Relative paths may have different bases,
+    /// so only equal ones include each other.
     pub fn covers(&self, other: &Self) -> bool {
         let below = |directory: &str, path: &str| {
             let is_anchored =
@@ -235,7 +236,7 @@ impl FromStr for Word {
     }
 }
 
-/// `HOST`, `HOST:PORT`, `[ADDRESS]:PORT` or an IPv6 address.
+/// Parses `HOST`, `HOST:PORT`, `[ADDRESS]:PORT` or an IPv6 address.
 fn host(text: &str) -> Option<Word> {
     if text == "loopback" {
         return Some(Word::Loopback);
@@ -266,7 +267,7 @@ fn host(text: &str) -> Option<Word> {
 fn misspelt(kind: &str) -> Option<&'static str> {
     let kinds = KINDS.iter().map(|(known, _)| *known);
     let lower = kind.to_ascii_lowercase();
-    // A short kind has too many neighbours: `db` and `os` are not misspelt `fs`.
+    // A short kind has too many similar words: `db` and `os` are not misspellings of `fs`.
     let near = |known: &&str| {
         lower == *known || (known.len() >= 3 && lower.len() >= 3 && distance(&lower, known) == 1)
     };
@@ -293,7 +294,7 @@ fn distance(one: &str, other: &str) -> usize {
 }
 
 impl fmt::Display for Word {
-    /// As it is written; nothing for a word of another kind.
+    /// Writes the original text; nothing for a word of another kind.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Read(path) => write!(f, "fs:read:{path}"),
@@ -428,7 +429,7 @@ mod tests {
     }
 
     proptest! {
-        /// What is understood is written as it was read, so nothing of it is lost.
+        /// A parsed word is written in its original form, so no information is lost.
         #[test]
         fn a_word_that_is_understood_is_read_back(text in "(fs|net|exec|unix|env|preset|db|nte)(:(read|write|loopback|node|[a-z.:*0-9/~]{0,9})){0,3}") {
             if let Ok(word) = text.parse::<Word>() {

@@ -1,4 +1,4 @@
-//! Folds the parser's events into a tree: aliases and merge keys are resolved, bounds are kept.
+//! Folds the parser's events into a tree: resolves aliases and merge keys, and enforces limits.
 
 use std::collections::HashMap;
 
@@ -6,9 +6,10 @@ use granit_parser::{Event, ScalarStyle, Span, StructureStyle, Tag};
 
 use super::{Key, Kind, Node, Position, SHOWN, Scalar, SyntaxError, error, excerpt};
 
-/// How deep lists and mappings may be nested, as in JSON.
+/// The maximum nesting of lists and mappings, as in JSON.
 const MAX_DEPTH: usize = 128;
-/// Bytes of text, and [`NODE_WEIGHT`] for each node, that a tree may have once aliases are expanded.
+/// The maximum weight of a tree with aliases expanded: the bytes of its text, and [`NODE_WEIGHT`] for
+/// each node.
 pub(super) const MAX_WEIGHT: usize = 8 * 1024 * 1024;
 const NODE_WEIGHT: usize = 64;
 
@@ -23,19 +24,19 @@ pub(super) struct Builder<'a> {
     pub(super) root: Option<Node>,
 }
 
-/// A list or mapping that has not ended.
+/// A list or mapping that is still open.
 struct Open {
     node: Node,
     key: Option<Key>,
     /// The keys of a mapping, with their lines.
     keys: HashMap<String, usize>,
-    /// The key that waits for its value is a merge key.
+    /// Whether the key that waits for its value is a merge key.
     merges: bool,
-    /// What merge keys bring in.
+    /// The members from merge keys.
     merged: Vec<(Key, Node)>,
     block: bool,
     anchor: usize,
-    /// Weight of the tree before it began.
+    /// The weight of the tree before this node.
     before: usize,
 }
 
@@ -128,7 +129,7 @@ impl<'a> Builder<'a> {
         self.place(node)
     }
 
-    /// Puts a finished node in its place: the open list or mapping, or the root.
+    /// Adds a finished node to the open list or mapping, or makes it the root.
     fn place(&mut self, node: Node) -> Result<(), SyntaxError> {
         let Some(open) = self.open.last_mut() else {
             self.root = Some(node);
@@ -171,7 +172,7 @@ impl<'a> Builder<'a> {
 }
 
 impl Open {
-    /// Records what the value of a merge key adds.
+    /// Records the members of a merge key's value.
     fn bring_in(&mut self, node: Node) -> Result<(), SyntaxError> {
         match node.kind {
             Kind::Map(pairs) => self.merged.extend(pairs),
@@ -183,7 +184,8 @@ impl Open {
         Ok(())
     }
 
-    /// Adds merged members to the mapping's own, which take precedence; of merged ones, the first wins.
+    /// Adds merged members to the mapping's own, which take precedence. Of merged members, the first
+    /// wins.
     fn merge(&mut self) {
         let Kind::Map(pairs) = &mut self.node.kind else { return };
         for (key, node) in self.merged.drain(..) {

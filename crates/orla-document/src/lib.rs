@@ -1,19 +1,19 @@
-//! Reads a YAML or JSON text as a tree with the position of every node. All texts that people
-//! write are read here: the configuration (RFC 1 §6.2), manifests (RFC 2 §6), front matter.
+//! Reads a YAML or JSON text as a tree with the position of every node. All texts that users write are
+//! read here: the configuration (RFC 1 §6.2), manifests (RFC 2 §6), front matter.
 //!
 //! JSON is a subset of YAML's flow style, so that both give the same tree and the same messages. If a text must be
 //! JSON, [`parse_json`] checks that.
 //!
 //! # How it works
 //!
-//! The parser's events are folded over a stack into [`Node`]s. Scalars stay text: the key that reads a text
-//! decides what it is (a number, a path, a word of a list), or YAML 1.2's core schema does in [`Node::to_json`].
-//! Merge keys (`<<`) are resolved; a mapping's own members take precedence.
+//! The parser's events are folded over a stack into [`Node`]s. Scalars stay text. The key that reads a
+//! text decides its type (a number, a path, a word of a list), or YAML 1.2's core schema does in
+//! [`Node::to_json`]. Merge keys (`<<`) are resolved; a mapping's own members take precedence.
 //!
 //! # Bounds
 //!
-//! Depth, and the weight of the tree with every alias expanded: a text that explodes is an error, at
-//! the alias that goes too far. The size of the text itself is bounded by the code that reads the file.
+//! Depth, and the weight of the tree with every alias expanded. A text that exceeds the weight is an
+//! error at the alias that exceeds it. The code that reads the file limits the size of the text itself.
 //!
 //! # Deliberately absent
 //!
@@ -30,10 +30,10 @@ use serde_json::Value;
 
 use builder::{Builder, MAX_WEIGHT, reference_at, tab_near};
 
-/// Bytes of a key or tag that a message repeats.
+/// The maximum number of bytes of a key or tag in a message.
 const SHOWN: usize = 60;
 
-/// Where something stands in its text; both counted from 1, columns in characters.
+/// A position in a text; both numbers are counted from 1, columns in characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
     /// The line.
@@ -54,36 +54,36 @@ impl Position {
 /// A value and its place.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
-    /// Its beginning; the content of an alias begins at its anchor.
+    /// The beginning; the content of an alias begins at its anchor.
     pub at: Position,
-    /// What it is.
+    /// The kind of value.
     pub kind: Kind,
 }
 
-/// What a value is.
+/// The kind of a value.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Kind {
     /// One word, text or number.
     Scalar(Scalar),
-    /// Values in their order.
+    /// Values in order.
     List(Vec<Node>),
-    /// Keys with their values, in the order of the text; no key comes twice.
+    /// Keys with their values, in the order of the text. Keys are distinct.
     Map(Vec<(Key, Node)>),
 }
 
-/// A text and whether it was written without quotes, and so may be a number, a boolean or null.
+/// A text, and whether it was written without quotes, and so may be a number, a boolean or null.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scalar {
     /// The text, without quotes.
     pub text: String,
-    /// It had no quotes.
+    /// Whether it was written without quotes.
     pub plain: bool,
 }
 
 /// The key of a mapping and its place.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Key {
-    /// Where it begins.
+    /// The beginning.
     pub at: Position,
     /// The key, without quotes.
     pub text: String,
@@ -93,13 +93,14 @@ pub struct Key {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{}:{}: {problem}", .at.line, .at.column)]
 pub struct SyntaxError {
-    /// Where.
+    /// The position.
     pub at: Position,
-    /// What.
+    /// The error.
     pub problem: String,
 }
 
-/// Reads a whole text, with or without a byte order mark; `None` if it is empty or holds only comments and `null`.
+/// Parses a whole text, with or without a byte order mark; `None` if it is empty or contains only
+/// comments and `null`.
 ///
 /// # Errors
 /// The first thing that is wrong with it.
@@ -107,8 +108,8 @@ pub fn parse(text: &str) -> Result<Option<Node>, SyntaxError> {
     parse_within(text, MAX_WEIGHT)
 }
 
-/// Returns the same, with another bound for the weight of the tree: the bytes of its texts, and 64 for
-/// each node, once aliases are expanded. For generated documents.
+/// Like [`parse`], with another maximum weight of the tree: the bytes of its texts, and 64 for each
+/// node, once aliases are expanded. For generated documents.
 ///
 /// # Errors
 /// As [`parse`].
@@ -126,14 +127,14 @@ pub fn parse_within(text: &str, max_weight: usize) -> Result<Option<Node>, Synta
     Ok(builder.root.filter(|node| !node.is_null()))
 }
 
-/// Reads a text that must be JSON.
+/// Parses a text that must be JSON.
 ///
 /// # Errors
 /// As [`parse`], and also what YAML admits and JSON does not, such as a trailing comma.
 pub fn parse_json(text: &str) -> Result<Option<Node>, SyntaxError> {
     let text = without_mark(text);
     let exact: Value = serde_json::from_str(text).map_err(|err| {
-        // Its columns are bytes.
+        // serde_json counts columns in bytes.
         let line = text.lines().nth(err.line().max(1) - 1).unwrap_or_default();
         let before = line.bytes().take(err.column()).filter(|byte| byte & 0xc0 != 0x80).count();
         let message = err.to_string();
@@ -142,7 +143,7 @@ pub fn parse_json(text: &str) -> Result<Option<Node>, SyntaxError> {
     })?;
     let mut root = parse(text)?;
     if let Some(root) = &mut root {
-        // The places are the same; if YAML reads a text differently, JSON's reading applies.
+        // The positions are the same. If YAML parses a text differently, JSON's result is used.
         root.take_texts(&exact);
     }
     Ok(root)
@@ -163,7 +164,7 @@ pub fn decode(bytes: &[u8]) -> Result<&str, SyntaxError> {
     })
 }
 
-/// What the parser says, less its way of speaking.
+/// Simplifies the parser's message.
 fn plainly(info: &str) -> String {
     match info {
         "recursion limit exceeded" => "nested too deep".to_owned(),
@@ -183,18 +184,18 @@ fn without_mark(text: &str) -> &str {
 }
 
 impl Node {
-    /// What an empty text holds: null, at its beginning.
+    /// Returns the content of an empty text: null, at its beginning.
     pub fn nothing() -> Self {
         let scalar = Scalar { text: String::new(), plain: true };
         Self { at: Position::START, kind: Kind::Scalar(scalar) }
     }
 
-    /// Returns whether it is null, written or left out.
+    /// Returns whether it is null, explicitly or by omission.
     pub fn is_null(&self) -> bool {
         self.as_scalar().is_some_and(Scalar::is_null)
     }
 
-    /// The scalar it is, if it is one.
+    /// Returns the scalar, if the node is one.
     pub fn as_scalar(&self) -> Option<&Scalar> {
         match &self.kind {
             Kind::Scalar(scalar) => Some(scalar),
@@ -202,13 +203,13 @@ impl Node {
         }
     }
 
-    /// The text it is, unless it is a number, a boolean or null.
+    /// Returns the text, unless the node is a number, a boolean or null.
     pub fn as_text(&self) -> Option<&str> {
         self.as_scalar()?.as_text()
     }
 
-    /// Returns the place of the part at a path such as `properties.tags[0]`, or of the nearest part
-    /// around it that is there.
+    /// Returns the position of the part at a path such as `properties.tags[0]`, or of its nearest
+    /// existing ancestor.
     pub fn place_of(&self, path: &str) -> Position {
         let path = path.strip_prefix('.').unwrap_or(path);
         let part = match &self.kind {
@@ -225,8 +226,8 @@ impl Node {
         part.map_or(self.at, |(node, rest)| node.place_of(rest))
     }
 
-    /// Returns the value without the places, read by YAML 1.2's core schema. Numbers that JSON has not
-    /// got, such as `.inf`, stay texts.
+    /// Returns the value without positions, by YAML 1.2's core schema. Numbers that JSON cannot
+    /// represent, such as `.inf`, stay texts.
     pub fn to_json(&self) -> Value {
         match &self.kind {
             Kind::Scalar(scalar) => scalar.to_json(),
@@ -237,8 +238,7 @@ impl Node {
         }
     }
 
-    /// Returns the value as JSON text, in which numbers are written as in the document wherever JSON has
-    /// that form.
+    /// Returns the value as JSON text. Numbers are written as in the document if JSON allows that form.
     pub fn to_json_text(&self) -> String {
         let mut out = String::new();
         self.write_json(&mut out);
@@ -279,7 +279,8 @@ impl Node {
                 items.iter_mut().zip(exact).for_each(|(item, exact)| item.take_texts(exact));
             }
             (Kind::Map(pairs), Value::Object(exact)) if pairs.len() == exact.len() => {
-                // Both are in the order of the text; a key may be read otherwise too.
+                // Both are in the order of the text, but the two readers may interpret a key
+                // differently.
                 for ((key, value), (exact_key, exact)) in pairs.iter_mut().zip(exact) {
                     key.text.clone_from(exact_key);
                     value.take_texts(exact);
@@ -290,7 +291,7 @@ impl Node {
         }
     }
 
-    /// What it is, for "expected …, got …": `text "loud"`, `number 7`, `a list`.
+    /// Describes the node for "expected …, got …": `text "loud"`, `number 7`, `a list`.
     pub fn describe(&self) -> String {
         match &self.kind {
             Kind::Scalar(scalar) => scalar.describe(),

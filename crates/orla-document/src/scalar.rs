@@ -1,4 +1,4 @@
-//! What the text of a scalar is, by YAML 1.2's core schema.
+//! The types of scalars, by YAML 1.2's core schema.
 
 use serde_json::value::RawValue;
 use serde_json::{Number, Value};
@@ -6,12 +6,12 @@ use serde_json::{Number, Value};
 use super::{SHOWN, Scalar, excerpt};
 
 impl Scalar {
-    /// YAML 1.2's core schema: no text, `~` and `null`.
+    /// Returns whether it is null by YAML 1.2's core schema: no text, `~` or `null`.
     pub fn is_null(&self) -> bool {
         self.plain && matches!(self.text.as_str(), "" | "~" | "null" | "Null" | "NULL")
     }
 
-    /// The boolean it is, if it is one.
+    /// Returns the boolean, if the scalar is one.
     pub fn as_bool(&self) -> Option<bool> {
         match self.text.as_str() {
             "true" | "True" | "TRUE" if self.plain => Some(true),
@@ -32,7 +32,7 @@ impl Scalar {
         self.plain && (special || starts && digits.parse::<f64>().is_ok())
     }
 
-    /// The text it is, unless it is a number, a boolean or null.
+    /// Returns the text, unless the scalar is a number, a boolean or null.
     pub fn as_text(&self) -> Option<&str> {
         let other = self.is_null() || self.as_bool().is_some() || self.is_number();
         (!other).then_some(self.text.as_str())
@@ -50,7 +50,7 @@ impl Scalar {
     }
 
     pub(super) fn to_json_text(&self) -> String {
-        // Not every number of YAML is one of JSON: `007`, `.5`, `0x1f`.
+        // Not every number of YAML is valid JSON: `007`, `.5`, `0x1f`.
         let is_exact = self.is_number() && serde_json::from_str::<&RawValue>(&self.text).is_ok();
         match is_exact {
             true => self.text.clone(),
@@ -63,7 +63,7 @@ impl Scalar {
             return Some(based.into());
         }
         let text = self.text.strip_prefix('+').unwrap_or(&self.text);
-        // What JSON has no form for: `007`, `.5`, `1.`
+        // Numbers that JSON cannot write: `007`, `.5`, `1.`
         text.parse()
             .ok()
             .or_else(|| text.parse::<u64>().ok().map(Number::from))
@@ -71,7 +71,7 @@ impl Scalar {
             .or_else(|| Number::from_f64(text.parse().ok()?))
     }
 
-    /// The number it is in base 16 or 8.
+    /// Returns the number in base 16 or 8, if the scalar is one.
     fn as_based(&self) -> Option<u64> {
         let (digits, base) = match self.text.strip_prefix("0x") {
             Some(digits) => (digits, 16),

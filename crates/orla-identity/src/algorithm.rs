@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::json::Object;
 
-/// How a token is signed.
+/// A signature algorithm of tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names of RFC 7518")]
 pub enum Algorithm {
@@ -30,7 +30,7 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// All of them, with their names in `alg`.
+    /// All algorithms, with their names in `alg`.
     pub const NAMES: &'static [(&'static str, Self)] = &[
         ("RS256", Self::RS256),
         ("RS384", Self::RS384),
@@ -43,12 +43,12 @@ impl Algorithm {
         ("EdDSA", Self::EdDSA),
     ];
 
-    /// Returns all of them.
+    /// Returns all algorithms.
     pub fn all() -> Vec<Self> {
         Self::NAMES.iter().map(|(_, algorithm)| *algorithm).collect()
     }
 
-    /// Its name in `alg`.
+    /// Returns the name in `alg`.
     pub fn name(self) -> &'static str {
         Self::NAMES.iter().find(|(_, known)| *known == self).map_or("", |(name, _)| name)
     }
@@ -76,9 +76,9 @@ impl Algorithm {
 /// A public key of an authorization server, or of a client's proof.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PublicKey {
-    /// Its name in the set of keys.
+    /// The key id in the set of keys.
     pub(crate) id: Option<Box<str>>,
-    /// The one algorithm that it is for, if it says so.
+    /// The only algorithm of the key, if it is restricted to one.
     algorithm: Option<Algorithm>,
     material: Material,
 }
@@ -92,7 +92,8 @@ enum Material {
 }
 
 impl PublicKey {
-    /// Reads a JWK. Gives nothing if it is not for signatures, or of a kind that no [`Algorithm`] uses.
+    /// Parses a JWK. Returns `None` if it is not for signatures, or of a kind that no [`Algorithm`]
+    /// uses.
     pub(crate) fn from_jwk(jwk: &Object) -> Option<Self> {
         let text = |name: &str| jwk.get(name).and_then(Value::as_str);
         let bytes = |name: &str| BASE64_URL_SAFE_NO_PAD.decode(text(name)?).ok();

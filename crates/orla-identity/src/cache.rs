@@ -1,6 +1,7 @@
-//! Tokens that were checked, by their digest, so that a token is verified once.
+//! Verified tokens, by their digest, so that a token is verified once.
 //!
-//! Two generations bound the memory: when the newer one is full, the older one is forgotten. A token that is used stays.
+//! Two generations bound the memory: when the newer one is full, the older one is dropped. A token that
+//! is used stays.
 
 use std::collections::HashMap;
 use std::mem;
@@ -9,21 +10,21 @@ use std::time::SystemTime;
 use orla_marketplace::Principal;
 use parking_lot::Mutex;
 
-/// The most tokens of one generation.
+/// The maximum number of tokens in one generation.
 const MAX_TOKENS: usize = 4096;
 
 /// The SHA-256 digest of a token.
 pub(crate) type Digest = [u8; 32];
 
-/// A token that was checked.
+/// A verified token.
 #[derive(Clone)]
 pub(crate) struct Verified {
     pub(crate) principal: Principal,
     /// When the token is no longer accepted.
     pub(crate) until: SystemTime,
-    /// The thumbprint of the key that its bearer must prove to have.
+    /// The thumbprint of the key that its bearer must prove to possess.
     pub(crate) bound_to: Option<Box<str>>,
-    /// The state of the issuer's keys with which it was checked.
+    /// The generation of the issuer's keys that verified it.
     pub(crate) generation: u64,
 }
 
@@ -38,7 +39,7 @@ struct Generations {
 }
 
 impl VerifiedTokens {
-    /// What is known of a token, unless it has expired or was checked with other keys.
+    /// Returns a verified token, unless it has expired or was verified with other keys.
     pub(crate) fn get(&self, digest: &Digest, generation: u64, now: SystemTime) -> Option<Verified> {
         let mut generations = self.0.lock();
         let is_valid = |known: &Verified| now < known.until && known.generation == generation;
@@ -50,7 +51,7 @@ impl VerifiedTokens {
         Some(known)
     }
 
-    /// Notes a token that was checked.
+    /// Records a verified token.
     pub(crate) fn put(&self, digest: Digest, verified: Verified) {
         self.0.lock().put(digest, verified);
     }

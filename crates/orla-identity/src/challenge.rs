@@ -1,5 +1,5 @@
-//! What a caller without a valid credential learns: where tokens for orla come from (RFC 9728), in a challenge
-//! (RFC 6750 §3) that leads to the metadata.
+//! The response to a caller without a valid credential: a challenge (RFC 6750 §3) that leads to the
+//! metadata, which name the authorization servers (RFC 9728).
 
 use http::header::HOST;
 use orla_marketplace::{IdentifiedBy, Principal};
@@ -7,14 +7,14 @@ use serde_json::json;
 
 use crate::{Authenticator, Denied, Head};
 
-/// Where the metadata of the protected resource are (RFC 9728 §3). The path of an endpoint may follow.
+/// The path of the protected resource's metadata (RFC 9728 §3). The path of an endpoint may follow.
 pub const METADATA: &str = "/.well-known/oauth-protected-resource";
 
-/// The endpoints that have metadata of their own. All of them are one resource.
+/// The endpoints with separate metadata. All of them are one resource.
 const ENDPOINTS: [&str; 7] = ["", "/", "/mcp", "/mcp/", "/rtfs", "/a2a", "/api"];
 
 impl Authenticator {
-    /// Returns the metadata of the resource (RFC 9728 §2), if a path is theirs and there are
+    /// Returns the metadata of the resource (RFC 9728 §2), if the path is a metadata path and there are
     /// authorization servers.
     pub fn metadata(&self, head: &Head<'_>, path: &str) -> Option<String> {
         let endpoint = path.strip_prefix(METADATA).filter(|rest| ENDPOINTS.contains(rest))?;
@@ -52,14 +52,14 @@ impl Authenticator {
     }
 
     /// Returns the value of `WWW-Authenticate` for a caller whose token lacks a scope (RFC 6750 §3.1).
-    /// `scopes` are those that its token would need, separated by spaces; empty if none is known.
+    /// `scopes` are the required scopes, separated by spaces; empty if none is known.
     pub fn insufficient_scope(&self, head: &Head<'_>, scopes: &str) -> String {
         let scopes = Some(("scope", scopes.to_owned())).filter(|(_, scopes)| !scopes.is_empty());
         let error = Some(("error", "insufficient_scope".to_owned()));
         parameters([error, scopes, Some(("resource_metadata", self.metadata_url(head)))])
     }
 
-    /// Returns whether a caller can bring a token with more scopes.
+    /// Returns whether a caller can present a token with more scopes.
     pub fn can_step_up(&self, principal: Option<&Principal>) -> bool {
         let issued = |principal: &Principal| matches!(principal.identified_by(), IdentifiedBy::OAuth(_));
         !self.issuers.is_empty() && principal.is_some_and(issued)
@@ -81,7 +81,7 @@ impl Authenticator {
     }
 
     /// Returns the scheme and host by which the client reached the server. Behind a proxy, the audience
-    /// says that it is HTTPS.
+    /// shows that the scheme is HTTPS.
     fn base(&self, head: &Head<'_>) -> String {
         let host = head.headers.get(HOST).and_then(|host| host.to_str().ok());
         let host = host
@@ -115,7 +115,7 @@ impl Authenticator {
     }
 }
 
-/// Returns a challenge with these parameters. Their values have no quotes in them: addresses, scopes and
+/// Returns a challenge with these parameters. Their values contain no quotes: addresses, scopes and
 /// words.
 fn parameters<const N: usize>(parameters: [Option<(&str, String)>; N]) -> String {
     let is_plain = |c: &char| matches!(c, ' ' | '!' | '#'..='[' | ']'..='~');

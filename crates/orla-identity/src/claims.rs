@@ -1,4 +1,4 @@
-//! What an access token says, checked (RFC 9068 §4, RFC 7519 §4.1). Pure: the time is passed in.
+//! Checks the claims of an access token (RFC 9068 §4, RFC 7519 §4.1). Pure: the time is passed in.
 
 use std::time::{Duration, SystemTime};
 
@@ -8,18 +8,18 @@ use serde_json::Value;
 use crate::json::Object;
 use crate::options::IssuerOptions;
 
-/// The longest name of a principal, a group or a scope, in bytes.
+/// The maximum length of a name of a principal, a group or a scope, in bytes.
 const MAX_NAME: usize = 255;
-/// The most groups, and the most scopes, of one caller.
+/// The maximum number of groups, and of scopes, of one caller.
 const MAX_NAMES: usize = 1000;
 
-/// What the claims of a token say about its bearer.
+/// The checked claims of a token.
 #[derive(Debug)]
 pub(crate) struct Claims {
     pub(crate) principal: Principal,
     /// When the token is no longer accepted.
     pub(crate) until: SystemTime,
-    /// The thumbprint of the key that its bearer must prove to have (RFC 9449 §6.1).
+    /// The thumbprint of the key that its bearer must prove to possess (RFC 9449 §6.1).
     pub(crate) bound_to: Option<Box<str>>,
 }
 
@@ -85,7 +85,7 @@ fn claim<'a>(claims: &'a Object, name: &str) -> Option<&'a Value> {
     })
 }
 
-/// Returns the scopes: `scope` (RFC 9068 §2.2.3) and `scp`, as some servers call it; a text with spaces,
+/// Returns the scopes: `scope` (RFC 9068 §2.2.3) and `scp`, which some servers use; a text with spaces,
 /// or a list.
 fn scopes(claims: &Object) -> Result<Vec<&str>, &'static str> {
     let mut scopes = Vec::new();

@@ -12,13 +12,13 @@ use crate::json::Object;
 use crate::jws::Signed;
 use crate::remembered::RememberedDigests;
 
-/// How old a proof may be, and how far in the future.
+/// The maximum difference between the time of a proof and the current time.
 const FRESH: Duration = Duration::from_secs(60);
 
-/// The request that a proof is for.
+/// The request that a proof must match.
 pub(crate) struct Request<'a> {
     pub(crate) method: &'a str,
-    /// Its address, without query and fragment.
+    /// The address, without query and fragment.
     pub(crate) address: &'a str,
     pub(crate) token: &'a str,
 }
@@ -70,7 +70,7 @@ pub(crate) fn check(
         claim("jti").filter(|id| (1..=256).contains(&id.len())).ok_or("the DPoP proof has no id")?;
     let id = digest(&SHA256, format!("{thumbprint} {id}").as_bytes());
     let id = id.as_ref().try_into().map_err(|_| "the DPoP proof has no id")?;
-    // For as long as the proof would be fresh, on either side of now.
+    // The id is remembered for as long as the proof is fresh, before or after the current time.
     if used.add(id, 2 * FRESH) { Ok(()) } else { Err("the DPoP proof was used before") }
 }
 
@@ -93,7 +93,7 @@ fn sha256(bytes: &[u8]) -> String {
     BASE64_URL_SAFE_NO_PAD.encode(digest(&SHA256, bytes))
 }
 
-/// Returns whether two addresses are the same but for query and fragment, the case of the host, and the
+/// Returns whether two addresses are equal except for query and fragment, the case of the host, and the
 /// port that the scheme implies (RFC 9449 §4.3).
 fn same(claimed: &str, address: &str) -> bool {
     match (normal(claimed), normal(address)) {

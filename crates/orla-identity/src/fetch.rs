@@ -1,11 +1,11 @@
-//! The way to authorization servers. The program supplies it, so this crate has no HTTP client.
+//! The connection to authorization servers. The program supplies it, so this crate has no HTTP client.
 
 use async_trait::async_trait;
 use serde_json::Value;
 
 use crate::json::{Object, object};
 
-/// Sends requests to authorization servers. An implementation bounds the size of an answer and the time for it.
+/// Sends requests to authorization servers. An implementation limits the size and the time of an answer.
 #[async_trait]
 pub trait Fetch: Send + Sync + 'static {
     /// Returns the body of a successful answer to GET.
@@ -44,8 +44,8 @@ pub(crate) async fn discover_keys(fetch: &dyn Fetch, issuer: &str) -> Result<Str
     Err(problem)
 }
 
-/// Returns where the metadata of an issuer may be, in the order in which MCP's authorization wants them
-/// tried.
+/// Returns the possible addresses of an issuer's metadata, in the order that MCP's authorization
+/// requires.
 fn metadata_urls(issuer: &str) -> Vec<String> {
     let issuer = issuer.trim_end_matches('/');
     let path_at =
@@ -64,12 +64,12 @@ fn metadata_urls(issuer: &str) -> Vec<String> {
 fn keys_of(metadata: Option<&Object>, issuer: &str) -> Result<String, &'static str> {
     let metadata = metadata.ok_or("the metadata are not a JSON object")?;
     let text = |name: &str| metadata.get(name).and_then(Value::as_str);
-    // Otherwise one server could vouch for the tokens of another (RFC 8414 §3.3).
+    // Otherwise one server could issue metadata for the tokens of another (RFC 8414 §3.3).
     if text("issuer") != Some(issuer) {
         return Err("the metadata are of another issuer");
     }
     let keys = text("jwks_uri").ok_or("the metadata have no jwks_uri")?;
-    // The configuration accepts an issuer without TLS on this machine alone.
+    // The configuration accepts an issuer without TLS only on this machine.
     if !keys.starts_with("https://") && !issuer.starts_with("http://") {
         return Err("the metadata lead to keys without TLS");
     }

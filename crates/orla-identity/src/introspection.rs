@@ -1,9 +1,10 @@
-//! Opaque tokens: the authorization server says what they mean (RFC 7662).
+//! Opaque tokens: the authorization server validates them (RFC 7662).
 //!
-//! An answer is believed for a short time, a refusal too, so that a token that is sent again and again is not asked
-//! about each time. At most [`MAX_AT_ONCE`] tokens are asked about at once, [`MAX_OF_PEER`] of one peer, so that a peer
-//! with tokens that it has made up does not hold the turns of others. A question without an answer is about its token
-//! alone: any caller can bring an endpoint to refuse one.
+//! An answer is cached for a short time, also a refusal, so that a token that is sent repeatedly does
+//! not cause a request each time. At most [`MAX_AT_ONCE`] tokens are checked concurrently, and
+//! [`MAX_OF_PEER`] of one peer, so that a peer with invented tokens does not occupy the permits of
+//! others. A missing answer affects only its token, because any caller can cause an endpoint to refuse
+//! one.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -22,14 +23,14 @@ use crate::json::{Object, object};
 use crate::options::{IntrospectionOptions, IssuerOptions};
 use crate::remembered::RememberedDigests;
 
-/// The most tokens that are asked about at once.
+/// The maximum number of tokens that are checked concurrently.
 const MAX_AT_ONCE: usize = 16;
-/// The most tokens of one peer that are asked about at once.
+/// The maximum number of tokens of one peer that are checked concurrently.
 const MAX_OF_PEER: usize = 4;
-/// How long a token waits for its turn.
+/// How long a token waits for a permit.
 const TURN: Duration = Duration::from_secs(5);
 
-/// The endpoint, and what it has said.
+/// The endpoint, and its cached answers.
 pub(crate) struct Introspection {
     options: IntrospectionOptions,
     fetch: Arc<dyn Fetch>,
@@ -38,10 +39,10 @@ pub(crate) struct Introspection {
     turns: Turns,
 }
 
-/// Who may ask.
+/// The permits for requests.
 struct Turns {
     all: Semaphore,
-    /// The peers that ask or wait at the moment.
+    /// The permits of the peers that currently ask or wait.
     of_peers: Mutex<HashMap<Option<IpAddr>, Arc<Semaphore>>>,
 }
 
@@ -52,7 +53,7 @@ impl Default for Turns {
 }
 
 impl Turns {
-    /// Returns the turns of a peer. Those of a peer that has none at the moment are not kept.
+    /// Returns the permits of a peer. They are dropped when the peer uses none.
     fn of(&self, peer: Option<IpAddr>) -> Arc<Semaphore> {
         let mut peers = self.of_peers.lock();
         peers.retain(|_, turns| Arc::strong_count(turns) > 1);
@@ -71,12 +72,12 @@ impl Introspection {
         }
     }
 
-    /// What is known of a token.
+    /// Returns the cached answer about a token.
     pub(crate) fn known(&self, digest: &Digest, now: SystemTime) -> Option<Verified> {
         self.active.get(digest, 0, now)
     }
 
-    /// Asks about a token.
+    /// Sends a request about a token.
     ///
     /// # Errors
     /// The token is not active, or there is no answer.
@@ -112,15 +113,16 @@ impl Introspection {
         }
     }
 
-    /// Notes an answer, which is believed for a while.
+    /// Caches an answer for a while.
     pub(crate) fn remember(&self, digest: Digest, verified: Verified, now: SystemTime) {
         let until = verified.until.min(now + self.options.keep);
         self.active.put(digest, Verified { until, ..verified });
     }
 }
 
-/// What an answer says of the bearer. `iss` and `exp` are optional there (RFC 7662 §2.2): the issuer is the one that was
-/// asked, and an answer without an expiry is believed for as long as answers are. The audience is required as in a JWT.
+/// Returns the claims in an answer. `iss` and `exp` are optional (RFC 7662 §2.2): the issuer is the one
+/// that was asked, and an answer without an expiry is valid for the cache time. The audience is required
+/// as in a JWT.
 ///
 /// # Errors
 /// The token is not for orla.
@@ -135,7 +137,7 @@ pub(crate) fn claims(
     let seconds = until.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
     answer.entry("exp").or_insert_with(|| Value::from(seconds));
     if !answer.contains_key(&options.principal_claim) && options.principal_claim == "sub" {
-        // A token without a person is its client's.
+        // A token without a user belongs to its client.
         let client = answer.get("client_id").cloned().ok_or("the token does not name its subject")?;
         answer.insert("sub".to_owned(), client);
     }

@@ -1,4 +1,4 @@
-//! One authorization server: checks its tokens, and remembers those that it has checked.
+//! One authorization server: verifies its tokens, and caches verified ones.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -28,8 +28,8 @@ impl Issuer {
         Self { options, keys: Arc::new(keys), verified: VerifiedTokens::default(), introspection }
     }
 
-    /// What is known of a token that was checked before. A signed token is known for as long as the keys with which
-    /// it was checked are in use.
+    /// Returns the cached result for a token. A signed token stays cached while the keys that verified
+    /// it are in use.
     pub(crate) fn known(&self, digest: &Digest, now: SystemTime) -> Option<Verified> {
         let found = self.verified.get(digest, self.keys.generation(), now);
         match found {
@@ -43,7 +43,7 @@ impl Issuer {
         self.introspection.is_some()
     }
 
-    /// Checks a signed token of this issuer (RFC 9068 §4).
+    /// Verifies a signed token of this issuer (RFC 9068 §4).
     ///
     /// # Errors
     /// What is wrong with it, for the log.
@@ -71,7 +71,7 @@ impl Issuer {
         Ok(found)
     }
 
-    /// Has an opaque token checked by the issuer (RFC 7662).
+    /// Validates an opaque token through the issuer (RFC 7662).
     ///
     /// # Errors
     /// Why it is not accepted, for the log.

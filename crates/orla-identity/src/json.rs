@@ -1,7 +1,7 @@
-//! JSON as tokens and keys have it: an object, in which no name occurs twice at any depth.
+//! JSON objects of tokens and keys, in which no name is repeated at any depth.
 //!
-//! Readers of JSON differ in which of two equal names they take (RFC 7515 §4 lets a reader refuse both), so a token that
-//! two programs read differently is refused.
+//! JSON readers differ in which of two equal names they use (RFC 7515 §4 lets a reader refuse both). A
+//! token that two programs would interpret differently is refused.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 /// A JSON object.
 pub(crate) type Object = Map<String, Value>;
 
-/// Reads an object.
+/// Parses an object.
 pub(crate) fn object(text: &[u8]) -> Option<Object> {
     match serde_json::from_slice(text) {
         Ok(Strict(Value::Object(object))) => Some(object),

@@ -1,4 +1,5 @@
-//! A signed token in its compact form (RFC 7515 §7.1): `HEADER.CLAIMS.SIGNATURE`, taken apart and not yet believed.
+//! A signed token in its compact form (RFC 7515 §7.1): `HEADER.CLAIMS.SIGNATURE`, parsed and not yet
+//! verified.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
@@ -7,26 +8,26 @@ use serde_json::Value;
 use crate::algorithm::Algorithm;
 use crate::json::{Object, object};
 
-/// The longest token that is looked at, in bytes.
+/// The maximum length of a token, in bytes.
 pub(crate) const MAX_TOKEN: usize = 16 * 1024;
 
-/// A token, taken apart.
+/// A parsed token.
 pub(crate) struct Signed<'a> {
     pub(crate) header: Object,
     pub(crate) claims: Object,
     pub(crate) algorithm: Algorithm,
-    /// What the signature is of.
+    /// The signed bytes.
     pub(crate) message: &'a [u8],
     pub(crate) signature: Vec<u8>,
 }
 
-/// Returns whether a token has the shape of a signed one, and not that of an opaque one.
+/// Returns whether a token has the form of a signed one, not of an opaque one.
 pub(crate) fn looks_signed(token: &str) -> bool {
     token.bytes().filter(|byte| *byte == b'.').count() >= 2
 }
 
 impl<'a> Signed<'a> {
-    /// Takes a token apart.
+    /// Parses a token.
     ///
     /// # Errors
     /// Why it is not one, for the log.
@@ -43,11 +44,12 @@ impl<'a> Signed<'a> {
             |part: &str| BASE64_URL_SAFE_NO_PAD.decode(part).map_err(|_| "the token is not base64url");
         let part = |text: &str| object(&decode(text)?).ok_or("the token is not made of JSON objects");
         let (header, claims) = (part(header)?, part(claims)?);
-        // Extensions that must be understood (RFC 7515 §4.1.11), and tokens within tokens (RFC 7519 §5.2).
+        // Extensions that must be understood (RFC 7515 §4.1.11), and nested tokens (RFC 7519 §5.2) are
+        // refused.
         if header.contains_key("crit") {
             return Err("the token has a critical extension");
         }
-        // Nor is the payload anything else than base64url (RFC 7797 §3).
+        // A payload in any other encoding than base64url is refused too (RFC 7797 §3).
         if ["cty", "enc", "zip", "b64"].iter().any(|name| header.contains_key(*name)) {
             return Err("the token is nested, encrypted, compressed or not encoded");
         }
@@ -74,7 +76,7 @@ impl<'a> Signed<'a> {
         }
     }
 
-    /// Its media type, in lower case and without `application/` (RFC 7515 §4.1.9).
+    /// Returns the media type, in lower case and without `application/` (RFC 7515 §4.1.9).
     pub(crate) fn media_type(&self) -> Option<String> {
         let name = self.header.get("typ")?.as_str()?.to_ascii_lowercase();
         Some(name.strip_prefix("application/").map_or_else(|| name.clone(), str::to_owned))

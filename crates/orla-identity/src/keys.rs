@@ -1,8 +1,8 @@
 //! The public keys of an issuer, cached.
 //!
-//! Keys are fetched when they are first needed. A key id that is not among them makes them be fetched again, at most
-//! once in [`UNKNOWN_KEY`], so that forged tokens cannot make orla send requests. Keys older than [`FRESH`] are fetched
-//! again while they are used. If the issuer does not answer, its keys are used for [`KEEP`].
+//! Keys are fetched on first use. An unknown key id causes another fetch, at most once in
+//! [`UNKNOWN_KEY`], so that forged tokens cannot make orla send requests. Keys older than [`FRESH`] are
+//! fetched again while they are used. If the issuer does not answer, its keys are used for [`KEEP`].
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,25 +17,25 @@ use crate::algorithm::{Algorithm, PublicKey};
 use crate::fetch::{Fetch, discover_keys};
 use crate::json::object;
 
-/// The least time between two requests because of unknown keys.
+/// The minimum time between two requests because of unknown keys.
 const UNKNOWN_KEY: Duration = Duration::from_secs(30);
-/// The least time between two requests while there are no keys.
+/// The minimum time between two requests while there are no keys.
 const RETRY: Duration = Duration::from_secs(1);
-/// After this time keys are fetched again.
+/// The time after which keys are fetched again.
 const FRESH: Duration = Duration::from_secs(300);
 /// How long keys are used that cannot be fetched again.
 const KEEP: Duration = Duration::from_secs(3600);
-/// The most keys of one issuer.
+/// The maximum number of keys of one issuer.
 const MAX_KEYS: usize = 100;
 
 /// The keys of one issuer.
 pub(crate) struct Keys {
     issuer: String,
-    /// Where they are; if empty, the issuer's metadata say so.
+    /// The address of the keys; if empty, the issuer's metadata give it.
     url: String,
     fetch: Arc<dyn Fetch>,
     set: ArcSwapOption<KeySet>,
-    /// Held while keys are fetched, so that one request is sent for all that wait.
+    /// Held while keys are fetched, so that one request is sent for all waiting callers.
     requests: Mutex<Requests>,
     is_refreshing: AtomicBool,
 }
@@ -43,11 +43,11 @@ pub(crate) struct Keys {
 struct KeySet {
     keys: Vec<PublicKey>,
     fetched_at: Instant,
-    /// Changes whenever the keys do.
+    /// Incremented when the keys change.
     generation: u64,
 }
 
-/// When keys were requested last.
+/// The times of the last requests for keys.
 #[derive(Default)]
 struct Requests {
     any: Option<Instant>,
@@ -66,12 +66,12 @@ impl Keys {
         }
     }
 
-    /// Returns a number that changes whenever the keys do.
+    /// Returns a number that changes when the keys do.
     pub(crate) fn generation(&self) -> u64 {
         self.set.load().as_ref().map_or(0, |set| set.generation)
     }
 
-    /// Returns whether the keys can still be used. Has them fetched again if they are not fresh.
+    /// Returns whether the keys can still be used. Starts a fetch if they are not fresh.
     pub(crate) fn are_usable(self: &Arc<Self>) -> bool {
         let set = self.set.load();
         let Some(set) = set.as_ref() else { return false };
@@ -93,7 +93,8 @@ impl Keys {
         age <= KEEP
     }
 
-    /// Verifies a signature with the issuer's keys. Gives the [generation](Self::generation) of the keys.
+    /// Verifies a signature with the issuer's keys. Returns the [generation](Self::generation) of the
+    /// keys.
     ///
     /// # Errors
     /// Why none did, for the log.
@@ -117,7 +118,7 @@ impl Keys {
         self.set.load_full().filter(|set| set.fetched_at.elapsed() <= KEEP)
     }
 
-    /// Fetches keys because there are none. Whether a request was sent.
+    /// Fetches keys because there are none. Returns whether a request was sent.
     async fn fetch_first(&self) -> bool {
         let mut requests = self.requests.lock().await;
         let is_due = requests.any.is_none_or(|last| last.elapsed() >= RETRY);
@@ -141,7 +142,7 @@ impl Keys {
 
     async fn request(&self, requests: &mut Requests) {
         let downloaded = self.download().await;
-        // Those that waited meanwhile take this answer, however long it took.
+        // Callers that waited meanwhile use this answer, however long it took.
         requests.any = Some(Instant::now());
         match downloaded {
             Ok(keys) => {
@@ -167,7 +168,7 @@ impl Keys {
     }
 }
 
-/// Reads a set of keys (RFC 7517 §5). Keys that are not understood are left out.
+/// Parses a set of keys (RFC 7517 §5). Unsupported keys are left out.
 fn key_set(body: &[u8]) -> Option<Vec<PublicKey>> {
     let set = object(body)?;
     let keys = set.get("keys")?.as_array()?;
@@ -176,7 +177,7 @@ fn key_set(body: &[u8]) -> Option<Vec<PublicKey>> {
 }
 
 impl KeySet {
-    /// Returns whether a key with this id is known. Without an id, every key may be meant.
+    /// Returns whether a key with this id is known. Without an id, every key matches.
     fn has(&self, id: Option<&str>) -> bool {
         id.is_none() || self.keys.iter().any(|key| key.id.as_deref() == id)
     }
@@ -188,7 +189,7 @@ impl KeySet {
         message: &[u8],
         signature: &[u8],
     ) -> Result<(), &'static str> {
-        /// The most keys that are tried for a token that does not name one.
+        /// The maximum number of keys that are tried for a token without a key id.
         const MAX_TRIED: usize = 4;
         if !self.has(id) {
             return Err("the key of the token is unknown");

@@ -1,5 +1,5 @@
-//! Identifies callers: checks the credential of a request, and tells a caller without one which it
-//! needs.
+//! Identifies callers: checks the credential of a request, and informs a caller without one which
+//! credential it needs.
 //!
 //! The only entry point is [`Authenticator::authenticate`]: it takes the head of a request, and
 //! returns a [`Principal`] or a [`Denied`]. It knows three kinds of credentials: bearer tokens of
@@ -9,22 +9,23 @@
 //!
 //! # How it works
 //!
-//! Tokens are compared and remembered by their SHA-256 digests. A signed token is parsed (`jws`),
-//! its claims are checked (`claims`), and its signature is verified with the issuer's keys
-//! (`keys`, `algorithm`). All of this is pure except for fetching keys. A verified token is
-//! remembered until it expires or the issuer's keys change (`cache`).
+//! Tokens are compared and cached by their SHA-256 digests. A signed token is parsed (`jws`), its claims
+//! are checked (`claims`), and its signature is verified with the issuer's keys (`keys`, `algorithm`).
+//! All of this is pure except for fetching keys. A verified token is cached until it expires or the
+//! issuer's keys change (`cache`).
 //!
 //! # Invariants
 //!
 //! - A token with any member that is not understood is refused: ignoring it could change the
 //!   token's meaning.
 //! - A forged token causes at most one request for keys in 30 seconds.
-//! - A caller does not learn why it was refused; the log says it.
+//! - A caller does not learn why it was refused; only the log contains the reason.
 //!
 //! # Deliberately absent
 //!
-//! Connections: the program supplies a [`Fetch`]. A library for JWT: those that build on the one cryptographic library
-//! of this program take a claim of the wrong type for an absent one, or skip `crit`; here both are refused.
+//! Connections: the program supplies a [`Fetch`]. A JWT library: those that use the program's only
+//! cryptographic library treat a claim of the wrong type as absent, or skip `crit`. This crate refuses
+//! both.
 
 #![warn(missing_docs)]
 
@@ -65,15 +66,16 @@ use crate::issuer::Issuer;
 use crate::jws::{MAX_TOKEN, Signed, looks_signed};
 use crate::remembered::RememberedDigests;
 
-/// What tokens that orla made begin with, so that people and scanners of secrets recognise them.
+/// The prefix of tokens that orla made, so that users and secret scanners recognise them.
 pub const OWN_TOKEN: &str = "orla_";
 
-/// How callers are identified.
+/// The configuration of authentication.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuthOptions {
     /// The bearer tokens of the configuration.
     pub tokens: Vec<BearerToken>,
-    /// The tokens that orla made. `None` means that there is no file of them; an empty file still demands a token.
+    /// The tokens that orla made. `None` means that there is no file of them; an empty file still
+    /// requires a token.
     pub own_tokens: Option<Vec<OwnToken>>,
     /// The authorization servers whose tokens are accepted.
     pub issuers: Vec<IssuerOptions>,
@@ -86,7 +88,7 @@ impl AuthOptions {
     }
 }
 
-/// What a request presents.
+/// The parts of a request that identify its caller.
 pub struct Head<'a> {
     /// Its headers.
     pub headers: &'a HeaderMap,
@@ -94,27 +96,27 @@ pub struct Head<'a> {
     pub method: &'a Method,
     /// Its target.
     pub uri: &'a Uri,
-    /// The network that it came from, if that is known.
+    /// The peer's address, if known.
     pub peer: Option<IpAddr>,
-    /// Whether it came over TLS.
+    /// Whether the request used TLS.
     pub is_tls: bool,
-    /// The principal of its connection's client certificate.
+    /// The principal of the connection's client certificate.
     pub certificate: Option<&'a Principal>,
     /// Whether certificates identify callers, so that one without a certificate needs a token.
     pub needs_certificate: bool,
 }
 
-/// Why a request is refused. Its caller learns that it is (401), and nothing else.
+/// The reason why a request is refused. Its caller gets the status 401 and no reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denied {
-    /// No credential came.
+    /// The request has no credential.
     Absent,
     /// The credential is not valid, for this reason.
     Invalid(&'static str),
 }
 
 impl Denied {
-    /// What is wrong, in two words.
+    /// Returns the problem in two words.
     pub fn problem(self) -> &'static str {
         match self {
             Self::Absent => "no token",
@@ -122,7 +124,7 @@ impl Denied {
         }
     }
 
-    /// What exactly is wrong, for the log and the audit.
+    /// Returns the exact problem, for the log and the audit.
     pub fn reason(self) -> Option<&'static str> {
         match self {
             Self::Absent => None,
@@ -137,16 +139,17 @@ pub struct Authenticator {
     tokens: Vec<Token>,
     own: HashMap<Digest, Own>,
     issuers: Vec<Arc<Issuer>>,
-    /// Whether there is, or was since the start, a file of tokens. One that is deleted does not open the server.
+    /// Whether there is, or was since the start, a file of tokens. Deleting the file does not disable
+    /// authentication.
     has_own_tokens: bool,
     is_required: bool,
-    /// The proofs of possession that were used.
+    /// The used proofs of possession.
     proofs: Arc<RememberedDigests>,
 }
 
 /// A bearer token of the configuration.
 struct Token {
-    /// Digests are compared, so the time says nothing of a secret's length either.
+    /// Digests are compared, so that the time does not reveal a secret's length.
     digest: Digest,
     principal: Principal,
 }
@@ -158,7 +161,7 @@ struct Own {
 }
 
 impl Authenticator {
-    /// Compiles options. What is known of an issuer whose options have not changed is taken over from `previous`.
+    /// Compiles options. The state of an issuer with unchanged options is taken over from `previous`.
     /// Without `fetch`, tokens of authorization servers cannot be checked and are refused.
     pub fn new(options: &AuthOptions, fetch: Option<&Arc<dyn Fetch>>, previous: Option<&Self>) -> Self {
         let known = |options: &IssuerOptions| {
@@ -209,7 +212,7 @@ impl Authenticator {
         if presented.next().is_some() {
             return Err(Denied::Invalid("the request has several tokens"));
         }
-        // Another scheme, or one without a token, brings no token (RFC 6750 §3.1).
+        // Another scheme, or one without a token, presents no token (RFC 6750 §3.1).
         let credential = Credential::parse(value.as_bytes()).ok_or(Denied::Absent)?;
         let digest = sha256(credential.token.as_bytes());
         if !credential.is_proven
@@ -221,7 +224,7 @@ impl Authenticator {
         let known = self.issuers.iter().find_map(|issuer| issuer.known(&digest, now));
         let verified = match known {
             Some(known) => known,
-            // Boxed, so that requests with a token that is known stay small.
+            // Boxed, so that requests with a cached token stay small.
             None => Box::pin(self.verify(credential.token, digest, head.peer, now))
                 .await
                 .map_err(Denied::Invalid)?,
@@ -230,7 +233,7 @@ impl Authenticator {
         Ok(Some(verified.principal))
     }
 
-    /// Returns the caller of a request whose token does not count, or that has none.
+    /// Returns the caller of a request that has no token, or whose token is ignored.
     fn by_connection(&self, head: &Head<'_>) -> Result<Option<Principal>, Denied> {
         match head.certificate {
             Some(certificate) => Ok(Some(certificate.clone())),
@@ -282,7 +285,7 @@ impl Authenticator {
             let issuer = issuer.ok_or("the token is of another issuer")?;
             return issuer.verify(token, digest, signed, now).await;
         }
-        // One that orla made, and that was revoked, is no one else's business.
+        // A revoked token that orla made is not passed to any issuer.
         if token.starts_with(OWN_TOKEN) {
             return Err(UNKNOWN);
         }
@@ -296,7 +299,7 @@ impl Authenticator {
         Err(problem)
     }
 
-    /// Returns whether the caller has proven to have the key that its token is bound to, if it is bound
+    /// Checks that the caller has proven to possess the key that its token is bound to, if it is bound
     /// to one.
     fn check_proof(
         &self,
@@ -329,8 +332,8 @@ impl Authenticator {
     }
 
     /// Returns whether the credential of a principal is still accepted: its token was not revoked, and
-    /// its authorization server is still one whose tokens are. An access token that has expired is
-    /// replaced by its caller, who stays known; certificates are checked with their connections.
+    /// its authorization server is still accepted. A caller replaces an expired access token and stays
+    /// known. Certificates are checked with their connections.
     pub fn still_knows(&self, principal: &Principal) -> bool {
         if let Some(digest) = principal.fingerprint() {
             return self.bearer(digest).is_ok_and(|bearer| bearer.as_ref() == Some(principal));
@@ -348,7 +351,7 @@ impl Token {
     fn new(token: &BearerToken) -> Self {
         let BearerToken { secret, name } = token;
         let digest = sha256(secret.as_bytes());
-        // Named by a digest, which stays the same over reloads and does not reveal the token.
+        // The name is a digest, which stays the same over reloads and does not reveal the token.
         let by_digest = || format!("token-{}", hex::encode(&digest[..6]));
         let name = name.clone().unwrap_or_else(by_digest);
         let principal = Principal::token(&name).with_fingerprint(digest);
@@ -359,7 +362,7 @@ impl Token {
 /// The credential of an `Authorization` header.
 struct Credential<'a> {
     token: &'a str,
-    /// Whether its scheme is DPoP, which comes with a proof.
+    /// Whether its scheme is DPoP, which requires a proof.
     is_proven: bool,
 }
 
@@ -377,7 +380,7 @@ impl<'a> Credential<'a> {
     }
 }
 
-/// Returns the digest by which a token is known.
+/// Returns the digest that identifies a token.
 pub fn sha256(token: &[u8]) -> [u8; 32] {
     let mut bytes = [0; 32];
     bytes.copy_from_slice(digest(&SHA256, token).as_ref());

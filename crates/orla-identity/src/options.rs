@@ -1,4 +1,4 @@
-//! What is configured of how callers are identified (`auth`).
+//! The configuration of authentication (`auth`).
 
 use std::fmt;
 use std::time::{Duration, SystemTime};
@@ -10,9 +10,9 @@ use crate::algorithm::Algorithm;
 /// A bearer token of the configuration and the name of its bearer.
 #[derive(Clone, PartialEq, Eq)]
 pub struct BearerToken {
-    /// The secret in the request.
+    /// The secret.
     pub secret: String,
-    /// The bearer's name in policies and audits; `None` means a name made of the token's digest.
+    /// The bearer's name in policies and audits; `None` means a name derived from the token's digest.
     pub name: Option<String>,
 }
 
@@ -45,11 +45,11 @@ pub struct OwnToken {
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct IssuerOptions {
-    /// Its identifier, exactly as in `iss`.
+    /// The issuer identifier, exactly as in `iss`.
     pub issuer: String,
-    /// The audiences that a token must be for one of.
+    /// The accepted audiences.
     pub audience: Vec<String>,
-    /// Where its keys are. If empty, its metadata say so (RFC 8414, OpenID Connect Discovery).
+    /// The address of its keys. If empty, its metadata give it (RFC 8414, OpenID Connect Discovery).
     pub jwks_uri: String,
     /// The permissions that each scope grants, in the order of the configuration.
     pub scopes: Vec<(String, Vec<Permission>)>,
@@ -57,33 +57,33 @@ pub struct IssuerOptions {
     pub principal_claim: String,
     /// The claim that names its groups: `groups`. `a.b` is the claim `b` within `a`.
     pub groups_claim: String,
-    /// Stands before the names and groups of its callers. Empty by default.
+    /// The prefix of the names and groups of its callers. Empty by default.
     pub prefix: String,
-    /// The accepted signatures. By default, all that are known.
+    /// The accepted signature algorithms. By default, all supported ones.
     pub algorithms: Vec<Algorithm>,
     /// The accepted types of tokens, in lower case and without `application/`: `at+jwt` (RFC 9068 §4).
     pub types: Vec<String>,
-    /// By how much clocks may differ: 60 s.
+    /// The maximum difference between clocks: 60 s.
     pub clock_skew: Duration,
-    /// Where opaque tokens are checked (RFC 7662).
+    /// The endpoint that validates opaque tokens (RFC 7662).
     pub introspection: Option<IntrospectionOptions>,
 }
 
-/// An endpoint that says what an opaque token means (RFC 7662).
+/// An endpoint that validates opaque tokens (RFC 7662).
 #[derive(Clone, PartialEq, Eq)]
 pub struct IntrospectionOptions {
-    /// Its address.
+    /// The address.
     pub endpoint: String,
-    /// The name with which orla authenticates itself there.
+    /// The client id of orla at the endpoint.
     pub client_id: String,
-    /// The secret of that name.
+    /// The client secret.
     pub client_secret: String,
-    /// How long an answer is believed: 30 s.
+    /// How long an answer is cached: 30 s.
     pub keep: Duration,
 }
 
 impl IssuerOptions {
-    /// Returns the tokens of this issuer for this audience.
+    /// Creates options for this issuer and this audience.
     pub fn new(issuer: impl Into<String>, audience: impl Into<String>) -> Self {
         Self {
             issuer: issuer.into(),
@@ -102,7 +102,7 @@ impl IssuerOptions {
 }
 
 impl fmt::Debug for IssuerOptions {
-    /// Everything but secrets.
+    /// Shows everything except secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("IssuerOptions")
             .field("issuer", &self.issuer)

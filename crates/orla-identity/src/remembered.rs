@@ -1,4 +1,4 @@
-//! Things that are remembered for a while in bounded memory: refused tokens, and proofs that were used.
+//! Digests that are remembered for a limited time in bounded memory: refused tokens, and used proofs.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::cache::Digest;
 
-/// The most of them. Beyond it, those that are over are forgotten, and then the ones that end first.
+/// The maximum number of digests. Beyond it, expired ones are dropped, and then those that expire first.
 const MAX: usize = 16_384;
 
 /// Digests, each with the time until which it is remembered.
@@ -20,7 +20,7 @@ impl RememberedDigests {
         self.0.lock().get(digest).is_some_and(|until| Instant::now() < *until)
     }
 
-    /// Remembers a digest. Says whether it was not remembered before.
+    /// Remembers a digest. Returns whether it was not remembered before.
     pub(crate) fn add(&self, digest: Digest, keep: Duration) -> bool {
         let (mut known, now) = (self.0.lock(), Instant::now());
         if known.get(&digest).is_some_and(|until| now < *until) {

@@ -1,5 +1,5 @@
-//! Reads what a server says about its tools and their results, in the marketplace's terms. Pure functions; data
-//! that is only passed on is neither parsed nor copied.
+//! Converts a server's messages about its tools and their results to the marketplace's types. Pure
+//! functions. Data that is only passed on is neither parsed nor copied.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -14,23 +14,23 @@ use serde_json::{Map, Value};
 use super::object::Object;
 use super::scan;
 
-/// A tool as `tools/list` gives it.
+/// A tool in the form of `tools/list`.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ListedTool {
     /// The server's name for it.
     pub name: String,
-    /// The title for people.
+    /// The title for users.
     pub title: Option<String>,
-    /// What it does.
+    /// The description.
     pub description: Option<String>,
-    /// What it takes.
+    /// The input schema.
     pub input_schema: Option<Value>,
-    /// What it gives.
+    /// The output schema.
     pub output_schema: Option<Value>,
-    /// Hints about what it does.
+    /// Annotations.
     pub annotations: Option<Value>,
-    /// How it runs (2025-11-25).
+    /// The execution settings (2025-11-25).
     pub execution: Option<Value>,
     /// The other members of the object, such as `icons` and `_meta`.
     #[serde(skip)]
@@ -38,7 +38,7 @@ pub struct ListedTool {
 }
 
 impl ListedTool {
-    /// Reads one tool.
+    /// Parses one tool.
     fn read(text: &str) -> Option<Self> {
         const KNOWN: [&str; 7] =
             ["name", "title", "description", "inputSchema", "outputSchema", "annotations", "execution"];
@@ -51,7 +51,7 @@ impl ListedTool {
 }
 
 impl ListedTool {
-    /// Returns whether its server says that it is called as a task.
+    /// Returns whether the server declares that the tool is called as a task.
     pub fn task_support(&self) -> Option<TaskSupport> {
         TaskSupport::parse(self.execution.as_ref()?.get("taskSupport")?.as_str()?)
     }
@@ -60,16 +60,16 @@ impl ListedTool {
 /// One page of `tools/list`.
 #[derive(Debug, Default)]
 pub struct ToolPage {
-    /// Its tools, without invalid ones.
+    /// The valid tools of the page.
     pub tools: Vec<ListedTool>,
-    /// How many were left out.
+    /// The number of invalid tools.
     pub left_out: usize,
     /// The cursor of the next page, if there is one.
     pub next_cursor: Option<String>,
 }
 
 impl ToolPage {
-    /// Reads the result of `tools/list`.
+    /// Parses the result of `tools/list`.
     ///
     /// # Errors
     /// What is wrong with the page as a whole.
@@ -89,7 +89,7 @@ impl ToolPage {
     }
 }
 
-/// Leaves out the tools whose name another one has before them.
+/// Removes tools with the name of an earlier tool.
 pub fn leave_out_duplicates(server: &str, tools: &mut Vec<ListedTool>) {
     let (mut seen, mut again) = (HashSet::new(), None);
     let listed = tools.len();
@@ -106,7 +106,7 @@ pub fn leave_out_duplicates(server: &str, tools: &mut Vec<ListedTool>) {
     }
 }
 
-/// What a server offers, going by its answer to `initialize`.
+/// The features that a server offers, according to its answer to `initialize`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Offers {
     /// Tools.
@@ -124,7 +124,7 @@ pub struct Offers {
 }
 
 impl Offers {
-    /// Everything that can be offered.
+    /// All features.
     pub const ALL: Self = Self {
         tools: true,
         resources: true,
@@ -134,7 +134,8 @@ impl Offers {
         logging: true,
     };
 
-    /// Reads the result of `initialize` or `server/discover`. Any value of an offer's member counts as the offer.
+    /// Parses the result of `initialize` or `server/discover`. Any value of a member counts as the
+    /// offer.
     pub fn read(result: &JsonText) -> Option<Self> {
         let result: Map<String, Value> = serde_json::from_str(result.as_str()).ok()?;
         let capabilities = result.get("capabilities");
@@ -152,21 +153,21 @@ impl Offers {
     }
 }
 
-/// The type of a result that is a question.
+/// The type of a result that asks for input.
 pub const INPUT_REQUIRED: &str = "input_required";
 
 /// The result of a tool.
 #[derive(Debug)]
 pub enum ToolResult {
-    /// What it gave.
+    /// A success.
     Success(Outcome),
-    /// It is an error result.
+    /// An error result.
     Failure(Outcome),
-    /// It requires input before it can continue (2026-07-28).
+    /// The tool requires input before it can continue (2026-07-28).
     Asks,
 }
 
-/// Reads the result of `tools/call`. One that is not in MCP's form is a plain value.
+/// Parses the result of `tools/call`. A result that is not in MCP's form is a plain value.
 ///
 /// # Errors
 /// What is wrong with a result in MCP's form.
@@ -211,22 +212,22 @@ fn is_text(json: &JsonText, text: &str) -> bool {
     serde_json::from_str::<Cow<'_, str>>(json.as_str()).is_ok_and(|read| read == text)
 }
 
-/// What a notification of a server means.
+/// The meaning of a server's notification.
 #[derive(Debug, PartialEq)]
 pub enum ServerNotification {
     /// A notice for the caller of the request with this progress token, which is the request's id.
     Progress(u64, Notice),
     /// A log message for the caller.
     Log(LogLevel, LogText),
-    /// Its tools are others.
+    /// The list of tools has changed.
     ToolsChanged,
-    /// Something besides tools is another.
+    /// A list other than that of tools, or a resource, has changed.
     Surface(SurfaceNotice),
-    /// Nothing that is relayed.
+    /// A notification that is not relayed.
     Nothing,
 }
 
-/// Reads a notification.
+/// Parses a notification.
 pub fn notification(method: &str, params: Option<&JsonText>) -> ServerNotification {
     let read = match (method, params) {
         ("notifications/progress", Some(params)) => {
@@ -250,7 +251,7 @@ pub fn notification(method: &str, params: Option<&JsonText>) -> ServerNotificati
     read.unwrap_or(ServerNotification::Nothing)
 }
 
-/// Reads `notifications/progress`: the token, which is a request's id, and the notice.
+/// Parses `notifications/progress`: the token, which is a request's id, and the notice.
 fn progress(params: &JsonText) -> Option<(u64, Notice)> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -265,7 +266,7 @@ fn progress(params: &JsonText) -> Option<(u64, Notice)> {
     Some((progress_token, Notice::Progress(Progress { progress, total, message })))
 }
 
-/// Reads `notifications/resources/updated`.
+/// Parses `notifications/resources/updated`.
 fn uri(params: &JsonText) -> Option<String> {
     #[derive(Deserialize)]
     struct Params {
@@ -289,7 +290,7 @@ pub fn call_of(params: &JsonText) -> Option<u64> {
     serde_json::from_str(params.as_str()).ok().map(|Params { meta }| meta.call)
 }
 
-/// Reads `notifications/message`.
+/// Parses `notifications/message`.
 fn log(params: &JsonText) -> Option<(LogLevel, LogText)> {
     #[derive(Deserialize)]
     struct Params<'a> {

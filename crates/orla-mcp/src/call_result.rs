@@ -1,4 +1,4 @@
-//! The result of a call, as MCP's `tools/call` gives it, and as plain JSON.
+//! The result of a call in the form of MCP's `tools/call`, and as plain JSON.
 
 use std::borrow::Cow;
 
@@ -8,8 +8,8 @@ use serde_json::value::RawValue;
 
 use crate::object::{Object, push_text, trusted};
 
-/// Returns the result of `tools/call` for an outcome, as JSON text: as a session's client receives it,
-/// but with a structured value of any kind. Parts that arrived as JSON stay unchanged.
+/// Returns the result of `tools/call` for an outcome, as JSON text. It has the form for a session's
+/// client, except that a structured value may be of any kind. Parts that arrived as JSON stay unchanged.
 pub fn call_result_json(result: &RuntimeResult<Outcome>) -> String {
     let result = result.as_ref();
     let mut out = Vec::with_capacity(size(&result));
@@ -22,10 +22,11 @@ pub fn call_result_json(result: &RuntimeResult<Outcome>) -> String {
 pub enum Form {
     /// Structured content may be of any kind.
     Sessionless,
-    /// Before 2026-07-28 structured content is an object, and clients check that. Any other value is wrapped as the member
-    /// `result` of one.
+    /// Before 2026-07-28 structured content must be an object, and clients check that. Any other value
+    /// is wrapped in an object with the member `result`.
     Session,
-    /// The same, for a tool whose advertised output schema wraps its values in `result`. Objects are wrapped too.
+    /// Like `Session`, for a tool whose advertised output schema wraps its values in `result`. Objects
+    /// are wrapped too.
     SessionWrapped,
     /// For a command of this program.
     Local,
@@ -98,14 +99,14 @@ fn push_content(out: &mut Vec<u8>, content: Option<&JsonText>, structured: Optio
     }
 }
 
-/// The output before the failure, and the failure.
+/// Writes the output before the failure, and the failure.
 fn push_failed_content(out: &mut Vec<u8>, content: Option<&JsonText>, error: &RuntimeError) {
     let blocks = content.map(|content| content.as_str().trim()).unwrap_or_default();
     let blocks = blocks.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or_default();
     let blocks = blocks.trim();
     out.push(b'[');
     out.extend_from_slice(blocks.as_bytes());
-    // A report of a provider in MCP's own form goes out unchanged.
+    // A provider's error in MCP's own form is passed on unchanged.
     if !matches!(error, RuntimeError::Reported { .. }) {
         if !blocks.is_empty() {
             out.push(b',');
@@ -121,7 +122,7 @@ fn push_text_block(out: &mut Vec<u8>, text: impl FnOnce(&mut Vec<u8>)) {
     out.push(b'}');
 }
 
-/// A value as the text of a block: a string is its own text, any other value its JSON.
+/// Writes a value as the text of a block: a string as its text, any other value as JSON.
 fn push_value_as_text(out: &mut Vec<u8>, json: &str) {
     if json.starts_with('"') {
         out.extend_from_slice(json.as_bytes());
@@ -152,7 +153,7 @@ pub fn plain_json(call_result: &JsonText) -> JsonText {
     trusted(format!(r#"{{"content":{content}}}"#))
 }
 
-/// The members that tell a block of text.
+/// The members of a text block.
 #[derive(Deserialize)]
 struct TextBlock<'a> {
     #[serde(rename = "type", borrow)]

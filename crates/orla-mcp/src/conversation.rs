@@ -5,8 +5,8 @@
 //!
 //! # Answers
 //!
-//! Request ids are unique per server, across restarts. So an answer that comes late, or from a process that is
-//! gone, matches no other request.
+//! Request ids are unique per server, across restarts. A late answer, or one from a process that has
+//! ended, therefore matches no other request.
 
 mod opening;
 mod questions;
@@ -32,44 +32,44 @@ use crate::framing::Outgoing;
 
 pub use questions::{only, write_client_answer};
 
-/// The most pages, and tools, of one server.
+/// The maximum number of pages, and of tools, of one server.
 pub const MAX_PAGES: usize = 100;
 /// See [`MAX_PAGES`].
 pub const MAX_TOOLS: usize = 10_000;
 
-/// How a process opens the conversation.
+/// The way in which a process opens the conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Handshake {
-    /// It sends `orla.hello` (RFC 2 §9).
+    /// The process sends `orla.hello` (RFC 2 §9).
     Hello,
-    /// It answers `initialize`, or `server/discover`.
+    /// The process answers `initialize`, or `server/discover`.
     Initialize,
 }
 
 /// A request to a server.
 #[derive(Debug)]
 pub struct Request {
-    /// What is asked.
+    /// The content of the request.
     pub ask: Ask,
-    /// Who asks.
+    /// The caller.
     pub caller: Caller,
     /// The caller's trace context.
     pub traceparent: Option<Arc<str>>,
 }
 
-/// What a server is asked.
+/// The content of a request to a server.
 #[derive(Clone, Debug)]
 pub enum Ask {
     /// A call of a tool.
     Call {
-        /// Which one; `None` means the server's only one.
+        /// The tool; `None` means the server's only one.
         tool: Option<Arc<str>>,
-        /// What it is given.
+        /// The arguments.
         arguments: JsonText,
-        /// More members of the parameters, each after a comma: the answers to input requests.
+        /// Further members of the parameters, each preceded by a comma: the answers to input requests.
         more: Option<Box<str>>,
     },
-    /// Anything else.
+    /// Any other method.
     Method {
         /// The method.
         method: Box<str>,
@@ -91,7 +91,7 @@ impl Ask {
 pub struct Caller {
     /// Receives notices until the answer.
     pub notices: NoticeSink,
-    /// Takes questions.
+    /// Receives questions.
     pub client: Option<Arc<dyn Client>>,
     /// Decides who may see a process's output.
     pub principal: Option<Principal>,
@@ -118,23 +118,23 @@ impl fmt::Debug for Caller {
 /// The answer to a request.
 pub type Reply = Result<JsonText, Fault>;
 
-/// Why a function of a plugin failed, in the plugin's own words, up to a bound.
+/// A failure of a plugin's function in the plugin's own words, truncated.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Failure {
     /// One word, such as `not-found`.
     pub kind: String,
-    /// What happened.
+    /// The message.
     pub message: String,
-    /// All that it says, if that is an object and not too long.
+    /// The whole error, if it is an object and not too long.
     #[serde(skip)]
     pub whole: Option<JsonText>,
 }
 
-/// Why a request got no result.
+/// The reason why a request got no result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The server says so.
+    /// The server refused.
     Refused(RpcError),
     /// A plugin reports a failure.
     Failed(Failure),
@@ -142,27 +142,27 @@ pub enum Fault {
     Gone(String),
     /// Too many requests wait.
     Busy {
-        /// Requests that were sent.
+        /// The number of sent requests.
         sent: usize,
-        /// Requests that wait to be.
+        /// The number of waiting requests.
         waiting: usize,
     },
 }
 
-/// What a server serves.
+/// The tools and features of a server.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ServerInfo {
-    /// `None` if the server does not say: it is then a tool itself.
+    /// The tools; `None` if the server does not list any: it is then a tool itself.
     pub tools: Option<Vec<ListedTool>>,
-    /// What it offers besides.
+    /// The further features that it offers.
     pub offers: Offers,
-    /// How it is spoken to.
+    /// The request mode.
     pub mode: RequestMode,
 }
 
 impl ServerInfo {
-    /// Returns whether `now` says of a tool what `before` said, if that said anything; of the only tool
-    /// of a server that does not say what it serves, if `tool` is absent.
+    /// Returns whether `now` describes a tool in the same way as `before`, if `before` described it. If
+    /// `tool` is absent, the only tool of a server without a list is compared.
     pub fn says_the_same(before: Option<&Self>, now: Option<&Self>, tool: Option<&str>) -> bool {
         let [before, now] = [before, now].map(|info| info.and_then(|info| info.tools.as_deref()));
         let Some(tool) = tool else { return before.is_none() == now.is_none() };
@@ -171,8 +171,8 @@ impl ServerInfo {
         before.iter().find(|one| one.name == tool) == now
     }
 
-    /// Returns why it serves nothing, if it has said so. One that lists no tools may still offer
-    /// resources or prompts instead.
+    /// Returns why the server serves nothing, if it has reported an empty list. A server without tools
+    /// may still offer resources or prompts.
     pub fn why_empty(&self) -> Option<&'static str> {
         let Offers { tools, resources, prompts, .. } = self.offers;
         match self.tools.as_deref()? {
@@ -185,24 +185,25 @@ impl ServerInfo {
     }
 }
 
-/// What a received line means to the owner of the conversation.
+/// The meaning of a received line to the owner of the conversation.
 #[derive(Debug, PartialEq)]
 pub enum Incoming {
     /// Nothing.
     Nothing,
     /// The handshake of a capsule, which comes once.
     Hello(Option<Hello>),
-    /// A capsule has answered `initialize`, and is asked what it serves.
+    /// A capsule has answered `initialize`, and is asked for its tools.
     Initialized,
-    /// A server has answered its first request; also what it serves, if no further request is needed.
+    /// A server has answered its first request. The value says what it serves, if no further request is
+    /// needed.
     Ready(Option<ServerInfo>),
     /// No known mode of the protocol works with the server.
     Unusable(String),
-    /// What it serves, when that is first known and when it has changed.
+    /// What the server serves, when this is first known and when it has changed.
     Info(ServerInfo),
-    /// Something besides tools has changed.
+    /// A list other than that of tools, or a resource, has changed.
     Notice(SurfaceNotice),
-    /// It asks the client of a call.
+    /// The server asks the client of a call.
     Question(Question),
 }
 
@@ -232,7 +233,7 @@ impl fmt::Debug for Question {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Opening {
-    /// No hello yet.
+    /// No hello was received.
     Silent,
     Initializing,
     /// `initialize` was refused.
@@ -250,22 +251,22 @@ enum Pending {
     Initialize,
     Discover,
     ListTools,
-    /// A stream of notifications; it is answered when it ends.
+    /// A stream of notifications, which is answered when it ends.
     Listen,
     /// A request whose answer is ignored.
     Ignored,
-    /// What was written before this has been read: see [`Settling`].
+    /// A ping. Its answer shows that everything written before was read: see [`Settling`].
     Ping,
 }
 
-/// Whether the process may still refer to a call that it does not know to be cancelled. It answers a ping that was
-/// sent after the cancellation: later messages are about the remaining calls.
+/// Whether the process may still refer to a call whose cancellation it has not seen. It answers a ping
+/// that was sent after the cancellation; later messages concern the remaining calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Settling {
     Settled,
     /// A ping is on its way.
     Pinged,
-    /// One more call was cancelled behind that ping.
+    /// Another call was cancelled after that ping.
     PingAgain,
 }
 
@@ -280,25 +281,25 @@ pub struct Conversation {
     first: u64,
     out: Outgoing,
     pending: HashMap<u64, Pending>,
-    /// How many of the pending requests are others' than our own.
+    /// The number of pending requests, without our own.
     in_flight: usize,
     opening: Opening,
-    /// Whether it has answered `initialize` with a result.
+    /// Whether the process has answered `initialize` with a result.
     speaks_mcp: bool,
     settling: Settling,
     offers: Offers,
     /// The tools of the pages so far, and their number.
     listed: (Vec<ListedTool>, usize),
-    /// They have changed since they were requested.
+    /// Whether they have changed since they were requested.
     list_again: bool,
-    /// Whether these were logged: they are warned of once.
+    /// Whether such lines were logged: a warning is given once.
     has_logged_noise: bool,
     has_logged_hello: bool,
     has_logged_unknown_id: bool,
 }
 
 impl Conversation {
-    /// Returns the conversation with the next process of this name; `tickets` numbers the requests of
+    /// Creates the conversation with the next process of this name; `tickets` numbers the requests of
     /// all of them.
     pub fn new(name: Arc<str>, tickets: Arc<AtomicU64>, handshake: Handshake) -> Self {
         let first = tickets.load(Ordering::Relaxed);
@@ -328,12 +329,12 @@ impl Conversation {
         conversation
     }
 
-    /// Returns whether calls may be sent: what it serves is known, or cannot be known.
+    /// Returns whether calls may be sent: what the server serves is known, or cannot be known.
     pub fn is_open(&self) -> bool {
         self.opening == Opening::Open
     }
 
-    /// Requests that were sent and wait for their answers, without our own.
+    /// Returns the number of requests that were sent and wait for their answers, without our own.
     pub fn in_flight(&self) -> usize {
         self.in_flight
     }
@@ -350,12 +351,12 @@ impl Conversation {
         pings.map(|(ticket, _)| *ticket).max()
     }
 
-    /// What is to be written next.
+    /// Returns the bytes to write next.
     pub fn unwritten(&self) -> &[u8] {
         self.out.unwritten()
     }
 
-    /// `count` bytes of [`unwritten`](Self::unwritten) were written.
+    /// Records that `count` bytes of [`unwritten`](Self::unwritten) were written.
     pub fn wrote(&mut self, count: usize) {
         self.out.wrote(count);
     }
@@ -385,7 +386,7 @@ impl Conversation {
                 wire::write_call(self.out.buffer(), ticket, &only(), &arguments, more.as_deref(), meta);
             }
             Ask::Method { method, params } => {
-                // Requests other than calls of a tool carry nothing that a capsule would know.
+                // Requests other than tool calls carry no metadata that a capsule would use.
                 let meta = if self.mode == RequestMode::Capsule { Meta::default() } else { meta };
                 wire::write_request(self.out.buffer(), ticket, &method, params.as_str(), meta);
             }
@@ -404,7 +405,7 @@ impl Conversation {
         wire::write_cancelled(self.out.buffer(), ticket);
         match self.settling {
             Settling::Settled if self.speaks_mcp && self.mode != RequestMode::Sessionless => self.ping(),
-            // Without MCP it asks nothing, and without sessions only in its answers.
+            // Without MCP the process asks no questions, and without sessions only in its results.
             Settling::Settled => {}
             Settling::Pinged | Settling::PingAgain => self.settling = Settling::PingAgain,
         }
@@ -416,7 +417,7 @@ impl Conversation {
         self.ask("ping", "{}", Pending::Ping);
     }
 
-    /// Fails all requests: no answer will come any more.
+    /// Fails all requests, because no answer will come any more.
     pub fn fail(&mut self, reason: &str) {
         for (_, pending) in self.pending.drain() {
             if let Pending::Call { reply, .. } = pending {
@@ -426,7 +427,7 @@ impl Conversation {
         self.in_flight = 0;
     }
 
-    /// Takes a line of the process's standard output.
+    /// Handles a line of the process's standard output.
     pub fn receive(&mut self, line: &Bytes) -> Incoming {
         match wire::read(line) {
             Some(Message::Notification { method, params })
@@ -434,7 +435,7 @@ impl Conversation {
             {
                 self.hello(line, params.as_ref())
             }
-            // With an id it expects an answer; it still is the handshake.
+            // A hello with an id expects an answer, but is still the handshake.
             Some(Message::Request { id, method, params })
                 if method == Hello::METHOD && self.handshake == Handshake::Hello =>
             {
@@ -467,7 +468,7 @@ impl Conversation {
         match self.pending.remove(&id) {
             Some(Pending::Call { reply, .. }) => {
                 self.in_flight -= 1;
-                // The caller may just have gone.
+                // The caller may have gone in the meantime.
                 let _ = reply.send(result.map_err(Fault::Refused));
                 Incoming::Nothing
             }
@@ -518,8 +519,8 @@ impl Conversation {
         Incoming::Nothing
     }
 
-    /// A message for the log of the caller. MCP does not say which request it belongs to, so it goes to a caller
-    /// only if there is no other.
+    /// Relays a log message to the caller. MCP does not say which request it belongs to, so it is
+    /// relayed only if there is a single caller.
     fn log(&mut self, level: LogLevel, message: LogText) {
         tracing::debug!(
             capsule = &*self.name,

@@ -1,5 +1,5 @@
-//! Multi round-trip requests (2026-07-28): without sessions, a server asks by means of its results, and a state
-//! comes back to it with the answers.
+//! Multi round-trip requests (2026-07-28): without sessions, a server asks questions in its results, and
+//! gets its state back with the answers.
 
 use std::sync::Arc;
 
@@ -12,12 +12,12 @@ use super::object::{self, Object, json_string, push_text};
 
 /// The requests that a server may send to a client.
 pub const QUESTIONS: [&str; 3] = ["sampling/createMessage", "elicitation/create", "roots/list"];
-/// The most round trips of one request.
+/// The maximum number of round trips of one request.
 pub const MAX_ROUND_TRIPS: usize = 16;
-/// The most questions of one round.
+/// The maximum number of questions of one round.
 const MAX_QUESTIONS: usize = 64;
 
-/// Returns the parameters of `subscriptions/listen`: everything that may change, and these resources.
+/// Returns the parameters of `subscriptions/listen`: all offered changes, and these resources.
 pub fn listen(offers: &Offers, uris: &[String]) -> String {
     let mut wanted = serde_json::Map::new();
     let lists = [
@@ -34,15 +34,15 @@ pub fn listen(offers: &Offers, uris: &[String]) -> String {
     json!({ "notifications": wanted }).to_string()
 }
 
-/// Returns whether a result is a question.
+/// Returns whether a result asks for input.
 pub fn is_question(result: &JsonText) -> bool {
-    // A word that must occur, so that large results are not parsed for this.
+    // The word must occur, so that large results are not parsed for this check.
     memchr::memmem::find(result.bytes(), INPUT_REQUIRED.as_bytes()).is_some()
         && Object::parse(result.as_str()).and_then(|result| result.text("resultType")).as_deref()
             == Some(INPUT_REQUIRED)
 }
 
-/// Why the questions of a result have no answers.
+/// The reason why the questions of a result have no answers.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unanswered {
     /// There is no client that could be asked.
@@ -56,8 +56,8 @@ pub enum Unanswered {
     Malformed(String),
 }
 
-/// Passes all input requests of a result to the client at once. Returns the additional members of the next
-/// request, each after a comma.
+/// Passes all input requests of a result to the client concurrently. Returns the additional members of
+/// the next request, each preceded by a comma.
 ///
 /// # Errors
 /// See [`Unanswered`].
@@ -109,11 +109,11 @@ pub async fn answer(
         more.extend_from_slice(br#","requestState":"#);
         more.extend_from_slice(state.as_bytes());
     }
-    // All parts were text, so the whole is.
+    // All parts were text, so the result is text.
     Ok(String::from_utf8(more).unwrap_or_default().into())
 }
 
-/// Returns the parameters of a question with its key, by which its client may know it.
+/// Returns the parameters of a question with its key, by which its client may identify it.
 fn named(params: &str, key: &str) -> Option<JsonText> {
     let mut params = Object::parse(params)?;
     let mut meta = Object::parse(params.get("_meta").unwrap_or("{}"))?;
@@ -123,7 +123,7 @@ fn named(params: &str, key: &str) -> Option<JsonText> {
     Some(params.to_json())
 }
 
-/// Parameters with the members of the next round trip.
+/// Adds the members of the next round trip to the parameters.
 pub fn add(params: &JsonText, more: &str) -> JsonText {
     if more.is_empty() {
         return params.clone();

@@ -2,10 +2,10 @@
 //!
 //! # How it works
 //!
-//! A [`Peer`] takes requests: it is a supervised process (a capsule) or a server behind HTTP.
-//! [`call`] calls one of its tools, and [`PeerSurface`] serves everything else of a peer. Both
-//! handle [`input_requests`], which a server can return instead of a result (2026-07-28).
-//! `Conversation` is the state of one pair of pipes; [`wire`] is JSON-RPC.
+//! A [`Peer`] takes requests: it is a supervised process (a capsule) or a server behind HTTP. [`call`]
+//! calls one of its tools, and [`PeerSurface`] serves the other methods of a peer. Both handle
+//! [`input_requests`], which a server can return instead of a result (2026-07-28). `Conversation` is the
+//! state of one pair of pipes; [`wire`] is JSON-RPC.
 //!
 //! # What is deliberately absent
 //!

@@ -7,11 +7,11 @@ use bytes::{Bytes, BytesMut};
 use super::framing::{Lines, MAX_MESSAGE};
 use super::wire;
 
-/// Cuts a stream of bytes into messages.
+/// Splits a stream of bytes into messages.
 #[derive(Debug, Default)]
 pub struct Messages {
     lines: Lines,
-    /// What is left of a batch.
+    /// The remaining messages of a batch.
     batch: VecDeque<Bytes>,
 }
 
@@ -21,7 +21,7 @@ impl Messages {
         self.lines.room()
     }
 
-    /// The next complete message; `None` if more bytes are needed.
+    /// Returns the next complete message; `None` if more bytes are needed.
     ///
     /// # Errors
     /// The message that has begun is too long. It is dropped with all bytes after it.
@@ -45,7 +45,7 @@ impl Messages {
         }
     }
 
-    /// The stream has ended: a last line without an end is a message, too.
+    /// Handles the end of the stream: a last line without an end is a message, too.
     pub fn end(&mut self) {
         self.batch.extend(self.lines.rest().map(wire::messages).unwrap_or_default());
     }

@@ -2,15 +2,15 @@
 
 use serde_json::json;
 
-/// The newest revision that opens with `initialize`.
+/// The newest revision that begins with `initialize`.
 pub const SESSION: &str = "2025-11-25";
 /// The revision without sessions.
 pub const SESSIONLESS: &str = "2026-07-28";
 
-/// How requests are written.
+/// The format of requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RequestMode {
-    /// The mode of capsules: the capabilities of its caller's client go with each call.
+    /// The mode of capsules: each call carries the capabilities of its caller's client.
     #[default]
     Capsule,
     /// After `initialize` (2024-11-05 to 2025-11-25).
@@ -19,8 +19,8 @@ pub enum RequestMode {
     Sessionless,
 }
 
-/// Returns the parameters of `initialize`. They declare everything that a client may support; the actual
-/// client is known only with each call.
+/// Returns the parameters of `initialize`. They declare all features that a client may support; the
+/// actual client is known only with each call.
 pub fn initialize() -> String {
     json!({
         "protocolVersion": SESSION,
@@ -38,10 +38,10 @@ fn client_info() -> serde_json::Value {
     json!({"name": "orla", "version": env!("CARGO_PKG_VERSION")})
 }
 
-/// What goes with a request besides its parameters: the members of `_meta`.
+/// The members of `_meta` of a request.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Meta<'a> {
-    /// How the server is spoken to.
+    /// The request mode.
     pub mode: RequestMode,
     /// The progress token, if progress is wanted.
     pub progress: Option<u64>,
@@ -85,12 +85,12 @@ impl Meta<'_> {
                 concat!(r#"{"name":"orla","version":""#, env!("CARGO_PKG_VERSION"), r#""}"#).as_bytes(),
             );
             if self.progress.is_some() {
-                // Each caller chooses its own log level, so all messages are needed here.
+                // Each caller chooses its own log level, so the server must send all messages.
                 member(out, "io.modelcontextprotocol/logLevel");
                 out.extend_from_slice(br#""debug""#);
             }
         }
-        // A server with a session knows them from `initialize`.
+        // A server with a session knows the capabilities from `initialize`.
         let capabilities = match self.mode {
             RequestMode::Capsule => self.capabilities,
             RequestMode::Session => None,

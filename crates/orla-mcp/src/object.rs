@@ -1,7 +1,7 @@
 //! A JSON object one level deep: its keys, and the text of their values.
 //!
-//! For bodies that are passed on after one member was read, replaced or removed. Everything else stays as it was
-//! written, numbers and order included.
+//! For bodies that are passed on after one member was read, replaced or removed. All other text stays
+//! unchanged, numbers and order included.
 
 use std::borrow::Cow;
 
@@ -10,12 +10,12 @@ use orla_marketplace::JsonText;
 use orla_marketplace::json::RawObject;
 use serde_json::value::RawValue;
 
-/// The members of an object, in the order they were written.
+/// The members of an object, in their original order.
 #[derive(Debug)]
 pub struct Object<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
 
 impl<'a> Object<'a> {
-    /// Reads a text that is one JSON object.
+    /// Parses a text that is one JSON object.
     pub fn parse(text: &'a str) -> Option<Self> {
         let RawObject(members) = serde_json::from_str(text).ok()?;
         Some(Self(members.into_iter().map(|(name, value)| (name, value.get().into())).collect()))
@@ -41,12 +41,12 @@ impl<'a> Object<'a> {
         self.retain(|name| name != key);
     }
 
-    /// Keeps the members whose key fits.
+    /// Keeps the members whose key matches.
     pub fn retain(&mut self, fits: impl Fn(&str) -> bool) {
         self.0.retain(|(name, _)| fits(name));
     }
 
-    /// Sets a member to a value, which is JSON text. A new member is the last one.
+    /// Sets a member to a value, which is JSON text. A new member is appended.
     pub fn set(&mut self, key: &'a str, value: impl Into<Cow<'a, str>>) {
         let value = value.into();
         match self.0.iter_mut().find(|(name, _)| name == key) {
@@ -71,17 +71,18 @@ impl<'a> Object<'a> {
     }
 }
 
-/// JSON text that was put together from JSON texts.
+/// Converts a text that was assembled from JSON texts.
 pub fn trusted(text: impl Into<Bytes>) -> JsonText {
     let text = text.into();
-    // Checked although it is trusted: this is off the hot path, and invalid JSON must not go out.
+    // The text is checked although it is trusted, because this is off the hot path, and invalid JSON
+    // must not be sent.
     JsonText::parse(text).unwrap_or_else(|_| empty())
 }
 
 /// Returns the empty object.
 pub fn empty() -> JsonText {
     let empty = orla_marketplace::Payload::empty();
-    // A payload that came as JSON text has it.
+    // A payload that was created from JSON text has it.
     empty.json().cloned().unwrap_or_else(|_| JsonText::from(Box::<RawValue>::default()))
 }
 

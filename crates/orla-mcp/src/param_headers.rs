@@ -14,11 +14,11 @@ pub struct ParamHeader {
     path: Vec<String>,
 }
 
-/// How deep a schema is searched.
+/// The maximum depth to which a schema is searched.
 const MAX_DEPTH: usize = 32;
 
 impl ParamHeader {
-    /// Returns the headers that an input schema asks for. Names that cannot be header fields are left
+    /// Returns the headers that an input schema requires. Names that cannot be header fields are left
     /// out.
     pub fn of_schema(schema: &Value) -> Vec<Self> {
         let mut found = Vec::new();
@@ -42,7 +42,7 @@ impl ParamHeader {
         }
     }
 
-    /// Returns the argument as an error names it, such as `at.region`.
+    /// Returns the name of the argument in errors, such as `at.region`.
     pub fn argument(&self) -> String {
         self.path.join(".")
     }

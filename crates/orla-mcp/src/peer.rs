@@ -1,4 +1,4 @@
-//! Peers: anything that answers requests of the Model Context Protocol.
+//! Peers: servers that answer requests of the Model Context Protocol.
 
 use std::sync::Arc;
 
@@ -17,23 +17,23 @@ use super::wire::RpcError;
 /// An MCP server, over any transport.
 #[async_trait]
 pub trait Peer: Send + Sync {
-    /// Its name.
+    /// Returns the name.
     fn name(&self) -> &str;
 
-    /// Asks it something, and waits for the answer until the call's deadline. Dropping the future withdraws
-    /// the request.
+    /// Sends a request, and waits for the answer until the call's deadline. Dropping the future
+    /// withdraws the request.
     ///
     /// # Errors
     /// See [`Ending`].
     async fn ask(&self, ask: Ask, ctx: &CallContext) -> Result<JsonText, Ending>;
 
-    /// What it offers besides tools, as far as that is known.
+    /// Returns what the peer offers besides tools, as far as that is known.
     fn offers(&self) -> Option<Offers>;
 
-    /// Waits until it is known what it serves, within bounds of its own, and once.
+    /// Waits once, within its own time limit, until it is known what the peer serves.
     async fn learn(&self);
 
-    /// Returns the changes that it reports from now on.
+    /// Returns a receiver of the changes that the peer reports from now on.
     fn notices(&self) -> broadcast::Receiver<SurfaceNotice>;
 
     /// Adds one subscriber to a resource.
@@ -49,16 +49,16 @@ pub trait Peer: Send + Sync {
     async fn unsubscribe(&self, uri: &str, ctx: &CallContext) -> Result<(), Ending>;
 }
 
-/// How a request ended without a result.
+/// The end of a request without a result.
 #[derive(Debug)]
 pub enum Ending {
     /// The server refused, or there is none.
     Fault(Fault),
     /// The caller withdrew the request.
     Cancelled,
-    /// Its time was up.
+    /// The time was over.
     TimedOut {
-        /// Why it was never sent, if that is so.
+        /// The reason why it was never sent, if so.
         not_ready: Option<String>,
         /// The line that the process wrote instead of an answer, if known.
         wrong_answer: Option<String>,
@@ -109,7 +109,7 @@ fn unanswered(problem: &Unanswered, ctx: &CallContext) -> RuntimeError {
     RuntimeError::Failed { id: ctx.name.to_string(), message, outcome: None }
 }
 
-/// Returns why a call gave no result, for its caller.
+/// Returns the error of a call without a result, for its caller.
 pub fn failure(ending: Ending, ctx: &CallContext) -> RuntimeError {
     let id = ctx.name.to_string();
     match ending {

@@ -1,15 +1,16 @@
-//! The members of an object whose text is known to be JSON, without reading it again.
+//! Scans the members of an object whose text is known to be JSON, without parsing it again.
 //!
-//! A result was checked with its message. Here only the ends of its values are searched: strings are skipped, and
-//! nothing is decoded, which costs a small part of parsing it again.
+//! A result was checked with its message. Only the ends of its values are searched here. Strings are
+//! skipped and nothing is decoded, which costs a small part of parsing it again.
 
 use std::ops::Range;
 
 use orla_marketplace::json::string_length;
 
-/// The members of an object, in their order: the text between the quotes of each key, and the range of its value.
+/// The members of an object, in order: the text between the quotes of each key, and the range of its
+/// value.
 ///
-/// The text must be one JSON value. One that is not an object has no members.
+/// The text must be one JSON value. A value that is not an object has no members.
 pub(super) struct Members<'a> {
     text: &'a [u8],
     at: usize,
@@ -44,13 +45,13 @@ impl<'a> Iterator for Members<'a> {
     }
 }
 
-/// Returns the first place from `at` on that is no white space.
+/// Returns the first index from `at` on that is not white space.
 fn blank(text: &[u8], at: usize) -> usize {
     let rest = text.get(at..).unwrap_or_default();
     at + rest.iter().take_while(|byte| matches!(byte, b' ' | b'\t' | b'\n' | b'\r')).count()
 }
 
-/// Returns the place behind the value that begins at `at`.
+/// Returns the index after the value that begins at `at`.
 fn value(text: &[u8], mut at: usize) -> usize {
     let mut depth = 0_usize;
     while let Some(byte) = text.get(at) {
@@ -64,7 +65,7 @@ fn value(text: &[u8], mut at: usize) -> usize {
                 depth = depth.saturating_sub(1);
                 at += 1;
             }
-            // Between the values of a list or an object.
+            // Separators and spaces between the values of a list or an object.
             b',' | b':' | b' ' | b'\t' | b'\n' | b'\r' => at += 1,
             _ => {
                 let rest = &text[at..];

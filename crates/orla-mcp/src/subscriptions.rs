@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use parking_lot::Mutex;
 
-/// The most resources of one server that are subscribed to at once.
+/// The maximum number of subscribed resources of one server.
 const MAX_SUBSCRIPTIONS: usize = 10_000;
 
 /// Counts the subscribers of each resource of a server.
 #[derive(Debug, Default)]
 pub struct Subscriptions(Mutex<BTreeMap<String, usize>>);
 
-/// Too many resources are subscribed to.
+/// The error for too many subscribed resources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("too many resources are subscribed to")]
 pub struct TooMany;

@@ -1,8 +1,8 @@
-//! What a server serves besides tools: prompts, resources, completion.
+//! The surface of a server: prompts, resources, completion.
 //!
-//! Requests are passed on, and their results come back unchanged. The names of prompts get the server's name in
-//! front (`SERVER__PROMPT`), or the configured prefix, so that two servers may have prompts of the same name; the
-//! addresses of resources stay unchanged.
+//! Requests are passed on, and their results are returned unchanged. The names of prompts get the prefix
+//! of the server's name (`SERVER__PROMPT`), or the configured prefix, so that two servers may have
+//! prompts of the same name. The addresses of resources stay unchanged.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ pub struct PeerSurface<P> {
     peer: Arc<P>,
     /// The prefix of its prompts' names.
     prefix: String,
-    /// What every use of the server needs.
+    /// The permissions that every use of the server needs.
     needs: Vec<Permission>,
 }
 
@@ -76,7 +76,7 @@ impl<P: Peer> PeerSurface<P> {
         let own = self.own_name(&name)?;
         params.set("name", json_string(own));
         match self.pass("prompts/get", params.to_json(), ctx).await {
-            // Either the prompt or its arguments are unknown there: the code is the same.
+            // Either the prompt or its arguments are unknown to the server: the code is the same.
             Err(SurfaceError::Invalid(what)) => Err(match self.has(&["prompts/list"], own, ctx).await {
                 Ok(false) => not_found("prompt", &name),
                 _ => SurfaceError::Invalid(what),
@@ -85,7 +85,7 @@ impl<P: Peer> PeerSurface<P> {
         }
     }
 
-    /// Completes an argument if the server supports it. For all other listed items there are no values (MCP,
+    /// Completes an argument if the server supports it. All other listed items have no values (MCP,
     /// completion).
     async fn complete(
         &self,
@@ -98,7 +98,7 @@ impl<P: Peer> PeerSurface<P> {
         let reference = params.get("ref").unwrap_or_default().to_owned();
         let reference = Object::parse(&reference).ok_or_else(malformed)?;
         let (name, uri) = (reference.text("name"), reference.text("uri"));
-        // The server is sent the subject that the policy has decided on, and no member besides.
+        // The server gets the subject that the policy has decided on, and no other member.
         let (own, lists, unknown, exact) = match (&name, &uri) {
             (Some(name), _) => {
                 let own = self.own_name(name)?;
@@ -145,7 +145,7 @@ impl<P: Peer> PeerSurface<P> {
         Ok(false)
     }
 
-    /// Returns the list with the prefix before each name; nothing else in it changes.
+    /// Returns the list with the prefix before each name; all other text stays unchanged.
     fn with_prefix(&self, list: &JsonText) -> JsonText {
         let Some(mut list_object) = Object::parse(list.as_str()) else { return list.clone() };
         let prompts: Vec<&RawValue> = match list_object.get("prompts").map(serde_json::from_str) {
@@ -174,9 +174,9 @@ impl<P: Peer> PeerSurface<P> {
 /// The lists of items whose arguments can be completed.
 const PROMPTS: [&str; 1] = ["prompts/list"];
 const RESOURCES: [&str; 2] = ["resources/templates/list", "resources/list"];
-/// The most pages of a list that are searched for a name.
+/// The maximum number of pages of a list that are searched for a name.
 const MAX_PAGES: usize = 200;
-/// The completion of an argument that nothing completes.
+/// The completion of an argument without values.
 const NO_VALUES: &str = r#"{"completion":{"values":[],"total":0,"hasMore":false}}"#;
 
 /// A page of any list of named things.
@@ -201,7 +201,8 @@ struct Named {
 }
 
 impl Named {
-    /// A resource is called by its address, and only a prompt by its name.
+    /// Returns whether the item has this name. A resource is identified by its address, and only a
+    /// prompt by its name.
     fn is_called(&self, name: &str) -> bool {
         let own = self.uri_template.as_ref().or(self.uri.as_ref()).or(self.name.as_ref());
         own.is_some_and(|own| own == name)
@@ -241,7 +242,7 @@ impl<P: Peer + 'static> Surface for PeerSurface<P> {
     }
 
     fn serves(&self, method: &str) -> bool {
-        // As long as it is unknown what it serves, it may serve this.
+        // While it is unknown what the server serves, it may serve this.
         includes(&self.peer.offers().unwrap_or(Offers::ALL), method)
     }
 
@@ -277,7 +278,7 @@ impl<P: Peer + 'static> Surface for PeerSurface<P> {
         let mut params = Object::parse(params.as_str()).ok_or_else(|| {
             SurfaceError::Invalid(format!("{method}: the parameters must be an object"))
         })?;
-        // Its tokens are those of the caller's connection and must not be taken for ours.
+        // The tokens in `_meta` belong to the caller's connection and must not be confused with ours.
         params.remove("_meta");
         let uri = params.text("uri").unwrap_or_default();
         match method {

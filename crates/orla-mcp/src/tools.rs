@@ -27,7 +27,7 @@ pub fn describe(registration: &mut Registration, tool: &ListedTool, has_descript
     if let Some(annotations) = tool.annotations.as_ref().filter(|annotations| annotations.is_object()) {
         manifest.metadata.insert(ANNOTATIONS.to_owned(), annotations.to_string());
     }
-    // A server that cannot run a tool as a task says nothing of what orla can.
+    // The value of a server that cannot run a tool as a task does not apply to orla.
     let support = tool.task_support().filter(|support| *support != TaskSupport::Forbidden);
     if let Some(support) = support.filter(|_| !manifest.metadata.contains_key(TASK)) {
         manifest.set_task_support(support);

@@ -1,8 +1,8 @@
-//! JSON-RPC in lines: bytes in, messages out, and the other way (RFC 2 §8.2).
+//! JSON-RPC in lines: parsing and writing (RFC 2 §8.2).
 //!
-//! No I/O here. [`read`] makes a [`Message`] of a line, and the `write_*` functions append messages to a buffer.
-//! The content of a message (parameters, results) stays the text it came in: it is neither parsed nor copied, and
-//! numbers keep their digits.
+//! No I/O here. [`read`] parses a line as a [`Message`], and the `write_*` functions append messages to
+//! a buffer. The content of a message (parameters, results) stays in its original text: it is neither
+//! parsed nor copied, and numbers keep their digits.
 
 use std::borrow::Cow;
 use std::io::Write as _;
@@ -20,14 +20,14 @@ pub use crate::framing::{MAX_MESSAGE, quoted};
 /// A message of a server.
 #[derive(Debug)]
 pub enum Message {
-    /// The answer to a request of ours.
+    /// The answer to a request.
     Answer {
         /// The request's number.
         id: u64,
-        /// What it says.
+        /// The result.
         result: Result<JsonText, RpcError>,
     },
-    /// An answer with an id that is not one of ours.
+    /// An answer with an unknown id.
     Stray {
         /// Its JSON text.
         id: String,
@@ -36,30 +36,30 @@ pub enum Message {
     Request {
         /// Its JSON text.
         id: JsonText,
-        /// What is asked.
+        /// The method.
         method: String,
-        /// What goes with it.
+        /// The parameters.
         params: Option<JsonText>,
     },
-    /// Something that needs no answer.
+    /// A notification.
     Notification {
         /// The method.
         method: String,
-        /// What goes with it.
+        /// The parameters.
         params: Option<JsonText>,
     },
 }
 
-/// Why a request was not answered with a result.
+/// The error of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct RpcError {
     /// The code, as JSON-RPC or MCP defines it.
     #[serde(default)]
     pub code: i64,
-    /// What happened, in words.
+    /// The message.
     #[serde(default)]
     pub message: String,
-    /// What belongs to it.
+    /// Further data.
     #[serde(skip)]
     pub data: Option<JsonText>,
 }
@@ -97,7 +97,8 @@ struct Envelope<'a> {
     error: Option<&'a RawValue>,
 }
 
-/// Reads a member that counts as present even if it is `null`; `Option` alone treats `null` as absent.
+/// Deserialises a member that counts as present even if it is `null`; `Option` alone treats `null` as
+/// absent.
 ///
 /// # Errors
 /// The text is not JSON.
@@ -142,7 +143,7 @@ pub fn read(line: &Bytes) -> Option<Message> {
     })
 }
 
-/// What `orla.hello` says (RFC 2 §9).
+/// The content of `orla.hello` (RFC 2 §9).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct Hello {
     /// The capsule's name.
@@ -172,8 +173,8 @@ pub fn write_request(out: &mut Vec<u8>, id: u64, method: &str, params: &str, met
     end(out, start);
 }
 
-/// Appends a call of `tool`; its progress token is its id. `more` are members of the parameters, each behind
-/// a comma.
+/// Appends a call of `tool`; its progress token is its id. `more` are members of the parameters, each
+/// preceded by a comma.
 pub fn write_call(
     out: &mut Vec<u8>,
     id: u64,

@@ -2,10 +2,10 @@
 //!
 //! # How it works
 //!
-//! A [`Slot`] holds the newest token of a subject. A caller that finds no fresh token waits for the slot's lock, looks
-//! again, and only then obtains one. The callers that waited meanwhile share the result, a failure included. The renewal
-//! runs in a task of its own: a refresh token that was sent is used up, so the answer must not be lost with its
-//! caller.
+//! A [`Slot`] holds the newest token of a subject. A caller that finds no fresh token waits for the
+//! slot's lock, checks again, and only then obtains one. Callers that waited meanwhile share the result,
+//! a failure included. The renewal runs in a separate task: a refresh token is used up once it was sent,
+//! so the answer must not be lost with its caller.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::scope::Scopes;
 use crate::secret::Secret;
 use crate::token::Token;
 
-/// The most subjects that are remembered at once.
+/// The maximum number of cached subjects.
 const MAX_SUBJECTS: usize = 10_000;
 
 /// The tokens of one server.
@@ -46,7 +46,7 @@ impl Cache {
         Arc::clone(slots.entry(subject.to_owned()).or_default())
     }
 
-    /// Forgets all tokens.
+    /// Drops all tokens.
     pub fn clear(&self) {
         self.0.lock().clear();
     }
@@ -56,7 +56,7 @@ impl Cache {
 #[derive(Debug, Default)]
 pub struct Slot {
     token: RwLock<Option<Arc<Token>>>,
-    /// The scopes that the server has asked for beyond those of the settings.
+    /// The scopes that the server has requested beyond those of the settings.
     wanted: RwLock<Scopes>,
     /// Held while a token is obtained.
     renewing: Arc<tokio::sync::Mutex<Option<Ended>>>,
@@ -93,8 +93,8 @@ impl Slot {
         is_usable.then_some(token)
     }
 
-    /// Returns a fresh token that is not the `rejected` one. If there is none yet, `obtain` gets one as
-    /// one of `tasks`, one at a time. `None` if `obtain` has none.
+    /// Returns a fresh token that is not the `rejected` one. If there is none, `obtain` gets one as a
+    /// task of `tasks`, one at a time. `None` if `obtain` returns none.
     ///
     /// # Errors
     /// That of `obtain`.

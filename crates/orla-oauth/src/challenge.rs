@@ -1,4 +1,5 @@
-//! What a server says with a 401 or 403: `WWW-Authenticate` (RFC 9110 §11.6.1, RFC 6750 §3, RFC 9728 §5.1). Pure.
+//! The challenge of a 401 or 403: `WWW-Authenticate` (RFC 9110 §11.6.1, RFC 6750 §3, RFC 9728 §5.1).
+//! Pure.
 
 use crate::scope::Scopes;
 
@@ -8,11 +9,11 @@ const MAX_FIELD: usize = 8 * 1024;
 /// The parameters of a challenge of the scheme `Bearer`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Challenge {
-    /// Where the metadata of the resource is.
+    /// The address of the resource's metadata.
     pub resource_metadata: Option<String>,
     /// The scopes that the request needs.
     pub scopes: Option<Scopes>,
-    /// The code of the error; none if no token came.
+    /// The code of the error; `None` if no token was sent.
     pub error: Option<String>,
 }
 
@@ -54,7 +55,7 @@ struct Raw {
     parameters: Vec<(String, String)>,
 }
 
-/// Returns the challenges of one header field. What cannot be read is skipped.
+/// Returns the challenges of one header field. Unreadable parts are skipped.
 fn challenges(field: &str) -> Vec<Raw> {
     let mut rest = Rest(&field.as_bytes()[..field.len().min(MAX_FIELD)]);
     let mut found: Vec<Raw> = Vec::new();
@@ -85,7 +86,7 @@ fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
-/// What is left to read.
+/// The unread bytes.
 struct Rest<'a>(&'a [u8]);
 
 impl Rest<'_> {

@@ -1,4 +1,4 @@
-//! From a server to its authorization server (MCP authorization, RFC 9728 §3, RFC 8414 §3).
+//! Finds the authorization server of a server (MCP authorization, RFC 9728 §3, RFC 8414 §3).
 
 use orla_confine::Reach;
 use reqwest::Url;
@@ -11,15 +11,15 @@ use crate::metadata::{self, ResourceMetadata, ServerMetadata};
 use crate::scope::Scopes;
 use crate::settings::{AuthSettings, GrantKind};
 
-/// What is known of a server's authorization server.
+/// The known data of a server's authorization server.
 #[derive(Clone, Debug)]
 pub(crate) struct Discovered {
-    /// The server as tokens name it.
+    /// The identifier of the server in token requests.
     pub(crate) resource: String,
-    /// The scopes that the server knows.
+    /// The scopes that the server supports.
     pub(crate) scopes: Option<Scopes>,
     pub(crate) metadata: ServerMetadata,
-    /// Who has named the endpoints.
+    /// Who provided the addresses of the endpoints.
     pub(crate) trust: Trust,
 }
 
@@ -77,7 +77,7 @@ pub(crate) async fn discover(
     Ok(Discovered { resource, scopes, metadata, trust })
 }
 
-/// What the server says of itself; `None` if it has no such document.
+/// Returns the metadata of the server; `None` if there is no such document.
 async fn resource_metadata(
     http: &Http,
     server: &Url,
@@ -109,7 +109,7 @@ async fn resource_metadata(
     Ok(None)
 }
 
-/// Returns the metadata of an issuer, whose identifier has to be the one that was asked for, as text.
+/// Returns the metadata of an issuer, whose identifier must equal the requested one, as text.
 async fn server_metadata(
     http: &Http,
     issuer: &str,

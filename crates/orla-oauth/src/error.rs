@@ -1,33 +1,34 @@
-//! Why there is no token.
+//! The reasons why there is no token.
 
 use crate::scope::Scopes;
 
-/// Why there is no token. `Display` is for the caller of a capability: it names no address and no secret.
+/// The reason why there is no token. `Display` is for the caller of a capability: it contains no address
+/// and no secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A person has to sign in.
+    /// A user has to sign in.
     #[error("{0}")]
     SignIn(SignInNeeded),
     /// The authorization server refuses.
     #[error("{0}")]
     Refused(String),
-    /// Something failed that may work later.
+    /// A failure that may be temporary.
     #[error("{0}")]
     Failed(String),
 }
 
-/// What a person has to do.
+/// A required sign-in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SignInNeeded {
-    /// The name of the server, as `orla login` takes it.
+    /// The name of the server, for `orla login`.
     pub server: String,
-    /// The name of the caller who has to sign in; `None` if one sign-in is for all.
+    /// The name of the caller who has to sign in; `None` if one sign-in applies to all callers.
     pub caller: Option<String>,
-    /// Why.
+    /// The reason.
     pub why: String,
-    /// The scopes that are missing.
+    /// The missing scopes.
     pub scopes: Scopes,
 }
 

@@ -13,30 +13,30 @@ const TOKEN_EXCHANGE: &str = "urn:ietf:params:oauth:grant-type:token-exchange";
 const DEVICE_CODE: &str = "urn:ietf:params:oauth:grant-type:device_code";
 const ACCESS_TOKEN: &str = "urn:ietf:params:oauth:token-type:access_token";
 
-/// What a token is requested with.
+/// The grant of a token request.
 #[derive(Clone, Debug)]
 pub enum Grant {
     /// The code of a sign-in (OAuth 2.1 §4.1.3).
     Code {
         /// The code.
         code: Secret,
-        /// Where the sign-in returned to.
+        /// The redirect address of the sign-in.
         redirect_uri: String,
-        /// The secret of the sign-in.
+        /// The PKCE verifier of the sign-in.
         verifier: Secret,
     },
-    /// The refresh token of the token before (OAuth 2.1 §4.3).
+    /// A refresh token (OAuth 2.1 §4.3).
     Refresh(Secret),
-    /// The client itself (OAuth 2.1 §4.2).
+    /// Client credentials (OAuth 2.1 §4.2).
     ClientCredentials,
-    /// The token of a caller (RFC 8693 §2.1).
+    /// The token of a caller, to be exchanged (RFC 8693 §2.1).
     Exchange(Secret),
-    /// The code of a device (RFC 8628 §3.4).
+    /// A device code (RFC 8628 §3.4).
     Device(Secret),
 }
 
 impl Grant {
-    /// Its name on the wire.
+    /// Returns the name in requests.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Code { .. } => "authorization_code",
@@ -48,15 +48,15 @@ impl Grant {
     }
 }
 
-/// A client as an authorization server knows it.
+/// A client that is registered at an authorization server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Client {
     /// Its id.
     pub id: String,
-    /// Its password, if it has one.
+    /// The client secret, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<Secret>,
-    /// How it authenticates, if the server has said so.
+    /// The authentication method, if the server has assigned one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub method: Option<String>,
 }
@@ -64,7 +64,7 @@ pub struct Client {
 /// How a client authenticates (RFC 7591 §2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
-    /// It has no password.
+    /// No authentication.
     None,
     /// In the header field `Authorization`.
     Basic,
@@ -73,7 +73,7 @@ pub enum Method {
 }
 
 impl Method {
-    /// Its name on the wire.
+    /// Returns the name in requests.
     pub fn name(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -84,7 +84,8 @@ impl Method {
 }
 
 impl Client {
-    /// How it authenticates at a server with this metadata: as it was registered, else as the server offers.
+    /// Returns the authentication method for a server with this metadata: the registered one, else one
+    /// that the server offers.
     pub fn method(&self, metadata: Option<&ServerMetadata>) -> Method {
         if self.secret.is_none() {
             return Method::None;
@@ -97,7 +98,7 @@ impl Client {
         }
         let offered = metadata.and_then(|known| known.token_endpoint_auth_methods_supported.as_deref());
         let offers = |method: &str| offered.is_some_and(|all| all.iter().any(|one| one == method));
-        // Without a word about it, the first is what all servers have to support (RFC 8414 §2).
+        // By default, all servers must support the first method (RFC 8414 §2).
         match () {
             () if offered.is_none() || offers("client_secret_basic") => Method::Basic,
             () if offers("client_secret_post") => Method::Post,
@@ -110,21 +111,21 @@ impl Client {
 /// A request to a token endpoint.
 #[derive(Clone, Debug)]
 pub struct TokenRequest<'a> {
-    /// What the token is requested with.
+    /// The grant.
     pub grant: &'a Grant,
     /// The client.
     pub client: &'a Client,
-    /// How it authenticates.
+    /// The authentication method.
     pub method: Method,
-    /// The server for which the token is (RFC 8707 §2).
+    /// The server that the token is for (RFC 8707 §2).
     pub resource: &'a str,
-    /// The same, by a name that the authorization server knows (RFC 8693 §2.1).
+    /// The server's name at the authorization server (RFC 8693 §2.1).
     pub audience: Option<&'a str>,
     /// The scopes; none if empty.
     pub scopes: &'a Scopes,
 }
 
-/// A request as it is sent.
+/// A request in its encoded form.
 #[derive(Clone, Debug)]
 pub struct Form {
     /// The body.

@@ -1,5 +1,5 @@
-//! Requests to authorization servers: bounded in time and size, without redirects, and guarded where a server names
-//! the address.
+//! Requests to authorization servers: limited in time and size, without redirects, and guarded if a
+//! server provides the address.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -18,24 +18,24 @@ use crate::error::Error;
 use crate::grant::Form;
 use crate::metadata::is_loopback;
 
-/// How long one request may take.
+/// The timeout of one request.
 const TIMEOUT: Duration = Duration::from_secs(15);
-/// The most bytes of a response.
+/// The maximum size of a response in bytes.
 const MAX_BODY: usize = 256 * 1024;
 const FORM: HeaderValue = HeaderValue::from_static("application/x-www-form-urlencoded");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-/// Who has named an address.
+/// The origin of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trust {
-    /// The configuration. The proxies of the environment are used.
+    /// The configuration. Requests use the proxies of the environment.
     Configured,
-    /// A server of this reach: it cannot name an address that fewer machines can reach than itself. There is no
-    /// proxy, because that would resolve the name.
+    /// A server of this reach, which cannot provide an address that fewer machines can reach than
+    /// itself. No proxy is used, because a proxy would resolve the name.
     Named(Reach),
 }
 
-/// The clients, made when they are first used.
+/// The clients, created on first use.
 #[derive(Default)]
 pub struct Http {
     configured: OnceLock<Result<Client, String>>,
@@ -88,7 +88,8 @@ impl Http {
         self.send(request, trust).await
     }
 
-    /// The challenge in the answer to a request that the caller has made up, if it is refused with one.
+    /// Returns the challenge in the answer to a request of the caller, if the request is refused with
+    /// one.
     pub(crate) async fn challenge(&self, mut request: Request) -> Option<Challenge> {
         *request.timeout_mut() = Some(TIMEOUT);
         let response = self.client(Trust::Configured).ok()?.execute(request).await.ok()?;
@@ -136,7 +137,7 @@ const PRIVATE: &str =
     "is at an address in a smaller network than the server that names it; set `issuer` if that is right";
 
 fn build(guard: Option<Reach>) -> Result<Client, String> {
-    // A second choice is refused harmlessly.
+    // A second installation fails without effect.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let builder = Client::builder();
     let builder = match guard {
@@ -168,8 +169,8 @@ pub(crate) async fn reach_of(url: &Url) -> Reach {
     }
 }
 
-/// Returns whether a URL names an address of a smaller reach outright; names are checked when they are
-/// resolved.
+/// Returns whether a URL directly contains an address of a smaller reach. Names are checked when they
+/// are resolved.
 fn is_beyond(reach: Reach, url: &Url) -> bool {
     match url.host() {
         Some(Host::Ipv4(address)) => Reach::of(address.into()) > reach,
@@ -205,7 +206,7 @@ pub fn root_cause(err: &dyn std::error::Error) -> String {
     text.split(" (os error").next().unwrap_or(&text).to_owned()
 }
 
-/// What to do about a certificate of an authority that this machine does not know.
+/// Advice about a certificate of an authority that this machine does not know.
 pub const UNKNOWN_AUTHORITY: &str =
     "add its authority to those of the system, or name a file of authorities in SSL_CERT_FILE";
 

@@ -2,13 +2,13 @@
 //!
 //! # How it works
 //!
-//! An [`Upstream`] is the sign-in at one server. Before a request, it gives the token for the caller's
-//! [`Subject`]; after a 401 or 403, it reads the challenge and renews the token if that needs no person.
-//! Tokens are [cached](cache), and concurrent requests for the same subject share one renewal. A person signs in
-//! through [`login`]: by an authorization code with PKCE, or by a device code.
+//! An [`Upstream`] is the sign-in at one server. Before a request, it provides the token for the
+//! caller's [`Subject`]. After a 401 or 403, it reads the challenge and renews the token if that needs
+//! no user. Tokens are [cached](cache), and concurrent requests for the same subject share one renewal.
+//! A user signs in through [`login`]: by an authorization code with PKCE, or by a device code.
 //!
-//! What the documents say is pure and tested without a network: [`challenge`], [`metadata`], [`pkce`],
-//! [`scope`], [`grant`], [`token`].
+//! The interpretation of documents is pure and tested without a network: [`challenge`], [`metadata`],
+//! [`pkce`], [`scope`], [`grant`], [`token`].
 //!
 //! # Invariants
 //!
@@ -19,8 +19,8 @@
 //!
 //! # Decision: no client library
 //!
-//! The crate `oauth2` covers the forms of the token endpoint. It has no discovery, no resource indicators, no token
-//! exchange and no bound on the size of a response, and these are most of this crate.
+//! The crate `oauth2` covers the forms of the token endpoint. It has no discovery, no resource
+//! indicators, no token exchange and no limit on the size of a response, which are most of this crate.
 
 #![warn(missing_docs)]
 

@@ -1,4 +1,4 @@
-//! Links by which callers sign in while the server runs: one for each caller that needs it.
+//! Links by which callers sign in while the server runs, one for each caller that needs it.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -9,14 +9,14 @@ use tokio::sync::watch;
 
 use crate::error::Error;
 
-/// The most links of one server at once.
+/// The maximum number of open links of one server.
 const MAX_LINKS: usize = 64;
 
 /// The links of one server.
 #[derive(Debug)]
 pub(crate) struct Links {
     open: Mutex<HashMap<String, Link>>,
-    /// The fixed port of the sign-ins that wait, if one is configured. What serves it is `login`'s to know.
+    /// The fixed port of waiting sign-ins, if one is configured. `login` serves it.
     pub(crate) port: tokio::sync::Mutex<Weak<dyn Any + Send + Sync>>,
 }
 
@@ -26,23 +26,23 @@ impl Default for Links {
     }
 }
 
-/// A sign-in that waits for its person.
+/// A sign-in that waits for its user.
 #[derive(Clone, Debug)]
 pub struct Link {
-    /// Where the person signs in.
+    /// The address where the user signs in.
     pub url: String,
-    /// How it ended; `None` as long as it waits.
+    /// The result; `None` while it waits.
     ended: watch::Receiver<Option<Result<(), Error>>>,
 }
 
 impl Link {
-    /// Returns a link, and where its end is told.
+    /// Creates a link, and the sender of its result.
     pub(crate) fn new(url: String) -> (Self, watch::Sender<Option<Result<(), Error>>>) {
         let (end, ended) = watch::channel(None);
         (Self { url, ended }, end)
     }
 
-    /// Waits until the person has signed in.
+    /// Waits until the user has signed in.
     ///
     /// # Errors
     /// The sign-in has failed, or the link has expired.
@@ -60,12 +60,12 @@ impl Link {
 }
 
 impl Links {
-    /// Returns the link that waits for this subject.
+    /// Returns the open link of this subject.
     pub(crate) fn open(&self, key: &str) -> Option<Link> {
         self.open.lock().get(key).filter(|link| link.is_open()).cloned()
     }
 
-    /// Adds a link, unless too many wait.
+    /// Adds a link, unless too many are open.
     pub(crate) fn add(&self, key: String, link: &Link) -> bool {
         let mut links = self.open.lock();
         links.retain(|_, link| link.is_open());

@@ -1,5 +1,5 @@
-//! A person signs in: by an authorization code with PKCE that returns to this machine (OAuth 2.1 §4.1, RFC 8252), or
-//! by a device code (RFC 8628).
+//! Signs a user in: by an authorization code with PKCE that returns to this machine (OAuth 2.1 §4.1, RFC
+//! 8252), or by a device code (RFC 8628).
 
 mod by_link;
 mod device;
@@ -26,7 +26,7 @@ use crate::upstream::{ANOTHER_ISSUER, Subject, Upstream};
 pub use device::DevicePrompt;
 pub use listener::Listener;
 
-/// A sign-in that waits for its person.
+/// A sign-in that waits for its user.
 #[derive(Clone, Debug)]
 pub struct SignIn {
     found: Arc<Discovered>,
@@ -37,17 +37,17 @@ pub struct SignIn {
     state: Secret,
 }
 
-/// Why an authorization response is not used.
+/// The reason why an authorization response is not used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rejected {
-    /// It belongs to another sign-in. This one still waits.
+    /// The response belongs to another sign-in. This one still waits.
     Foreign,
     /// The sign-in has failed.
     Failed(Error),
 }
 
 impl SignIn {
-    /// Returns where the person signs in.
+    /// Returns the address where the user signs in.
     ///
     /// # Errors
     /// The authorization server has no such place.
@@ -68,14 +68,14 @@ impl SignIn {
             query.append_pair("scope", &scopes);
         }
         if self.scopes.contains(scope::OFFLINE_ACCESS) {
-            // Without it, OpenID providers ignore that scope (OpenID Connect Core §11).
+            // Without this parameter, OpenID providers ignore that scope (OpenID Connect Core §11).
             query.append_pair("prompt", "consent");
         }
         drop(query);
         Ok(url)
     }
 
-    /// Returns the code in the query of an authorization response, after the checks of its state and its
+    /// Returns the code in the query of an authorization response, after checking its state and its
     /// issuer (OAuth 2.1 §4.1.2, RFC 9207 §2.4).
     ///
     /// # Errors
@@ -114,14 +114,15 @@ impl SignIn {
 }
 
 impl Upstream {
-    /// Returns where the last sign-in of a subject returned to, if its client was registered for that.
+    /// Returns the redirect address of the last sign-in of a subject, if its client was registered for
+    /// that.
     pub async fn registered_redirect(&self, subject: &Subject) -> Option<Url> {
         let record = self.load(subject).await.ok()??;
         if self.settings.client_id.is_some() { None } else { Url::parse(&record.redirect_uri).ok() }
     }
 
-    /// Begins a sign-in that returns to `redirect_uri`. The server is [probed](Self::probe) before, so that it says
-    /// what it asks for.
+    /// Begins a sign-in that returns to `redirect_uri`. The server is [probed](Self::probe) first, to
+    /// learn its requirements.
     ///
     /// # Errors
     /// See [`Error`].
@@ -155,7 +156,7 @@ impl Upstream {
         if is_elsewhere && settings.client_secret.is_some() && settings.issuer.is_none() {
             return Err(Error::Refused(ANOTHER_ISSUER.to_owned()));
         }
-        // Nothing of one authorization server is used at another (SEP-2352).
+        // No data of one authorization server is used at another (SEP-2352).
         let before = before.filter(|_| !is_elsewhere);
         let registered = before
             .as_ref()
@@ -235,8 +236,8 @@ impl Upstream {
         Ok(())
     }
 
-    /// Ends a sign-in: removes it, and gives its tokens back where the authorization server takes them (RFC 7009).
-    /// Returns whether there was one.
+    /// Signs out: removes the sign-in, and revokes its tokens if the authorization server supports that
+    /// (RFC 7009). Returns whether there was a sign-in.
     ///
     /// # Errors
     /// The store cannot be changed.
@@ -244,7 +245,7 @@ impl Upstream {
         let record = self.load(subject).await?;
         let removed = self.forget(subject).await?;
         if let Some(record) = record {
-            // The tokens are gone here in any case, and end by themselves there.
+            // The tokens are removed here in any case, and expire at the server.
             if let Err(error) = self.revoke(&record).await {
                 tracing::debug!(server = self.name, %error, "the tokens are not revoked");
             }

@@ -1,5 +1,5 @@
-//! The documents that describe a protected resource (RFC 9728) and an authorization server (RFC 8414, OpenID Connect
-//! Discovery), and where they are. Pure.
+//! The metadata documents of a protected resource (RFC 9728) and an authorization server (RFC 8414,
+//! OpenID Connect Discovery), and their addresses. Pure.
 
 use reqwest::Url;
 use serde::Deserialize;
@@ -11,56 +11,56 @@ const RESOURCE: &str = "/.well-known/oauth-protected-resource";
 const SERVER: &str = "/.well-known/oauth-authorization-server";
 const OPENID: &str = "/.well-known/openid-configuration";
 
-/// What a protected resource says of itself (RFC 9728 §2).
+/// The metadata of a protected resource (RFC 9728 §2).
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct ResourceMetadata {
     /// The identifier of the resource.
     pub resource: String,
-    /// The issuers whose tokens it takes, the preferred one first.
+    /// The issuers whose tokens it accepts, the preferred one first.
     #[serde(default)]
     pub authorization_servers: Vec<String>,
-    /// The scopes that it knows.
+    /// The supported scopes.
     #[serde(default)]
     pub scopes_supported: Option<Vec<String>>,
 }
 
 impl ResourceMetadata {
-    /// Returns the scopes that it knows, if it says.
+    /// Returns the supported scopes, if listed.
     pub fn scopes(&self) -> Option<Scopes> {
         self.scopes_supported.as_ref().map(|scopes| scopes.iter().collect())
     }
 }
 
-/// What an authorization server says of itself (RFC 8414 §2).
+/// The metadata of an authorization server (RFC 8414 §2).
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct ServerMetadata {
-    /// Its identifier, compared as text (RFC 8414 §3.3).
+    /// The issuer identifier, compared as text (RFC 8414 §3.3).
     pub issuer: String,
-    /// Where a person signs in.
+    /// The endpoint where a user signs in.
     pub authorization_endpoint: Option<String>,
-    /// Where tokens come from.
+    /// The token endpoint.
     pub token_endpoint: Option<String>,
-    /// Where clients register (RFC 7591).
+    /// The endpoint where clients register (RFC 7591).
     pub registration_endpoint: Option<String>,
-    /// Where the sign-in of a device begins (RFC 8628).
+    /// The endpoint where a device sign-in begins (RFC 8628).
     pub device_authorization_endpoint: Option<String>,
-    /// Where tokens are given back (RFC 7009).
+    /// The endpoint that revokes tokens (RFC 7009).
     pub revocation_endpoint: Option<String>,
-    /// The scopes that it knows.
+    /// The supported scopes.
     pub scopes_supported: Option<Vec<String>>,
-    /// The methods of PKCE that it knows; if there are none, it does not support PKCE.
+    /// The supported methods of PKCE; if empty, PKCE is not supported.
     pub code_challenge_methods_supported: Option<Vec<String>>,
-    /// How clients may authenticate at the token endpoint.
+    /// The supported authentication methods at the token endpoint.
     pub token_endpoint_auth_methods_supported: Option<Vec<String>>,
     /// Whether an address may be the id of a client.
     pub client_id_metadata_document_supported: bool,
-    /// Whether each of its responses has its issuer (RFC 9207).
+    /// Whether each of its responses contains its issuer (RFC 9207).
     pub authorization_response_iss_parameter_supported: bool,
 }
 
 impl ServerMetadata {
-    /// Returns the scopes that it knows, if it says.
+    /// Returns the supported scopes, if listed.
     pub fn scopes(&self) -> Option<Scopes> {
         self.scopes_supported.as_ref().map(|scopes| scopes.iter().collect())
     }
@@ -78,15 +78,16 @@ impl ServerMetadata {
         }
     }
 
-    /// Returns whether it knows PKCE with S256, without which no code is requested (MCP authorization).
+    /// Returns whether PKCE with S256 is supported, without which no code is requested (MCP
+    /// authorization).
     pub fn has_s256(&self) -> bool {
         let methods = self.code_challenge_methods_supported.as_deref().unwrap_or_default();
         methods.iter().any(|method| method == "S256")
     }
 }
 
-/// Returns where the metadata of a resource may be if no challenge says where: at its path, then at the
-/// root.
+/// Returns the possible addresses of a resource's metadata if no challenge gives one: at its path, then
+/// at the root.
 pub fn resource_urls(resource: &Url) -> Vec<Url> {
     let path = resource.path().trim_end_matches('/');
     let mut urls = vec![below(resource, &format!("{RESOURCE}{path}")), below(resource, RESOURCE)];
@@ -94,7 +95,7 @@ pub fn resource_urls(resource: &Url) -> Vec<Url> {
     urls
 }
 
-/// Returns where the metadata of an issuer may be, in the order in which it is asked for.
+/// Returns the possible addresses of an issuer's metadata, in the order of the requests.
 pub fn issuer_urls(issuer: &Url) -> Vec<Url> {
     let path = issuer.path().trim_end_matches('/');
     if path.is_empty() {
@@ -117,8 +118,8 @@ fn below(url: &Url, path: &str) -> Url {
     url
 }
 
-/// Returns whether `resource` names the server, or a part of its origin that the server is in (RFC 9728
-/// §3.3, RFC 8707 §2).
+/// Returns whether `resource` names the server, or a part of its origin that contains the server (RFC
+/// 9728 §3.3, RFC 8707 §2).
 pub fn names(resource: &str, server: &Url) -> bool {
     let Ok(resource) = Url::parse(resource) else { return false };
     let path = resource.path().trim_end_matches('/');
@@ -134,7 +135,7 @@ pub fn canonical(server: &Url) -> String {
     url.set_fragment(None);
     let _ = (url.set_username(""), url.set_password(None));
     let text = url.to_string();
-    // Without a path, there is no slash either.
+    // An address without a path has no slash either.
     match url.path() {
         "/" if url.query().is_none() => text.trim_end_matches('/').to_owned(),
         _ => text,
@@ -151,8 +152,8 @@ pub fn is_loopback(url: &Url) -> bool {
     }
 }
 
-/// Reads the address of an endpoint. Credentials go there, so it has to be `https`, or `http` on this machine
-/// (OAuth 2.1 §1.5).
+/// Parses the address of an endpoint. Credentials are sent there, so it must be `https`, or `http` on
+/// this machine (OAuth 2.1 §1.5).
 ///
 /// # Errors
 /// A sentence that names the endpoint and not its address.

@@ -1,4 +1,4 @@
-//! Proof Key for Code Exchange with S256 (RFC 7636). Pure, but for the randomness.
+//! Proof Key for Code Exchange with S256 (RFC 7636). Pure, except for the randomness.
 
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
@@ -8,7 +8,7 @@ use ring::rand::{SecureRandom, SystemRandom};
 use crate::error::Error;
 use crate::secret::Secret;
 
-/// The secret of one sign-in, and what is shown of it.
+/// The secret of one sign-in, and its public challenge.
 #[derive(Clone, Debug)]
 pub struct Pkce {
     /// Sent with the code.
@@ -18,7 +18,7 @@ pub struct Pkce {
 }
 
 impl Pkce {
-    /// Returns a new pair.
+    /// Creates a new pair.
     ///
     /// # Errors
     /// The system has no randomness.
@@ -33,7 +33,7 @@ impl Pkce {
     }
 }
 
-/// 256 random bits as text that needs no encoding.
+/// Returns 256 random bits as text that needs no encoding.
 ///
 /// # Errors
 /// The system has no randomness.

@@ -1,4 +1,4 @@
-//! What is kept of a sign-in between runs.
+//! The stored record of a sign-in.
 
 use std::time::{Duration, SystemTime};
 
@@ -14,28 +14,28 @@ use crate::token::Token;
 pub(crate) struct Record {
     /// The server that the tokens are for (RFC 8707).
     pub(crate) resource: String,
-    /// The authorization server that has issued everything here.
+    /// The authorization server that has issued everything in the record.
     pub(crate) issuer: String,
     pub(crate) token_endpoint: String,
     pub(crate) client: Client,
-    /// Where the sign-in returned to, for which the client is registered.
+    /// The redirect address of the sign-in, for which the client is registered.
     pub(crate) redirect_uri: String,
     pub(crate) access_token: Secret,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) refresh_token: Option<Secret>,
-    /// Seconds since 1970, from which on the token is renewed.
+    /// The time in seconds since 1970 from which the token is renewed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) renew_at: Option<u64>,
     #[serde(default)]
     pub(crate) scopes: Scopes,
-    /// The scopes that the server has asked for since, for the next sign-in.
+    /// The scopes that the server has requested since, for the next sign-in.
     #[serde(default, skip_serializing_if = "Scopes::is_empty")]
     pub(crate) missing: Scopes,
 }
 
 impl Record {
     /// Returns the name under which a record is stored. `subject` is `None` for the sign-in that all
-    /// callers share. A person gives no secret such a name.
+    /// callers share. Users cannot choose such a name for a secret.
     pub(crate) fn name(server: &str, subject: Option<&str>) -> String {
         match subject {
             None => format!("oauth:{server}"),
@@ -43,7 +43,7 @@ impl Record {
         }
     }
 
-    /// Its token.
+    /// Returns its token.
     pub(crate) fn token(&self) -> Token {
         Token {
             access: self.access_token.clone(),

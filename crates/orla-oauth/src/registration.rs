@@ -1,5 +1,5 @@
-//! Which client orla is at an authorization server: one that is configured, one with a metadata document, or one that
-//! it registers (RFC 7591).
+//! The client that orla uses at an authorization server: a configured one, one with a metadata document,
+//! or one that it registers (RFC 7591).
 
 use serde::Deserialize;
 use serde_json::json;
@@ -12,7 +12,7 @@ use crate::secret::Secret;
 use crate::settings::AuthSettings;
 use crate::token::refusal;
 
-/// What a registration endpoint answers (RFC 7591 §3.2).
+/// The answer of a registration endpoint (RFC 7591 §3.2).
 #[derive(Deserialize)]
 struct Registered {
     client_id: Option<String>,
@@ -31,7 +31,7 @@ pub(crate) async fn client(
 ) -> Result<Client, Error> {
     let metadata = &found.metadata;
     if let Some(id) = &settings.client_id {
-        // A server that does not read such documents may register clients instead.
+        // A server that does not support such documents may support registration.
         let is_usable = !is_document(id)
             || metadata.client_id_metadata_document_supported
             || metadata.registration_endpoint.is_none();
@@ -76,7 +76,7 @@ fn is_document(id: &str) -> bool {
     id.starts_with("https://")
 }
 
-/// How the client wants to authenticate: without a password if that is possible, because it is a program on the
+/// Returns the preferred authentication method: none if possible, because orla is a program on the
 /// user's machine.
 fn preferred(offered: Option<&[String]>) -> &str {
     let Some(offered) = offered else { return "none" };

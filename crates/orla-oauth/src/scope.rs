@@ -1,4 +1,5 @@
-//! Scopes, and which of them a token is requested with (MCP authorization, "Scope Selection Strategy"). Pure.
+//! Scopes, and the selection of scopes for a token request (MCP authorization, "Scope Selection
+//! Strategy"). Pure.
 
 use std::fmt;
 
@@ -7,11 +8,11 @@ use serde::{Deserialize, Serialize};
 /// The scope that asks for a refresh token (OpenID Connect Core §11).
 pub const OFFLINE_ACCESS: &str = "offline_access";
 
-/// The most scopes that are kept.
+/// The maximum number of scopes in a set.
 const MAX_SCOPES: usize = 256;
 
-/// Returns whether a text is one scope: not empty, and without spaces, quotes, backslashes and what is
-/// not ASCII (RFC 6749 §3.3).
+/// Returns whether a text is one scope: not empty, and without spaces, quotes, backslashes and non-ASCII
+/// characters (RFC 6749 §3.3).
 pub fn is_scope(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| matches!(byte, 0x21 | 0x23..=0x5b | 0x5d..=0x7e))
 }
@@ -21,7 +22,7 @@ pub fn is_scope(text: &str) -> bool {
 pub struct Scopes(Vec<String>);
 
 impl Scopes {
-    /// Reads scopes that are separated by spaces. Words with characters that a scope cannot have are left out.
+    /// Parses scopes that are separated by spaces. Words with invalid characters are left out.
     pub fn parse(text: &str) -> Self {
         text.split_ascii_whitespace().collect()
     }
@@ -67,18 +68,19 @@ impl fmt::Display for Scopes {
     }
 }
 
-/// What is known when scopes are chosen.
+/// The inputs of the selection.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Known<'a> {
-    /// Those of the settings, which decide.
+    /// The scopes of the settings, which have priority.
     pub configured: Option<&'a Scopes>,
-    /// Those of the challenge.
+    /// The scopes of the challenge.
     pub challenged: Option<&'a Scopes>,
-    /// Those that the resource's metadata lists.
+    /// The scopes in the resource's metadata.
     pub of_resource: Option<&'a Scopes>,
-    /// Those of the token before, or of an earlier challenge: they are requested again (SEP-2350).
+    /// The scopes of the previous token, or of an earlier challenge: they are requested again
+    /// (SEP-2350).
     pub before: Option<&'a Scopes>,
-    /// Those that the authorization server's metadata lists.
+    /// The scopes in the authorization server's metadata.
     pub of_server: Option<&'a Scopes>,
     /// Whether a refresh token is wanted.
     pub offline: bool,
@@ -86,8 +88,8 @@ pub struct Known<'a> {
 
 /// Returns the scopes to request; empty means that the parameter is left out.
 ///
-/// The settings decide, then the challenge, then the resource's metadata. `offline_access` is added only if the
-/// authorization server lists it (SEP-2207).
+/// The settings have priority, then the challenge, then the resource's metadata. `offline_access` is
+/// added only if the authorization server lists it (SEP-2207).
 pub fn select(known: Known<'_>) -> Scopes {
     let chosen = known.configured.or(known.challenged).or(known.of_resource);
     let mut scopes = known.before.cloned().unwrap_or_default();
@@ -95,7 +97,7 @@ pub fn select(known: Known<'_>) -> Scopes {
     if known.configured.is_some()
         && let Some(challenged) = known.challenged.filter(|_| known.before.is_some())
     {
-        // A step-up names scopes beyond those of the settings.
+        // A step-up requests scopes beyond those of the settings.
         scopes = scopes.union(challenged);
     }
     let lists_offline = known.of_server.is_some_and(|scopes| scopes.contains(OFFLINE_ACCESS));

@@ -7,12 +7,12 @@ use ring::digest::{SHA256, digest};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use subtle::ConstantTimeEq;
 
-/// A token, a password or a key. Its `Debug` shows nothing of it.
+/// A token, a password or a key. Its `Debug` hides the text.
 #[derive(Clone)]
 pub struct Secret(Arc<str>);
 
 impl Secret {
-    /// Returns a secret of this text.
+    /// Creates a secret.
     pub fn new(text: impl Into<Arc<str>>) -> Self {
         Self(text.into())
     }
@@ -22,7 +22,7 @@ impl Secret {
         &self.0
     }
 
-    /// Returns the SHA-256 hash of the text, by which it can be recognised without being kept.
+    /// Returns the SHA-256 hash of the text, which identifies it without storing it.
     pub fn digest(&self) -> [u8; 32] {
         let mut bytes = [0; 32];
         bytes.copy_from_slice(digest(&SHA256, self.0.as_bytes()).as_ref());
@@ -44,7 +44,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Written as its text: for the store alone.
+/// Serialises the text, only for the store.
 impl Serialize for Secret {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&self.0)

@@ -1,36 +1,37 @@
-//! What is configured of a sign-in.
+//! The configuration of a sign-in.
 
 use crate::scope::Scopes;
 use crate::secret::Secret;
 
-/// How orla gets its tokens for one server. The default is a sign-in by a person, for all callers together.
+/// How orla gets its tokens for one server. The default is a sign-in by a user, for all callers
+/// together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AuthSettings {
-    /// Where tokens come from.
+    /// The grant.
     pub grant: GrantKind,
-    /// Whose tokens they are; `None` means the grant's own: [`Per::Caller`] for a token exchange.
+    /// The owner of the tokens; `None` means the grant's default: [`Per::Caller`] for a token exchange.
     pub per: Option<Per>,
-    /// The authorization server, in place of the one that the server names.
+    /// The authorization server, instead of the one that the server names.
     pub issuer: Option<String>,
-    /// The token endpoint, in place of the one that the metadata name.
+    /// The token endpoint, instead of the one in the metadata.
     pub token_endpoint: Option<String>,
-    /// The id of a client that is registered already, or the address of its metadata.
+    /// The id of a registered client, or the address of its metadata.
     pub client_id: Option<String>,
-    /// Its password.
+    /// The client secret.
     pub client_secret: Option<Secret>,
     /// The parameter `audience` of requests for tokens (RFC 8693 §2.1).
     pub audience: Option<String>,
-    /// The scopes to request, in place of those that the server names.
+    /// The scopes to request, instead of those that the server names.
     pub scopes: Option<Scopes>,
     /// The port on this machine to which a sign-in returns; `None` means any.
     pub redirect_port: Option<u16>,
 }
 
-/// Where tokens come from.
+/// The origin of tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GrantKind {
-    /// A person signs in (OAuth 2.1 §4.1, RFC 8628).
+    /// A user signs in (OAuth 2.1 §4.1, RFC 8628).
     #[default]
     AuthorizationCode,
     /// orla signs in as itself (OAuth 2.1 §4.2).
@@ -39,17 +40,17 @@ pub enum GrantKind {
     TokenExchange,
 }
 
-/// Whose tokens are used.
+/// The owner of the tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Per {
-    /// Each caller has an own one.
+    /// Each caller has its own token.
     Caller,
-    /// All callers share one.
+    /// All callers share one token.
     Shared,
 }
 
 impl AuthSettings {
-    /// Whose tokens are used.
+    /// Returns the owner of the tokens.
     pub fn per(&self) -> Per {
         self.per.unwrap_or(match self.grant {
             GrantKind::TokenExchange => Per::Caller,
@@ -57,12 +58,12 @@ impl AuthSettings {
         })
     }
 
-    /// Returns whether tokens can be obtained before the server has asked for one.
+    /// Returns whether tokens can be obtained before the server has requested one.
     pub fn knows_its_issuer(&self) -> bool {
         self.issuer.is_some() || self.token_endpoint.is_some()
     }
 
-    /// What is contradictory or missing.
+    /// Checks for contradictory or missing settings.
     ///
     /// # Errors
     /// A sentence that begins with the name of a key.
@@ -74,7 +75,7 @@ impl AuthSettings {
             GrantKind::ClientCredentials if self.client_secret.is_none() => {
                 Err("client_secret: missing, and required by this grant")
             }
-            // Otherwise the server that is called could name who gets the callers' tokens.
+            // Otherwise the called server could name the recipient of the callers' tokens.
             GrantKind::TokenExchange if !self.knows_its_issuer() => {
                 Err("issuer: missing, and required by this grant (or token_endpoint)")
             }

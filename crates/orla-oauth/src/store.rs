@@ -1,4 +1,4 @@
-//! Where tokens are kept between runs.
+//! The storage of tokens.
 
 use std::collections::HashMap;
 
@@ -6,10 +6,10 @@ use parking_lot::Mutex;
 
 use crate::secret::Secret;
 
-/// What becomes of a stored text.
+/// A function that changes a stored text.
 pub type Change<'a> = &'a mut dyn FnMut(Option<Secret>) -> Option<Secret>;
 
-/// Keeps texts by name. Each operation is atomic, also between processes. It may block.
+/// Stores texts by name. Each operation is atomic, also between processes. It may block.
 pub trait TokenStore: Send + Sync {
     /// Returns the text with this name.
     ///
@@ -17,14 +17,14 @@ pub trait TokenStore: Send + Sync {
     /// Why the store cannot be read.
     fn get(&self, name: &str) -> Result<Option<Secret>, String>;
 
-    /// Keeps a text in place of the one before.
+    /// Stores a text and replaces the previous one.
     ///
     /// # Errors
     /// Why the store cannot be written.
     fn set(&self, name: &str, value: &Secret) -> Result<(), String>;
 
-    /// Replaces a text by what `change` makes of it; `None` removes it. No other change comes in between, so `change`
-    /// must be short.
+    /// Replaces a text by the result of `change`; `None` removes it. No other change happens in between,
+    /// so `change` must be short.
     ///
     /// # Errors
     /// Why the store cannot be read or written.
@@ -37,7 +37,7 @@ pub trait TokenStore: Send + Sync {
     fn remove(&self, name: &str) -> Result<bool, String>;
 }
 
-/// A store that ends with the process.
+/// A store in memory that ends with the process.
 #[derive(Debug, Default)]
 pub struct MemoryStore(Mutex<HashMap<String, Secret>>);
 

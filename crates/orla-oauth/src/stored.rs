@@ -1,7 +1,8 @@
 //! The stored sign-ins of a server.
 //!
-//! Another process may sign in or out at any time, also while a token is refreshed. So a record is never written over one
-//! that was not read: a change is made of what is stored at that moment ([`Upstream::change`]).
+//! Another process may sign in or out at any time, also during a refresh. A record is therefore never
+//! overwritten without being read: a change is applied to the record that is stored at that moment
+//! ([`Upstream::change`]).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,8 +19,8 @@ use crate::store::TokenStore;
 use crate::token::Token;
 use crate::upstream::{Subject, Upstream};
 
-/// Refreshed sign-ins that could not be stored, by the names of their records, with the stored refresh token that they
-/// have used up. They are in memory alone.
+/// Refreshed sign-ins that could not be stored, by the names of their records, with the stored refresh
+/// token that was used up. They are only in memory.
 #[derive(Default)]
 pub(crate) struct Unsaved(Mutex<HashMap<String, (Option<Secret>, Record)>>);
 
@@ -28,7 +29,7 @@ impl Upstream {
         Record::name(&self.name, subject.record_key().as_deref())
     }
 
-    /// Returns the stored sign-in, if it is for this server as it is configured.
+    /// Returns the stored sign-in, if it belongs to the configured server.
     pub(crate) async fn load(&self, subject: &Subject) -> Result<Option<Record>, Error> {
         let name = self.record_name(subject);
         let text = self.stored(move |store| store.get(&name)).await?;
@@ -44,8 +45,7 @@ impl Upstream {
             && settings.client_id.as_ref().is_none_or(is_client)
     }
 
-    /// Returns the sign-in that was made of the stored one and could not be stored, or else the stored
-    /// one.
+    /// Returns the refreshed sign-in that could not be stored, or else the stored one.
     pub(crate) fn newest(&self, subject: &Subject, stored: &Record) -> Record {
         let unsaved = self.unsaved.0.lock();
         match unsaved.get(&self.record_name(subject)) {
@@ -54,7 +54,7 @@ impl Upstream {
         }
     }
 
-    /// Stores a new sign-in in place of the one before.
+    /// Stores a new sign-in and replaces the previous one.
     pub(crate) async fn save(&self, subject: &Subject, record: Record) -> Result<(), Error> {
         let name = self.record_name(subject);
         self.unsaved.0.lock().remove(&name);
@@ -63,8 +63,8 @@ impl Upstream {
         self.stored(move |store| store.set(&name, &Secret::new(text))).await
     }
 
-    /// Changes the stored sign-in; no other change comes in between. `change` gets the record that is stored now, and
-    /// returns `None` to leave it. Returns the record that is stored afterwards.
+    /// Changes the stored sign-in; no other change happens in between. `change` gets the stored record,
+    /// and returns `None` to keep it. Returns the record that is stored afterwards.
     async fn change(
         &self,
         subject: &Subject,
@@ -85,9 +85,9 @@ impl Upstream {
         Ok(changed.await?.filter(|record| self.is_ours(record)))
     }
 
-    /// Stores the refreshed sign-in `after` in place of `before`, and returns the token to use: the refreshed one, or
-    /// that of a newer sign-in. `None` if a person has signed out meanwhile. A token that cannot be stored is kept in
-    /// memory, because the refresh token before may be used up.
+    /// Stores the refreshed sign-in `after` in place of `before`, and returns the token to use: the
+    /// refreshed one, or that of a newer sign-in. `None` if the user has signed out meanwhile. A token
+    /// that cannot be stored is kept in memory, because the previous refresh token may be used up.
     pub(crate) async fn save_refreshed(
         &self,
         subject: &Subject,
@@ -121,7 +121,8 @@ impl Upstream {
         }
     }
 
-    /// Another process may have used the refresh token before; if not, the sign-in has ended.
+    /// Handles a refused refresh token. Another process may have used it before; if not, the sign-in has
+    /// ended.
     pub(crate) async fn after_refusal(
         &self,
         subject: &Subject,
@@ -143,7 +144,7 @@ impl Upstream {
         Ok(stored.map(|stored| stored.token()).filter(|token| token.is_fresh(SystemTime::now())))
     }
 
-    /// Notes the scopes that the next sign-in has to ask for.
+    /// Records the scopes that the next sign-in must request.
     pub(crate) async fn note_missing(&self, subject: &Subject, missing: &Scopes) -> Result<(), Error> {
         let Some(known) = self.load(subject).await? else { return Ok(()) };
         if known.missing.covers(missing) {
@@ -166,7 +167,7 @@ impl Upstream {
         self.stored(move |store| store.remove(&name)).await
     }
 
-    /// Does something with the store, which may block.
+    /// Runs a function with the store, which may block.
     async fn stored<T: Send + 'static>(
         &self,
         work: impl FnOnce(&dyn TokenStore) -> Result<T, String> + Send + 'static,

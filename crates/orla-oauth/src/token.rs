@@ -9,23 +9,23 @@ use crate::error::Error;
 use crate::scope::Scopes;
 use crate::secret::Secret;
 
-/// How long before its end a token is renewed, at most.
+/// The maximum time before its expiry at which a token is renewed.
 const MARGIN: Duration = Duration::from_secs(30);
-/// The longest life of a token that is believed.
+/// The maximum accepted lifetime of a token.
 const MAX_LIFE: Duration = Duration::from_secs(366 * 24 * 3600);
-/// The most characters of an error's description that are shown.
+/// The maximum number of characters of an error's description.
 const MAX_DESCRIPTION: usize = 200;
-/// The most bytes of a token: it has to fit into a header field.
+/// The maximum size of a token in bytes, which must fit into a header field.
 const MAX_TOKEN: usize = 32 * 1024;
 
-/// An access token and what belongs to it.
+/// An access token and its data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Token {
     /// The token itself.
     pub access: Secret,
-    /// What a new one is obtained with.
+    /// The refresh token.
     pub refresh: Option<Secret>,
-    /// From when on it is renewed; `None` if it does not say how long it lives.
+    /// The time from which it is renewed; `None` if its lifetime is unknown.
     pub renew_at: Option<SystemTime>,
     /// Its scopes, if known.
     pub scopes: Scopes,
@@ -38,7 +38,7 @@ impl Token {
     }
 }
 
-/// What a token endpoint answers.
+/// The answer of a token endpoint.
 #[derive(Deserialize)]
 struct Response {
     access_token: Option<Secret>,
@@ -50,12 +50,12 @@ struct Response {
     error_description: Option<String>,
 }
 
-/// Why a token endpoint gave no token.
+/// The reason why a token endpoint returned no token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// It answers with an error of this code, and this sentence for people.
+    /// An error with this code, and this sentence for users.
     Code(String, String),
-    /// Its answer cannot be read.
+    /// An unreadable answer.
     Unreadable(String),
 }
 
@@ -81,8 +81,8 @@ impl From<Refusal> for Error {
     }
 }
 
-/// Reads the answer of a token endpoint. A response without `scope` has the scopes that were requested, and one
-/// without a refresh token keeps the one before. An error shows none of the `secrets` of the request.
+/// Parses the answer of a token endpoint. A response without `scope` has the requested scopes, and one
+/// without a refresh token keeps the previous one. An error shows none of the `secrets` of the request.
 ///
 /// # Errors
 /// See [`Refusal`].
@@ -138,7 +138,7 @@ fn without(text: &str, secrets: &[Secret]) -> String {
     secrets.fold(text.to_owned(), |text, secret| text.replace(secret, "…"))
 }
 
-/// Foreign text for people: one line without control characters, of a bounded length.
+/// Sanitises foreign text for users: one line without control characters, of a limited length.
 fn plain(text: &str) -> String {
     let printable = |c: char| if c.is_control() { ' ' } else { c };
     text.chars().map(printable).take(MAX_DESCRIPTION).collect::<String>().trim().to_owned()
@@ -180,7 +180,7 @@ mod tests {
         assert_eq!(token.renew_at, Some(NOW + Duration::from_secs(270)));
         assert_eq!(token.scopes.to_string(), "a");
         assert!(token.is_fresh(NOW) && !token.is_fresh(NOW + Duration::from_secs(270)));
-        // What is left out stays as it was.
+        // Omitted members keep their values.
         let token = read_text(200, r#"{"access_token":"t","expires_in":"60"}"#).unwrap();
         assert_eq!(token.refresh, Some(Secret::new("old")));
         assert_eq!(token.renew_at, Some(NOW + Duration::from_secs(54)));

@@ -1,4 +1,4 @@
-//! The sign-in at one server: the door of this crate.
+//! The sign-in at one server: the entry point of this crate.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -24,27 +24,28 @@ use crate::store::TokenStore;
 use crate::stored::Unsaved;
 use crate::token::{self, Refusal, Token};
 
-/// In whose name a request is made.
+/// The subject in whose name a request is made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Subject {
     /// All callers share one token.
     Shared,
-    /// orla itself, at a server that knows callers: for what no caller asks, such as the list of tools.
+    /// orla itself, at a server that distinguishes callers: for requests without a caller, such as the
+    /// list of tools.
     Own,
     /// One caller.
     Caller {
-        /// Tells it from all others, also after a restart.
+        /// The unique id, which stays the same after a restart.
         id: Arc<str>,
         /// Its name, for messages; `None` if it has none.
         name: Option<Arc<str>>,
-        /// The token that it came with, for an exchange.
+        /// The caller's access token, for an exchange.
         credential: Option<Secret>,
     },
 }
 
 impl Subject {
-    /// Returns a text that no other subject has. An exchanged token belongs to one credential alone, so
-    /// another credential of a caller makes another subject.
+    /// Returns a text that identifies the subject. An exchanged token belongs to one credential, so
+    /// another credential of a caller is another subject.
     pub fn key(&self) -> String {
         match self {
             Self::Shared => "shared".to_owned(),
@@ -56,8 +57,8 @@ impl Subject {
         }
     }
 
-    /// Returns the part of the name of its record. It is hashed, because the name of a caller can be any
-    /// text.
+    /// Returns the subject's part of the record's name. It is hashed, because the name of a caller can
+    /// be any text.
     pub(crate) fn record_key(&self) -> Option<String> {
         match self {
             Self::Shared => None,
@@ -66,7 +67,7 @@ impl Subject {
         }
     }
 
-    /// Whose link it is.
+    /// Returns the key of the subject's link.
     pub(crate) fn link_key(&self) -> String {
         self.record_key().unwrap_or_default()
     }
@@ -83,7 +84,7 @@ impl Subject {
 pub struct Upstream {
     /// The name of the server, for messages and in the store.
     pub(crate) name: String,
-    /// Its address.
+    /// The address.
     pub(crate) server: Url,
     pub(crate) settings: AuthSettings,
     pub(crate) http: Arc<Http>,
@@ -91,15 +92,15 @@ pub struct Upstream {
     pub(crate) cache: Cache,
     /// The refreshed tokens that could not be stored.
     pub(crate) unsaved: Unsaved,
-    /// The renewals that run.
+    /// The running renewals.
     tasks: TaskTracker,
-    /// What is known of the authorization server, until the server rejects its tokens.
+    /// The discovered authorization server, until the server rejects its tokens.
     discovered: tokio::sync::Mutex<Option<Arc<Discovered>>>,
     /// The newest challenge of the server.
     challenge: Mutex<Option<Challenge>>,
-    /// The first issuer that got the configured password.
+    /// The first issuer that received the configured client secret.
     issuer: OnceLock<String>,
-    /// The sign-ins that wait for their callers.
+    /// The sign-ins that wait for their users.
     pub(crate) links: Links,
 }
 
@@ -110,8 +111,8 @@ impl fmt::Debug for Upstream {
 }
 
 impl Upstream {
-    /// Returns the sign-in at `server`, which messages and the store call `name`. Its renewals are among
-    /// `tasks`, so that they can be waited for. Asks nothing yet.
+    /// Creates the sign-in at `server`, which messages and the store call `name`. Its renewals run in
+    /// `tasks`, so that they can be waited for. Sends no request yet.
     pub fn new(
         name: impl Into<String>,
         server: Url,
@@ -136,18 +137,18 @@ impl Upstream {
         }
     }
 
-    /// What is configured.
+    /// Returns the settings.
     pub fn settings(&self) -> &AuthSettings {
         &self.settings
     }
 
-    /// Returns whether each caller has an own token.
+    /// Returns whether each caller has its own token.
     pub fn is_per_caller(&self) -> bool {
         self.settings.per() == Per::Caller
     }
 
-    /// Returns the token that the next request carries: the cached one, or one that needs no person.
-    /// `None` if there is none, or none is known to be needed.
+    /// Returns the token for the next request: the cached one, or one that can be obtained without a
+    /// user. `None` if there is none, or none is known to be needed.
     ///
     /// # Errors
     /// See [`Error`].
@@ -163,8 +164,8 @@ impl Upstream {
         Ok(token.map(|token| token.access.clone()))
     }
 
-    /// Handles a refusal of the server (401 or 403) of a request that carried the token `sent`. The request may be
-    /// made once more if this succeeds.
+    /// Handles a refusal of the server (401 or 403) of a request that carried the token `sent`. On
+    /// success, the request may be repeated once.
     ///
     /// # Errors
     /// See [`Error`].
@@ -183,7 +184,7 @@ impl Upstream {
         let scopes = challenge.scopes.clone().unwrap_or_default();
         *self.challenge.lock() = Some(challenge);
         if sent.is_some() {
-            // Its authorization server may be another one now.
+            // The server may use another authorization server now.
             *self.discovered.lock().await = None;
         }
         match self.renewed(&slot, subject, sent).await? {
@@ -197,7 +198,7 @@ impl Upstream {
         }
     }
 
-    /// Obtains a token with the scopes of the challenge in addition to those before (SEP-2350).
+    /// Obtains a token with the scopes of the challenge in addition to the previous ones (SEP-2350).
     async fn step_up(
         self: &Arc<Self>,
         slot: &Arc<Slot>,
@@ -221,7 +222,7 @@ impl Upstream {
             let is_newer =
                 |record: &Record| record.access_token != *sent && record.scopes.covers(&missing);
             if record.as_ref().is_some_and(is_newer) {
-                // The person has signed in again since.
+                // The user has signed in again since.
                 return self.renewed(slot, subject, Some(sent)).await.map(drop);
             }
             self.note_missing(subject, &missing).await?;
@@ -258,7 +259,7 @@ impl Upstream {
         slot.renewed(rejected, &self.tasks, obtain).await
     }
 
-    /// Returns a new token, as the grant says.
+    /// Obtains a new token with the configured grant.
     async fn obtain(
         &self,
         subject: &Subject,
@@ -272,7 +273,7 @@ impl Upstream {
                 Grant::Exchange(credential.clone())
             }
             (GrantKind::TokenExchange, Subject::Caller { .. } | Subject::Shared) => return Ok(None),
-            // What orla asks without a caller, it asks as itself, and only if the server wants to know.
+            // Without a caller, orla makes requests as itself, and only if the server requires it.
             (GrantKind::TokenExchange, Subject::Own) if !is_challenged => return Ok(None),
             (GrantKind::TokenExchange, Subject::Own) | (GrantKind::ClientCredentials, _) => {
                 Grant::ClientCredentials
@@ -305,7 +306,7 @@ impl Upstream {
         Ok(Some(token))
     }
 
-    /// Returns the configured client. Its password goes to one authorization server alone.
+    /// Returns the configured client. Its secret is sent to one authorization server only.
     fn configured_client(&self, found: &Discovered) -> Result<Client, Error> {
         let id = self.settings.client_id.clone();
         let id = id.ok_or_else(|| Error::Refused("`client_id` is not configured".to_owned()))?;
@@ -316,8 +317,7 @@ impl Upstream {
         Ok(Client { id, secret: self.settings.client_secret.clone(), method: None })
     }
 
-    /// Returns the token of the stored sign-in, refreshed if necessary; `None` if only a person can
-    /// help.
+    /// Returns the token of the stored sign-in, refreshed if necessary; `None` if a user must sign in.
     async fn of_record(
         &self,
         subject: &Subject,
@@ -366,7 +366,7 @@ impl Upstream {
         token
     }
 
-    /// Returns the authorization server, as the newest challenge leads to it.
+    /// Returns the authorization server that the newest challenge leads to.
     pub(crate) async fn discovered(&self) -> Result<Arc<Discovered>, Error> {
         let mut discovered = self.discovered.lock().await;
         if let Some(found) = &*discovered {
@@ -377,7 +377,7 @@ impl Upstream {
         Ok(Arc::clone(discovered.insert(Arc::new(found))))
     }
 
-    /// Learns from the answer to a request without a token what the server asks for.
+    /// Learns the server's requirements from the answer to a request without a token.
     pub async fn probe(&self, request: Request) -> Option<Challenge> {
         let challenge = self.http.challenge(request).await;
         if challenge.is_some() {
@@ -386,12 +386,12 @@ impl Upstream {
         challenge
     }
 
-    /// Learns by a `GET` of the server's address without a token what it asks for.
+    /// Learns the server's requirements from a `GET` of its address without a token.
     pub async fn probe_address(&self) {
         drop(self.probe(Request::new(Method::GET, self.server.clone())).await);
     }
 
-    /// Returns who has named the endpoints of a stored sign-in.
+    /// Returns who provided the endpoints of a stored sign-in.
     async fn trust(&self) -> Trust {
         match self.settings.knows_its_issuer() {
             true => Trust::Configured,
@@ -399,7 +399,7 @@ impl Upstream {
         }
     }
 
-    /// Reads the tokens from the store again when they are next needed.
+    /// Makes the next use read the tokens from the store again.
     pub(crate) fn forget_cached(&self) {
         self.cache.clear();
     }
@@ -410,5 +410,5 @@ impl Upstream {
     }
 }
 
-/// Why the client's password is not sent.
+/// The reason why the client secret is not sent.
 pub(crate) const ANOTHER_ISSUER: &str = "it names another authorization server than before, which does not get the client's password; set `issuer` if that is right";

@@ -1,4 +1,5 @@
-//! The manifest of an `.mcpb` bundle (`manifest.json`, 0.1 to 0.4): what is started, and what a person sets. No I/O.
+//! The manifest of an `.mcpb` bundle (`manifest.json`, 0.1 to 0.4): the command, and the user's
+//! settings. No I/O.
 
 use std::collections::BTreeMap;
 
@@ -7,19 +8,19 @@ use serde_json::Value;
 
 /// The name of the manifest in a bundle.
 pub const MANIFEST: &str = "manifest.json";
-/// The largest manifest, in bytes.
+/// The maximum size of a manifest, in bytes.
 pub const MAX_MANIFEST: usize = 1 << 20;
 
-/// What a bundle says of itself.
+/// The content of a bundle's manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bundle {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Its version.
+    /// The version.
     pub version: String,
-    /// What it does.
+    /// The description.
     pub description: String,
-    /// Who made it.
+    /// The author.
     pub author: String,
     /// The program: a name in `PATH`, or a path.
     pub command: String,
@@ -27,34 +28,33 @@ pub struct Bundle {
     pub args: Vec<String>,
     /// Its environment.
     pub env: BTreeMap<String, String>,
-    /// What a person sets, by its key.
+    /// The user's settings, by key.
     pub settings: BTreeMap<String, Setting>,
 }
 
-/// Something that a person sets (`user_config`).
+/// A user setting (`user_config`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
-    /// What it is.
+    /// The title.
     pub title: String,
-    /// Its value if none is set. A list has several.
+    /// The default value. A list has several.
     pub default: Option<Vec<String>>,
-    /// Whether it cannot be left out.
+    /// Whether it is required.
     pub is_required: bool,
-    /// Whether its value must not show in results: everything but the directories and files that the bundle does not say are
-    /// sensitive.
+    /// Whether its value must not appear in results: everything but the directories and files that the
+    /// bundle does not mark as sensitive.
     pub is_secret: bool,
     /// Whether it may have several values.
     pub is_multiple: bool,
 }
 
 impl Setting {
-    /// Returns whether it names files or directories: the bundle says so, and does not say that they are
-    /// sensitive.
+    /// Returns whether it names files or directories that the bundle does not mark as sensitive.
     pub fn is_path(&self) -> bool {
         !self.is_secret
     }
 
-    /// Returns the values that a text gives it: several are a list in JSON, or one on each line.
+    /// Splits a text into the setting's values: several are a JSON list, or one on each line.
     pub fn values(&self, text: &str) -> Vec<String> {
         if !self.is_multiple {
             return vec![text.to_owned()];
@@ -131,7 +131,7 @@ struct RawSetting {
 /// # Errors
 /// It is not a manifest that is known here.
 pub fn read(text: &[u8], system: &str) -> Result<Bundle, String> {
-    // A byte order mark says nothing.
+    // A byte order mark is ignored.
     let text = text.strip_prefix("\u{feff}".as_bytes()).unwrap_or(text);
     let raw: Raw = serde_json::from_slice(text).map_err(|error| format!("{MANIFEST}: {error}"))?;
     if !["0.1", "0.2", "0.3", "0.4"].contains(&raw.manifest_version.as_str()) {
@@ -143,7 +143,7 @@ pub fn read(text: &[u8], system: &str) -> Result<Bundle, String> {
     if !["node", "python", "binary", "uv"].contains(&raw.server.kind.as_str()) {
         return Err(format!("{MANIFEST}: server.type {:?} is not known", raw.server.kind));
     }
-    // What is no list of texts says nothing.
+    // A value that is not a list of texts is ignored.
     let platforms = raw.compatibility.get("platforms").and_then(Value::as_array);
     let platforms =
         platforms.and_then(|list| list.iter().map(Value::as_str).collect::<Option<Vec<_>>>());
@@ -197,7 +197,7 @@ pub fn read(text: &[u8], system: &str) -> Result<Bundle, String> {
     })
 }
 
-/// What is to be started.
+/// The command to start.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Command {
     /// The program.
@@ -209,15 +209,15 @@ pub struct Command {
 }
 
 impl Bundle {
-    /// Returns the permissions that the settings are: reading what a person names in them.
+    /// Returns the permissions that follow from the settings: reading the paths that the user sets.
     pub fn grants(&self) -> impl Iterator<Item = String> {
         let paths = self.settings.iter().filter(|(_, setting)| setting.is_path());
         paths.map(|(key, _)| format!("fs:read:{BEGIN}{key}}}"))
     }
 
-    /// What is started if the bundle is in `directory`, with the values that `set` gives for keys of
-    /// [`settings`](Self::settings). A variable or an argument whose setting has no value is left out, and so is the option
-    /// before such an argument.
+    /// Returns the command if the bundle is in `directory`, with the values that `set` gives for keys of
+    /// [`settings`](Self::settings). A variable or an argument whose setting has no value is left out,
+    /// and so is the option before such an argument.
     ///
     /// # Errors
     /// The keys of required settings without a value.
@@ -232,14 +232,14 @@ impl Bundle {
         let mut args: Vec<String> = Vec::new();
         let mut is_option = false;
         for arg in &self.args {
-            // An argument that is one setting has as many values as that.
+            // An argument that consists of one setting expands to all of its values.
             match setting_in(arg)
                 .and_then(|key| values.get(key))
                 .cloned()
                 .unwrap_or_else(|| filled(arg).map(|one| vec![one]))
             {
                 Some(values) if !values.is_empty() => args.extend(values),
-                // `--key` would take the next argument for its value.
+                // `--key` would take the next argument as its value.
                 _ if is_option && !arg.starts_with('-') => drop(args.pop()),
                 _ => {}
             }
@@ -268,7 +268,7 @@ impl Bundle {
 /// The values of settings, by their keys.
 pub(crate) type Values = BTreeMap<String, Option<Vec<String>>>;
 
-/// What is set for each setting, or else its default as `default` gives it.
+/// Returns the set value of each setting, or else its default as `default` gives it.
 ///
 /// # Errors
 /// The keys of required settings without a value.
@@ -295,19 +295,19 @@ pub(crate) fn chosen(
 /// The beginning of a reference to a setting.
 const BEGIN: &str = "${user_config.";
 
-/// Returns the key of the setting that a text refers to, and nothing else.
+/// Returns the key of the setting, if a text consists of one reference.
 pub fn setting_in(text: &str) -> Option<&str> {
     text.strip_prefix(BEGIN)?.strip_suffix('}')
 }
 
-/// Returns the text with the values of settings. `None` if one of them has none.
+/// Returns the text with the values of settings. `None` if one of them has no value.
 pub(crate) fn filled(text: &str, values: &Values) -> Option<String> {
     let (mut out, mut rest) = (String::new(), text);
     while let Some(at) = rest.find(BEGIN) {
         let after = &rest[at + BEGIN.len()..];
         let Some(end) = after.find('}') else { break };
         out.push_str(&rest[..at]);
-        // A key that is not declared has no value.
+        // An undeclared key has no value.
         out.push_str(&values.get(&after[..end])?.as_ref()?.join(","));
         rest = &after[end + 1..];
     }

@@ -1,7 +1,9 @@
-//! Programs of npm and PyPI as bundles: all that they need in one archive, from archives whose digests are locked. No I/O.
+//! Programs of npm and PyPI as bundles: all their dependencies in one archive, built from archives with
+//! locked digests. No I/O.
 //!
-//! npm or pip decides once which versions a program needs ([`npm_requirements`], [`pypi_requirements`]). The lock has these
-//! with their digests, so that the same archive is made anywhere: no program of a package runs to install it.
+//! npm or pip decides once which versions a program needs ([`npm_requirements`], [`pypi_requirements`]).
+//! The lock contains these with their digests, so that the same archive is built anywhere. No code of a
+//! package runs during installation.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,33 +18,33 @@ use crate::lock::is_digest;
 use crate::sha256;
 use crate::source::{is_npm_name, is_word};
 
-/// The most archives that a program is made of.
+/// The maximum number of archives of a program.
 const MAX_REQUIREMENTS: usize = 2000;
 
-/// An archive that a program is made of. Its text is `PLACE NAME@VERSION DIGEST`, or `NAME@VERSION DIGEST` where all archives
-/// go to one place.
+/// An archive that a program consists of. Its text is `PLACE NAME@VERSION DIGEST`, or `NAME@VERSION
+/// DIGEST` if all archives have the same place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Requirement {
-    /// Where it goes (`node_modules/zod`); empty for PyPI.
+    /// The target directory (`node_modules/zod`); empty for PyPI.
     pub place: String,
     /// Its name in its registry.
     pub name: String,
     /// Its version.
     pub version: String,
-    /// `sha512-…` in base 64, as npm has it, or the SHA-256 in hexadecimal digits.
+    /// `sha512-…` in base 64, in npm's form, or the SHA-256 in hexadecimal digits.
     pub digest: String,
 }
 
-/// How a program is started, as its registry says.
+/// The registry's description of how a program is started.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Launch {
     /// The name of the bundle.
     pub name: String,
-    /// What it does.
+    /// The description.
     pub description: String,
-    /// Who made it.
+    /// The author.
     pub author: String,
-    /// The version, if it is not that of the package.
+    /// The version, if it differs from the package's.
     pub version: Option<String>,
     /// Arguments.
     pub arguments: Vec<String>,
@@ -55,11 +57,11 @@ pub struct Launch {
 pub struct Variable {
     /// Its name.
     pub name: String,
-    /// What it is.
+    /// The description.
     pub description: String,
-    /// Its value if a person sets none.
+    /// The default value.
     pub default: Option<String>,
-    /// Whether it cannot be left out.
+    /// Whether it is required.
     pub is_required: bool,
 }
 
@@ -73,7 +75,7 @@ impl std::fmt::Display for Requirement {
 }
 
 impl Requirement {
-    /// Reads the text of one.
+    /// Parses the text of a requirement.
     pub fn parse(text: &str) -> Option<Self> {
         let words: Vec<&str> = text.split(' ').collect();
         let (place, package, digest) = match words[..] {
@@ -82,7 +84,8 @@ impl Requirement {
             _ => return None,
         };
         let (name, version) = package.rsplit_once('@')?;
-        // What npm and pip take for the name of a package in a registry, and never for a path, a URL or an option.
+        // The name must be a package name in a registry for npm and pip, and never a path, a URL or an
+        // option.
         let is_name = if place.is_empty() { is_word(name) } else { is_npm_name(name) };
         let is_version = version.starts_with(|ch: char| ch.is_ascii_digit()) && is_word(version);
         let is_place = place.is_empty()
@@ -112,7 +115,7 @@ impl Requirement {
     }
 }
 
-/// What a `package-lock.json` says is needed on a system: `os` and `cpu` are npm's words for them.
+/// Returns the requirements in a `package-lock.json` for a system: `os` and `cpu` are npm's names.
 ///
 /// # Errors
 /// It needs what cannot be locked.
@@ -131,7 +134,7 @@ pub fn npm_requirements(lock: &[u8], os: &str, cpu: &str) -> Result<Vec<Requirem
                 words.into_iter().partition(|word| word.starts_with('!'));
             (only.is_empty() || only.contains(&system)) && !not.iter().any(|word| &word[1..] == system)
         };
-        // What is bundled is in the archive of the package that has it.
+        // A bundled package is in the archive of the package that contains it.
         if package["inBundle"] == true
             || package["dev"] == true
             || !is_for("os", os)
@@ -148,7 +151,7 @@ pub fn npm_requirements(lock: &[u8], os: &str, cpu: &str) -> Result<Vec<Requirem
         let (Some(version), Some(digest)) = (text("version"), text("integrity")) else {
             return Err(format!("{name} is not from npm's registry, and cannot be locked"));
         };
-        // Several digests of one archive are possible.
+        // An archive may have several digests.
         let digest = digest.split(' ').find(|digest| digest.starts_with("sha512-")).unwrap_or_default();
         let written = format!("{place} {name}@{version} {digest}");
         all.push(
@@ -158,7 +161,8 @@ pub fn npm_requirements(lock: &[u8], os: &str, cpu: &str) -> Result<Vec<Requirem
     bounded(all)
 }
 
-/// What a package needs that is not of its registry. A range, a tag and an alias have neither `/` nor `:`.
+/// Returns a requirement that is not from the registry. A range, a tag and an alias contain neither `/`
+/// nor `:`.
 fn elsewhere(package: &Value) -> Option<(&str, &str)> {
     let kinds = ["dependencies", "optionalDependencies", "peerDependencies"];
     let all = kinds.into_iter().filter_map(|kind| package.get(kind)?.as_object()).flatten();
@@ -166,7 +170,7 @@ fn elsewhere(package: &Value) -> Option<(&str, &str)> {
     all.find(|(_, spec)| !spec.starts_with("npm:") && spec.contains(['/', ':']))
 }
 
-/// What a report of `pip install --report` says is needed.
+/// Returns the requirements in a report of `pip install --report`.
 ///
 /// # Errors
 /// It needs what cannot be locked.
@@ -201,7 +205,7 @@ fn bounded(all: Vec<Requirement>) -> Result<Vec<Requirement>, String> {
     }
 }
 
-/// Adds the bytes of files, so that many archives do not unpack to more than one may.
+/// Adds the sizes of files, so that many archives together do not exceed the limit of one.
 fn within(total: &mut u64, files: &[File]) -> Result<(), String> {
     *total += files.iter().map(|file| file.content.len() as u64).sum::<u64>();
     match *total > MAX_BYTES {
@@ -210,7 +214,7 @@ fn within(total: &mut u64, files: &[File]) -> Result<(), String> {
     }
 }
 
-/// Returns the bundle of a program of npm, made of the archives that it requires.
+/// Returns the bundle of an npm program, built from the required archives.
 ///
 /// # Errors
 /// An archive is broken, or the package is not a program.
@@ -224,7 +228,7 @@ pub fn npm_bundle(
         let content = read_tgz(archive).map_err(|error| format!("{}: {error}", requirement.name))?;
         within(&mut total, &content)?;
         files.extend(content.into_iter().filter_map(|file| {
-            // The first part of each name is the same: `package`.
+            // The first part of each name is always `package`.
             let (_, rest) = file.name.split_once('/')?;
             Some(File { name: format!("{}/{rest}", requirement.place), ..file })
         }));
@@ -262,8 +266,8 @@ pub fn npm_bundle(
     finish(files, &manifest)
 }
 
-/// Returns the bundle of a program of PyPI, made of the wheels that it requires. It runs in the version
-/// of Python that they are for.
+/// Returns the bundle of a PyPI program, built from the required wheels. It runs with the version of
+/// Python that they are for.
 ///
 /// # Errors
 /// A wheel is broken, or the package is not a program.
@@ -287,7 +291,7 @@ pub fn pypi_bundle(
             if is_wanted && file.name.ends_with(".dist-info/METADATA") {
                 says = summary_and_author(&String::from_utf8_lossy(&file.content));
             }
-            // Modules may stand in a directory of their own; scripts, headers and data are not needed.
+            // Modules may be in a separate directory; scripts, headers and data are not needed.
             let name = match file.name.split_once(".data/") {
                 Some((_, rest)) => {
                     match rest.strip_prefix("purelib/").or_else(|| rest.strip_prefix("platlib/")) {
@@ -304,7 +308,7 @@ pub fn pypi_bundle(
         found.ok_or_else(|| format!("{name} is not a program: it has no entry points"))?;
     let (module, function) = entry_point(&points, name)
         .ok_or_else(|| format!("{name} is not a program: it has no console script of this name"))?;
-    // The names are checked: they cannot end the texts.
+    // The names are checked: they cannot close the string literals.
     let code = format!(
         "import sys, functools, importlib; sys.exit(functools.reduce(getattr, '{function}'.split('.'), importlib.import_module('{module}'))())"
     );
@@ -314,7 +318,7 @@ pub fn pypi_bundle(
     finish(files, &manifest)
 }
 
-/// What the metadata of a wheel says of it, and who wrote it.
+/// Returns the summary and the author in the metadata of a wheel.
 fn summary_and_author(metadata: &str) -> [String; 2] {
     let field = |name: &&str| {
         let mut header = metadata.lines().take_while(|line| !line.is_empty());
@@ -359,7 +363,7 @@ fn entry_point<'a>(points: &'a str, name: &str) -> Option<(&'a str, &'a str)> {
     point.split_once(':').filter(|(module, function)| is_path(module) && is_path(function))
 }
 
-/// What is started.
+/// The command to start.
 struct Start<'a> {
     kind: &'a str,
     command: &'a str,
@@ -367,8 +371,8 @@ struct Start<'a> {
     env: Vec<(&'a str, String)>,
 }
 
-/// Returns the manifest of the bundle. `own` is what the package says of itself: name, version,
-/// description, author.
+/// Returns the manifest of the bundle. `own` is the package's own data: name, version, description,
+/// author.
 fn manifest(start: &Start<'_>, launch: &Launch, own: [&str; 4]) -> Value {
     let [name, version, description, author] = own;
     let or = |text: &str, other: &str| if text.is_empty() { other.to_owned() } else { text.to_owned() };
@@ -395,8 +399,7 @@ fn manifest(start: &Start<'_>, launch: &Launch, own: [&str; 4]) -> Value {
     })
 }
 
-/// Returns the archive of the files and the manifest. Of a name that is given twice, the first file
-/// counts.
+/// Returns the archive of the files and the manifest. If a name is repeated, the first file is used.
 fn finish(files: Vec<File>, manifest: &Value) -> Result<Vec<u8>, String> {
     let own = File {
         name: MANIFEST.to_owned(),

@@ -1,6 +1,6 @@
 //! Third-party packages: their sources, their lock, and their installation.
 //!
-//! - [`source`]: what a person writes to name a source
+//! - [`source`]: the notation of sources
 //! - [`lock`]: `orla.lock`, the exact list of a project's packages
 //! - [`archive`]: bundles and folders as archives, with checks of everything that an archive may do to a machine
 //! - [`bundle`]: the manifest of an `.mcpb` bundle
@@ -16,11 +16,11 @@
 //!
 //! # Invariants
 //!
-//! - Nothing of an archive is written before all of its names, kinds and sizes are checked.
-//! - An installed package is what its archive unpacked to on this machine: a project cannot
-//!   substitute other files.
-//! - An installation is the old or the new one, whenever the process ends: its directory is named by its content, and the
-//!   lock, which is replaced by one rename, says which directory is meant.
+//! - No file of an archive is written before all of its names, kinds and sizes are checked.
+//! - An installed package consists of the files that its archive unpacked to on this machine: a project
+//!   cannot substitute other files.
+//! - An installation is the old or the new one, whenever the process ends. Its directory is named by its
+//!   content, and the lock, which is replaced by one rename, selects the directory.
 
 #![warn(missing_docs)]
 
@@ -40,11 +40,11 @@ pub mod tools;
 use async_trait::async_trait;
 use sha2::{Digest, Sha256};
 
-/// Gets documents and archives.
+/// Fetches documents and archives.
 #[async_trait]
 pub trait Fetch: Send + Sync {
-    /// Returns the body under a URL, of at most `max` bytes. If a document from another address named
-    /// it, `named_by` is that address: a document on the internet must not lead into a private network.
+    /// Returns the body of a URL, of at most `max` bytes. If a document from another address named the
+    /// URL, `named_by` is that address: a document on the internet must not lead into a private network.
     ///
     /// # Errors
     /// A sentence that says what failed, without the URL's credentials.
@@ -52,38 +52,38 @@ pub trait Fetch: Send + Sync {
         self.get_with(Wanted { url, named_by, max, accept: None, token: None }).await
     }
 
-    /// Returns the same, with more to say.
+    /// Like [`get`](Self::get), with further settings.
     ///
     /// # Errors
     /// As above; [`FetchError::Unauthorized`] if a token is wanted.
     async fn get_with(&self, wanted: Wanted<'_>) -> Result<Vec<u8>, FetchError>;
 }
 
-/// What is to be fetched.
+/// A request for a document or an archive.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted<'a> {
-    /// Its URL.
+    /// The URL.
     pub url: &'a str,
-    /// The address of the document that named it, if one did.
+    /// The address of the document that named it, if any.
     pub named_by: Option<&'a str>,
-    /// The most bytes.
+    /// The maximum size in bytes.
     pub max: usize,
-    /// The media types that are understood.
+    /// The supported media types.
     pub accept: Option<&'a str>,
-    /// A bearer token. It goes to the origin of the URL alone.
+    /// A bearer token, sent only to the origin of the URL.
     pub token: Option<&'a str>,
 }
 
-/// Why nothing was fetched.
+/// The reason why nothing was fetched.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FetchError {
-    /// The server says that there is no such thing.
+    /// The server has no such document.
     #[error("there is nothing at {0}")]
     Missing(String),
-    /// The server wants a token; the parameters of its challenge say where one is given.
+    /// The server requires a token; the parameters of its challenge say where to get one.
     #[error("it is not given to callers without an account")]
     Unauthorized(Vec<(String, String)>),
-    /// Anything else, as a sentence.
+    /// Any other failure, as a sentence.
     #[error("{0}")]
     Failed(String),
 }
@@ -93,13 +93,13 @@ pub fn sha256(bytes: &[u8]) -> String {
     hex::encode(Sha256::digest(bytes))
 }
 
-/// Returns whether a text can be the name of a package: it begins the names of its tools.
+/// Returns whether a text can be the name of a package, which is the prefix of its tools' names.
 pub fn is_name(name: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
     (1..=48).contains(&name.len()) && name.bytes().all(fits) && !name.starts_with('-')
 }
 
-/// Returns a name made of any text, such as that of a bundle.
+/// Derives a name from any text, such as that of a bundle.
 pub fn name_of(text: &str) -> String {
     let text = text.rsplit('/').next().unwrap_or(text);
     let fit = |ch: char| if ch.is_ascii_alphanumeric() || "_-".contains(ch) { ch } else { '_' };

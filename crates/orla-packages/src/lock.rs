@@ -1,4 +1,4 @@
-//! `orla.lock`: exactly what a project has, for version control. No I/O.
+//! `orla.lock`: the exact packages of a project, for version control. No I/O.
 //!
 //! The file is YAML and has one entry for each package, sorted by name. It has no times and no paths of the project, so it
 //! is the same on every machine, and a change of one package changes only its lines.
@@ -10,15 +10,15 @@ use orla_document::{Kind, Node, Position};
 
 /// The name of the file.
 pub const FILE: &str = "orla.lock";
-/// The format that is written, and the newest that is read.
+/// The written format, and the newest supported one.
 const FORMAT: &str = "1";
-/// The largest lock that is read, in bytes.
+/// The maximum size of a lock, in bytes.
 pub const MAX_LOCK: u64 = 4 << 20;
 
-/// What a project has.
+/// The packages of a project.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lock {
-    /// By name, each once.
+    /// The packages by name, each once.
     entries: Vec<Entry>,
 }
 
@@ -27,38 +27,39 @@ pub struct Lock {
 pub struct Entry {
     /// Its name in this project.
     pub name: String,
-    /// Where it comes from, as a person wrote it.
+    /// The source, as the user wrote it.
     pub source: String,
-    /// The registry that was asked, if its source is a name there.
+    /// The registry, if the source is a name in one.
     pub registry: Option<String>,
-    /// Where the archive was fetched, if not at its source: a URL, a commit, or a package of npm or PyPI.
+    /// The origin of the archive, if it differs from the source: a URL, a commit, or a package of npm or
+    /// PyPI.
     pub resolved: Option<String>,
-    /// What the archive was made of: [`Requirement`](crate::environment::Requirement)s.
+    /// The archives that it was built from: [`Requirement`](crate::environment::Requirement)s.
     pub requires: Vec<String>,
-    /// What the archive is.
+    /// The kind of archive.
     pub kind: PackageKind,
-    /// The version that it says it is.
+    /// The declared version.
     pub version: String,
     /// The SHA-256 of its archive.
     pub sha256: String,
-    /// The digest of what it said its tools are.
+    /// The digest of its list of tools.
     pub tools_digest: String,
-    /// The digest of each of these tools, by its name. Empty in a lock of an earlier orla.
+    /// The digest of each of these tools, by name. Empty in a lock of an earlier orla.
     pub tools: BTreeMap<String, String>,
-    /// What it may do, sorted.
+    /// The granted permissions, sorted.
     pub permissions: Vec<String>,
 }
 
-/// What an archive is.
+/// The kind of an archive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PackageKind {
     /// A package with `tool.yaml`.
     Folder,
     /// An `.mcpb` bundle.
     Bundle,
-    /// Executable files, each of which is a tool.
+    /// Executable files, each a tool.
     Tools,
-    /// A server behind a URL: nothing of it runs here.
+    /// A server behind a URL. No part of it runs here.
     Remote,
 }
 
@@ -66,9 +67,9 @@ pub enum PackageKind {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}:{}: {problem}", .at.line, .at.column)]
 pub struct LockError {
-    /// Where in the file.
+    /// The position in the file.
     pub at: Position,
-    /// What is wrong, and what to do.
+    /// The problem, and how to fix it.
     pub problem: String,
 }
 
@@ -110,7 +111,7 @@ impl Lock {
         self.entries.len() < before
     }
 
-    /// Reads the file.
+    /// Parses the file.
     ///
     /// # Errors
     /// It is not a lock: it was edited or merged by hand, or is of a newer orla.
@@ -153,7 +154,7 @@ impl Lock {
         }
     }
 
-    /// Returns the file.
+    /// Returns the text of the file.
     pub fn text(&self) -> String {
         let mut text = format!(
             "# Written by orla. `orla sync` installs what stands here, `orla update` changes it.\nformat: {FORMAT}\npackages:"
@@ -176,7 +177,7 @@ impl Lock {
             }
             line("kind", entry.kind.word());
             line("version", &entry.version);
-            // In quotes, whatever the first digit is.
+            // The value is quoted, whatever its first digit is.
             let _ = writeln!(text, "    sha256: \"{}\"", entry.sha256);
             let _ = writeln!(text, "    tools_digest: \"{}\"", entry.tools_digest);
             if !entry.tools.is_empty() {
@@ -303,7 +304,7 @@ fn scalar<'a>(node: &'a Node, expected: &str) -> Result<&'a str, LockError> {
     text.ok_or_else(|| error(node.at, &format!("{expected} is expected")))
 }
 
-/// Returns a text as YAML: plain where it cannot be taken for anything else, and else in JSON's quotes.
+/// Writes a text as YAML: plain if unambiguous, and otherwise in JSON's quotes.
 fn quoted(text: &str) -> String {
     let is_plain = text.starts_with(|ch: char| ch.is_ascii_lowercase() || "./".contains(ch))
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-/@".contains(&byte))

@@ -1,8 +1,8 @@
-//! Bundles and folders in OCI registries, by the distribution API: manifests, anonymous tokens, and blobs with their digests.
-//! No I/O but [`Fetch`].
+//! Bundles and folders in OCI registries, through the distribution API: manifests, anonymous tokens, and
+//! blobs with their digests. No I/O except [`Fetch`].
 //!
-//! An artifact carries its content in one layer: an `.mcpb` bundle, or a compressed tar file of a folder. A container image is
-//! a root file system for a container engine, and is refused.
+//! An artifact has its content in one layer: an `.mcpb` bundle, or a compressed tar file of a folder. A
+//! container image is a root file system for a container engine, and is refused.
 
 use serde::Deserialize;
 
@@ -10,31 +10,31 @@ use crate::archive::{File, MAX_BYTES, assemble, read_folder_tgz};
 use crate::source::is_local_http;
 use crate::{Fetch, FetchError, Wanted, sha256};
 
-/// What is asked for: an image or an artifact, or a list of them for several systems.
+/// The accepted media types: an image or an artifact, or a list of them for several systems.
 const MANIFESTS: &str = "application/vnd.oci.image.manifest.v1+json, application/vnd.oci.image.index.v1+json, \
     application/vnd.docker.distribution.manifest.v2+json, application/vnd.docker.distribution.manifest.list.v2+json";
-/// The largest manifest, as in the specification, and the largest answer with a token.
+/// The maximum size of a manifest, as in the specification, and of an answer with a token.
 const MAX_MANIFEST: usize = 4 << 20;
 const MAX_TOKEN: usize = 64 << 10;
 /// The configurations of container images.
 const IMAGES: [&str; 2] =
     ["application/vnd.oci.image.config.v1+json", "application/vnd.docker.container.image.v1+json"];
 
-/// Where an artifact is.
+/// The location of an artifact.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reference {
     /// The host, with its port if it has one.
     pub host: String,
-    /// The name of the repository there.
+    /// The name of the repository.
     pub name: String,
     /// A tag, or `sha256:…`; `None` for `latest`.
     pub version: Option<String>,
 }
 
-/// What an artifact carries.
+/// The content of an artifact.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Artifact {
-    /// An archive: a bundle, or the folder as one.
+    /// The archive: a bundle, or a folder as one.
     pub archive: Vec<u8>,
     /// The digest of its manifest: `sha256:…`.
     pub digest: String,
@@ -47,7 +47,7 @@ struct Manifest {
     config: Option<Descriptor>,
     #[serde(default)]
     layers: Vec<Descriptor>,
-    /// Of a list: the manifests for single systems.
+    /// In a list: the manifests for single systems.
     #[serde(default)]
     manifests: Vec<Descriptor>,
 }
@@ -73,7 +73,7 @@ struct Platform {
 }
 
 impl Reference {
-    /// Reads `HOST/NAME`, `HOST/NAME:TAG` or `HOST/NAME@sha256:…`.
+    /// Parses `HOST/NAME`, `HOST/NAME:TAG` or `HOST/NAME@sha256:…`.
     pub fn parse(text: &str) -> Option<Self> {
         let (rest, digest) = match text.split_once('@') {
             Some((rest, digest)) => (rest, Some(digest)),
@@ -106,16 +106,16 @@ impl Reference {
             && name.split('/').all(is_part)
             && tag.is_none_or(is_tag)
             && digest.is_none_or(is_digest);
-        // A digest says more than a tag beside it.
+        // A digest takes precedence over a tag.
         let version = digest.or(tag).map(str::to_owned);
         is_good.then(|| Self { host: host.to_owned(), name: name.to_owned(), version })
     }
 
-    /// Returns where its repository is in the API.
+    /// Returns the URL of its repository in the API.
     fn base(&self) -> String {
         let plain = format!("http://{}", self.host);
         let scheme = if is_local_http(&plain) { "http" } else { "https" };
-        // Docker Hub has its API elsewhere, and a name for images without an owner.
+        // Docker Hub has its API on another host, and a default owner for images.
         let is_hub = self.host == "docker.io";
         let host = if is_hub { "registry-1.docker.io" } else { &self.host };
         let owner = if is_hub && !self.name.contains('/') { "library/" } else { "" };
@@ -134,7 +134,8 @@ impl std::fmt::Display for Reference {
     }
 }
 
-/// Fetches what an artifact carries, for this system. `named_by` is the document that named it, if one did.
+/// Fetches the content of an artifact for this system. `named_by` is the address of the document that
+/// named it, if any.
 ///
 /// # Errors
 /// A sentence: it cannot be fetched, has another digest, or carries nothing that is installed.
@@ -177,7 +178,8 @@ impl Asked<'_> {
         Ok((manifest, digest))
     }
 
-    /// Gets something of the repository. A registry that wants a token gives one to everybody, or does not give it away.
+    /// Fetches a document of the repository. An anonymous token is requested if the registry requires
+    /// one.
     async fn get(&mut self, path: &str, accept: Option<&str>, max: usize) -> Result<Vec<u8>, String> {
         let url = format!("{}/{path}", self.base);
         let named_by = self.named_by;
@@ -211,7 +213,7 @@ impl Asked<'_> {
     }
 }
 
-/// Returns the manifest for this system: one of a list that names it, or the only one that names none.
+/// Returns the manifest for this system: the one that names it, or the only one that names none.
 fn of_this_system(manifests: &[Descriptor]) -> Option<&Descriptor> {
     let is_ours = |one: &&Descriptor| {
         let platform = one.platform.as_ref();
@@ -273,7 +275,7 @@ fn archive_of(bytes: Vec<u8>) -> Result<Vec<u8>, String> {
             file.name = name.to_owned();
         }
     }
-    // A folder is often packed with its own name in front.
+    // A folder is often packed with its own name as a prefix.
     let top = |file: &File| file.name.split_once('/').map(|(top, _)| top.to_owned());
     if let Some(first) = files.first().and_then(top)
         && files.iter().all(|file| top(file).as_ref() == Some(&first))

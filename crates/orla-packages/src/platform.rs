@@ -1,4 +1,4 @@
-//! What an archive's name says of the system that it is for. It is a hint: the manifest decides.
+//! The platform that an archive's name implies. It is a hint: the manifest decides.
 
 use std::cmp::Reverse;
 use std::fmt;
@@ -6,9 +6,9 @@ use std::fmt;
 /// A system and an architecture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Platform {
-    /// The system as manifests of bundles name it: `linux`, `darwin`, `win32`.
+    /// The system in the notation of bundle manifests: `linux`, `darwin`, `win32`.
     pub system: &'static str,
-    /// The architecture as Rust names it.
+    /// The architecture in Rust's notation.
     pub architecture: &'static str,
 }
 
@@ -31,14 +31,14 @@ impl fmt::Display for Platform {
 }
 
 impl Platform {
-    /// That of this program.
+    /// The platform of this program.
     pub const HERE: Self = Self {
         system: if cfg!(target_os = "macos") { "darwin" } else { "linux" },
         architecture: std::env::consts::ARCH,
     };
 
-    /// Those of the archives that may be for this platform, the likeliest first. One whose name names another system or
-    /// another architecture is not among them.
+    /// Returns the archives that may be for this platform, the likeliest first. An archive whose name
+    /// contains another system or architecture is left out.
     pub fn likely<T>(self, archives: Vec<T>, name: impl Fn(&T) -> &str) -> Vec<T> {
         let rated = archives.into_iter().filter_map(|one| Some((self.rate(name(&one))?, one)));
         let mut rated: Vec<(usize, T)> = rated.collect();
@@ -46,7 +46,7 @@ impl Platform {
         rated.into_iter().map(|(_, one)| one).collect()
     }
 
-    /// How much of this platform the last part of a URL names; `None` if it names another one.
+    /// Returns how well the last part of a URL matches this platform; `None` if it names another one.
     fn rate(self, url: &str) -> Option<usize> {
         let name = url.split(['?', '#']).next().unwrap_or_default().rsplit('/').next()?;
         let name = name.to_ascii_lowercase().replace("x86_64", "x64").replace("x86-64", "x64");

@@ -1,5 +1,5 @@
-//! What is published of a package: the bundle's manifest and `server.json`, checked by the rules of the registry's schema
-//! (2025-12-11). No I/O.
+//! The published data of a package: the bundle's manifest and `server.json`, checked by the rules of the
+//! registry's schema (2025-12-11). No I/O.
 
 use serde_json::{Value, json};
 
@@ -8,25 +8,25 @@ use crate::source::is_local_http;
 
 /// The schema of `server.json`.
 const SCHEMA: &str = "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json";
-/// The bounds of the schema, in characters.
+/// The limits of the schema, in characters.
 const MAX_DESCRIPTION: usize = 100;
 const MAX_NAME: usize = 200;
 const MAX_VERSION: usize = 255;
-/// What begins or is in a range of versions.
+/// Characters that occur in a range of versions.
 const RANGE: [char; 7] = ['^', '~', '>', '<', '=', '*', '|'];
 
-/// A version of a server that is to be published.
+/// A version of a server to publish.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Publication {
-    /// Its name in a registry: `io.github.owner/server`.
+    /// The name in a registry: `io.github.owner/server`.
     pub name: String,
     /// Its version.
     pub version: String,
-    /// What it does.
+    /// The description.
     pub description: String,
-    /// Where its source code is.
+    /// The address of its source code.
     pub repository: Option<String>,
-    /// Where its bundle will be.
+    /// The future address of its bundle.
     pub url: String,
 }
 
@@ -36,7 +36,7 @@ impl Publication {
         self.name.rsplit('/').next().unwrap_or(&self.name)
     }
 
-    /// Returns whether a registry takes it.
+    /// Checks whether a registry accepts it.
     ///
     /// # Errors
     /// What it does not take, and what to do.
@@ -79,7 +79,7 @@ impl Publication {
         Ok(())
     }
 
-    /// `server.json`, for a bundle with this SHA-256.
+    /// Returns `server.json`, for a bundle with this SHA-256.
     ///
     /// # Errors
     /// Those of [`check`](Self::check), or the digest is no digest.
@@ -108,8 +108,8 @@ impl Publication {
         Ok(server)
     }
 
-    /// Returns the manifest of a bundle that orla serves: `command` with the bundle's directory as that
-    /// of its tools.
+    /// Returns the manifest of a bundle that orla serves: `command` with the bundle's directory as its
+    /// tools directory.
     pub fn manifest(&self, command: &str) -> Value {
         let owner = self.name.split('/').next().unwrap_or_default();
         json!({

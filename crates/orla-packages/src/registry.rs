@@ -1,4 +1,4 @@
-//! The API of MCP registries, v0.1: servers by name and version, and search. No I/O but [`Fetch`].
+//! The API of MCP registries, v0.1: servers by name and version, and search. No I/O except [`Fetch`].
 
 use std::collections::BTreeMap;
 
@@ -15,11 +15,11 @@ use crate::{Fetch, FetchError};
 
 /// The official registry.
 pub const OFFICIAL: &str = "https://registry.modelcontextprotocol.io";
-/// The largest answer, in bytes.
+/// The maximum size of an answer, in bytes.
 const MAX_ANSWER: usize = 8 << 20;
-/// The most pages that a search reads.
+/// The maximum number of pages of a search.
 const MAX_PAGES: usize = 50;
-/// The most servers on a page.
+/// The maximum number of servers on a page.
 const PAGE: usize = 100;
 
 /// A registry.
@@ -28,21 +28,21 @@ pub struct Registry<'a> {
     fetch: &'a dyn Fetch,
 }
 
-/// A server as the registry describes it, in one version.
+/// One version of a server, as described by the registry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
-    /// Its name: `io.github.owner/server`.
+    /// The name: `io.github.owner/server`.
     pub name: String,
-    /// What it does.
+    /// The description.
     pub description: String,
     /// Its version.
     pub version: String,
-    /// Where its source code is.
+    /// The address of its source code.
     pub repository: Option<String>,
     /// `active`, `deprecated` or `deleted`.
     pub status: String,
     packages: Vec<Package>,
-    /// Where it runs already.
+    /// The endpoints where it is hosted.
     remotes: Vec<Place>,
 }
 
@@ -71,7 +71,7 @@ struct Transport {
     kind: String,
 }
 
-/// Where a server runs already.
+/// An endpoint where a server is hosted.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 struct Place {
     #[serde(rename = "type")]
@@ -103,21 +103,21 @@ struct Input {
     variables: BTreeMap<String, Self>,
 }
 
-/// What a server is installed from.
+/// The installable form of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Install {
     /// The first of these bundles whose manifest is for this system.
     Bundle(Vec<BundleAt>),
     /// A program of npm or PyPI, and how it is started.
     Program(Source, Launch),
-    /// Nothing: it runs elsewhere.
+    /// A hosted server, which needs no installation.
     Remote(Remote),
     /// An artifact of an OCI registry.
     Artifact(Reference),
 }
 
 impl Install {
-    /// In a word: `mcpb`, `npm`, `pypi`, `url` or `oci`.
+    /// Returns the kind: `mcpb`, `npm`, `pypi`, `url` or `oci`.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Bundle(_) => "mcpb",
@@ -132,31 +132,31 @@ impl Install {
 /// A bundle that a server is installed from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BundleAt {
-    /// Where it is.
+    /// The address.
     pub url: String,
     /// The SHA-256 that the registry gives.
     pub sha256: String,
 }
 
-/// Why a registry has no answer.
+/// The reason why a registry has no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RegistryError {
-    /// It has no such server.
+    /// The registry has no such server.
     #[error("{registry} has no server named {name}{}; `orla search --registry {registry} WORDS` finds servers", version.as_ref().map(|version| format!(" in version {version}")).unwrap_or_default())]
     Unknown {
         /// The registry.
         registry: String,
-        /// What was asked for.
+        /// The requested name.
         name: String,
         /// The version.
         version: Option<String>,
     },
-    /// It cannot be asked, or answers with something else.
+    /// The registry cannot be reached, or its answer is invalid.
     #[error("the registry {registry}: {problem}")]
     Failed {
         /// The registry.
         registry: String,
-        /// What happened.
+        /// The problem.
         problem: String,
     },
 }
@@ -175,12 +175,12 @@ impl<'a> Registry<'a> {
         Ok(Self { url, fetch })
     }
 
-    /// Its URL.
+    /// Returns the URL.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// Returns a server in a version, or in the latest one.
+    /// Returns a version of a server, or the latest one.
     ///
     /// # Errors
     /// There is none, or the registry does not answer.
@@ -234,7 +234,7 @@ impl<'a> Registry<'a> {
             let Some(servers) = page.get("servers").and_then(Value::as_array) else {
                 return Err(self.failed("its answer has no servers"));
             };
-            // One that cannot be read does not hide the others.
+            // An unreadable entry does not hide the others.
             found.extend(servers.iter().filter_map(|server| server_of(server).ok()));
             if found.len() > limit {
                 found.truncate(limit);
@@ -261,7 +261,8 @@ impl<'a> Registry<'a> {
 }
 
 impl Server {
-    /// What the server is installed from: a bundle, or else a program of npm or PyPI, or else the URL where it runs.
+    /// Returns the installable form of the server: a bundle, or else a program of npm or PyPI, or else
+    /// its hosted endpoint.
     ///
     /// # Errors
     /// Why there is nothing: a sentence about the server.
@@ -314,8 +315,7 @@ impl Server {
         }
     }
 
-    /// Returns the server as it runs elsewhere. What has no value in its headers is a setting of the
-    /// person.
+    /// Returns the hosted server. Headers without a value become settings of the user.
     fn remote(&self, place: &Place) -> Result<Remote, String> {
         let mut remote = Remote {
             name: self.name.clone(),
@@ -391,14 +391,14 @@ impl Server {
         Ok(reference)
     }
 
-    /// Returns the program as a person would write it, in the one version that the registry names.
+    /// Returns the program as a source, in the version that the registry gives.
     fn source_of(&self, package: &Package, kind: &str, at: &str) -> Result<Source, String> {
         let name = &self.name;
         if package.transport.as_ref().is_some_and(|transport| transport.kind != "stdio") {
             return Err(format!("{name} is a program that listens on a port, which is not installed"));
         }
         let version = package.version.as_deref().unwrap_or_default();
-        // As PEP 440 reads it.
+        // The notation of PEP 440.
         let version = if kind == "pypi:" { version.trim_start_matches('v') } else { version };
         let text = format!("{kind}{}{at}{version}", package.identifier);
         match Source::parse(&text, |_| false) {
@@ -407,7 +407,8 @@ impl Server {
         }
     }
 
-    /// How the program is started. What has no value is a setting of the person, or is left out.
+    /// Returns how the program is started. Inputs without a value become settings of the user, or are
+    /// left out.
     fn launch(&self, package: &Package) -> Result<Launch, String> {
         let mut launch = Launch {
             name: self.name.clone(),
@@ -460,10 +461,10 @@ impl Server {
     }
 }
 
-/// Returns a value in which each `{NAME}` refers to a setting, whether or not it is declared: nobody
-/// means the text itself. Other braces stay.
+/// Returns a value in which each `{NAME}` refers to a setting, even if it is not declared, because the
+/// literal text is never meant. Other braces stay.
 fn with_settings(value: &str, mut setting: impl FnMut(&str)) -> String {
-    // A dollar sign would begin a reference of ours.
+    // A dollar sign would begin a reference in orla's notation.
     let value = value.replace("${", "{");
     let is_name_char = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     let (mut text, mut rest) = (String::new(), &*value);
@@ -489,7 +490,7 @@ fn server_of(answer: &Value) -> Result<Server, String> {
     let text = |key: &str| server.get(key).and_then(Value::as_str).map(str::to_owned);
     let packages =
         server.get("packages").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    // A package of a kind that is not known may have other members.
+    // A package of an unknown kind may have other members.
     let packages = packages.iter().filter_map(|package| serde_json::from_value(package.clone()).ok());
     let remotes = server.get("remotes").and_then(Value::as_array).into_iter().flatten();
     let remotes = remotes.filter_map(|remote| serde_json::from_value(remote.clone()).ok());
@@ -507,7 +508,7 @@ fn server_of(answer: &Value) -> Result<Server, String> {
     })
 }
 
-/// Returns a text as a segment or a value of a URL.
+/// Encodes a text as a segment or a value of a URL.
 pub(crate) fn encoded(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     text.bytes().fold(String::new(), |mut out, byte| {

@@ -1,5 +1,5 @@
-//! A server behind a URL as an archive, which is locked like every other: `remote.json` says where it is and what a person
-//! sets. No I/O.
+//! A server behind a URL as an archive, which is locked like any other. `remote.json` contains its
+//! address and the user's settings. No I/O.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::archive::{File, assemble};
 use crate::bundle::{Setting, chosen, filled};
 use crate::source::is_local_http;
 
-/// Headers that say how a request is read, or that MCP sets.
+/// Headers that affect how a request is parsed, or that MCP sets.
 const OF_THE_PROTOCOL: [&str; 17] = [
     "accept",
     "connection",
@@ -41,32 +41,32 @@ pub struct Remote {
     pub name: String,
     /// Its version.
     pub version: String,
-    /// What it does.
+    /// The description.
     pub description: String,
-    /// Who runs it, as the registry says.
+    /// The operator, according to the registry.
     pub author: String,
-    /// Its endpoint.
+    /// The endpoint.
     pub url: String,
-    /// Sent with every request; `${user_config.KEY}` stands for a setting.
+    /// Headers of every request; `${user_config.KEY}` refers to a setting.
     pub headers: BTreeMap<String, String>,
-    /// What a person sets, by its key.
+    /// The user's settings, by key.
     pub settings: BTreeMap<String, RemoteSetting>,
 }
 
-/// Something that a person sets.
+/// A user setting.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct RemoteSetting {
-    /// What it is.
+    /// The title.
     pub title: String,
-    /// Its value if none is set.
+    /// The default value.
     pub default: Option<String>,
-    /// Whether it cannot be left out.
+    /// Whether it is required.
     pub required: bool,
 }
 
 impl Remote {
-    /// Reads the document.
+    /// Parses the document.
     ///
     /// # Errors
     /// It is not such a document, or what it says cannot be used.
@@ -77,7 +77,7 @@ impl Remote {
         Ok(remote)
     }
 
-    /// Returns whether a request can be made of it.
+    /// Checks whether requests can be made from it.
     ///
     /// # Errors
     /// What is wrong.
@@ -91,7 +91,7 @@ impl Remote {
         }
         let host = self.url.split_once("://").map_or("", |(_, rest)| rest);
         let host = host.split(['/', '?', '#']).next().unwrap_or_default();
-        // Readers of URLs, and people, disagree on what comes before these.
+        // URL parsers, and people, interpret text before these characters differently.
         if host.contains(['@', '\\', '%']) {
             return Err(format!("{} has a user or a backslash before its host", self.url));
         }
@@ -117,7 +117,7 @@ impl Remote {
         }
     }
 
-    /// Returns the archive, the same for the same server.
+    /// Returns the archive, which is equal for equal servers.
     ///
     /// # Errors
     /// It is too large.
@@ -138,14 +138,14 @@ impl Remote {
         settings.collect()
     }
 
-    /// Returns the headers that it always sends, as lines for a person.
+    /// Returns the constant headers, as lines for the user.
     pub fn fixed_headers(&self) -> Vec<String> {
         let fixed = self.headers.iter().filter(|(_, text)| !text.contains("${"));
         fixed.map(|(name, text)| format!("header {name}: {text}")).collect()
     }
 
-    /// Returns the headers with the values that `set` gives for keys. One whose setting has no value is
-    /// left out.
+    /// Returns the headers with the values that `set` gives for keys. A header whose setting has no
+    /// value is left out.
     ///
     /// # Errors
     /// The keys of required settings without a value.

@@ -1,4 +1,4 @@
-//! What a person writes to name a source of packages. No I/O.
+//! The notation of package sources. No I/O.
 
 use std::fmt;
 
@@ -24,38 +24,39 @@ pub enum Source {
     Oci(Reference),
     /// A revision of a git repository.
     Git {
-        /// Its URL, or its path.
+        /// The URL or path.
         url: String,
-        /// A branch, a tag or a commit; `None` for what the repository calls its head.
+        /// A branch, a tag or a commit; `None` for the repository's head.
         revision: Option<String>,
     },
     /// A program of npm's registry.
     Npm {
-        /// Its name: `@scope/name`.
+        /// The name: `@scope/name`.
         name: String,
         /// The version; `None` for the latest.
         version: Option<String>,
     },
     /// A program of PyPI.
     Pypi {
-        /// Its name.
+        /// The name.
         name: String,
         /// The version; `None` for the latest.
         version: Option<String>,
     },
 }
 
-/// A text that names no source.
+/// A text that is not a source.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct NoSource(String);
 
-/// What can be written.
+/// The accepted notations.
 const EXPECTED: &str = "a folder with tool.yaml (./greet), mcpb:FILE, mcpb:https://…, git:URL#REVISION, npm:NAME, pypi:NAME, oci:HOST/NAME:TAG, \
     or a name in a registry (io.github.owner/server) is expected";
 
 impl Source {
-    /// Reads a source. A text with a slash in front, `./` or `../` is a folder, and so is one that `is_directory`.
+    /// Parses a source. A text that begins with a slash, `./` or `../` is a folder, and so is one for
+    /// which `is_directory` holds.
     ///
     /// # Errors
     /// It names none, or one that is not supported.
@@ -81,7 +82,7 @@ impl Source {
             return Self::git(rest).or_else(refused);
         }
         if let Some(rest) = text.strip_prefix("npm:") {
-            // A scope begins with the character that a version begins with.
+            // A scope and a version begin with the same character.
             let at = rest.get(1..).and_then(|rest| rest.find('@')).map(|at| at + 1);
             let (name, version) = at.map_or((rest, None), |at| (&rest[..at], Some(&rest[at + 1..])));
             return match is_npm_name(name) && version.is_none_or(is_word) {
@@ -131,7 +132,7 @@ impl Source {
         }
     }
 
-    /// Returns the same source in no certain version: what two versions of one package have in common.
+    /// Returns the source without its version, which all versions of one package share.
     #[must_use]
     pub fn without_version(mut self) -> Self {
         match &mut self {
@@ -189,12 +190,11 @@ pub(crate) fn is_word(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(fits) && !text.starts_with(['-', '.', '+', '!'])
 }
 
-/// Returns whether a URL is `http://` on this machine, where nobody in between can change what is
-/// fetched.
+/// Returns whether a URL is `http://` on this machine, where no third party can change the fetched data.
 pub fn is_local_http(url: &str) -> bool {
     let Some(rest) = url.strip_prefix("http://") else { return false };
     let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    // Readers of URLs disagree on what comes before these.
+    // URL parsers interpret text before these characters differently.
     if host.contains(['\\', '@', '%']) || host.chars().any(|ch| ch.is_whitespace() || ch.is_control()) {
         return false;
     }

@@ -1,4 +1,4 @@
-//! The directory of what is installed, the lock beside it, and what the user has fetched before.
+//! The directory of installed packages, the lock beside it, and the user's cache.
 //!
 //! ```text
 //! PROJECT/orla.lock                     what is installed
@@ -10,12 +10,14 @@
 //! CONTENTS/SHA.agreed                   the user agreed to what SHA is the digest of
 //! ```
 //!
-//! A package is unpacked into a directory whose name begins with a dot, made durable, and renamed. Then the lock is
-//! replaced by one rename: before that the old directories are in force, after it the new ones. What no lock names is
-//! removed by the next transaction. [`Transaction::install`] compares an archive with the SHA-256 that the lock names.
+//! A package is unpacked into a directory whose name begins with a dot, made durable, and renamed. Then
+//! one rename replaces the lock: before it the old directories are in force, after it the new ones. The
+//! next transaction removes directories that no lock names. [`Transaction::install`] compares an archive
+//! with the SHA-256 in the lock.
 //!
-//! A project comes from others, and may carry directories that look like installed packages. So a package counts as
-//! installed only if its files are what its archive unpacked to on this machine, which `CONTENTS` says: it is the user's.
+//! A project may come from a third party, and may contain directories that look like installed packages.
+//! A package therefore counts as installed only if its files are those that its archive unpacked to on
+//! this machine. `CONTENTS`, which belongs to the user, records this.
 
 mod tree;
 
@@ -33,13 +35,13 @@ use crate::archive::{Archive, ArchiveError, MAX_BYTES};
 use crate::lock::{Entry, FILE, Lock, LockError, MAX_LOCK, is_digest};
 use crate::sha256;
 
-/// The most bytes of all archives in the cache.
+/// The maximum total size of archives in the cache, in bytes.
 const MAX_CACHE: u64 = 1 << 30;
-/// How long a change waits for that of another process.
+/// How long a change waits for a change by another process.
 const WAIT: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// What a project has installed.
+/// The installed packages of a project.
 #[derive(Clone, Debug)]
 pub struct Store {
     project: PathBuf,
@@ -51,7 +53,7 @@ pub struct Store {
 pub struct Own {
     /// The cache of archives. It may be removed at any time.
     pub archives: PathBuf,
-    /// The digests of what archives unpack to.
+    /// The digests of the unpacked contents of archives.
     pub contents: PathBuf,
 }
 
@@ -60,28 +62,29 @@ pub struct Own {
 pub enum Presence {
     /// Its files are those of its archive.
     Installed,
-    /// It is not there.
+    /// It does not exist.
     Missing,
-    /// It is there, but is not known to be what its archive unpacks to.
+    /// It exists, but is not known to be the content of its archive.
     Changed,
 }
 
-/// The right to change what is installed. It is given back when this is dropped, or when the process ends.
+/// The exclusive right to change the installation. It ends when this is dropped, or when the process
+/// ends.
 #[derive(Debug)]
 pub struct Transaction<'a> {
     store: &'a Store,
     _held: File,
 }
 
-/// Why what is installed cannot be read or changed.
+/// The reason why the installation cannot be read or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The lock is no lock.
+    /// The lock is invalid.
     #[error("{}:{error}", path.display())]
     Lock {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it, with its place.
+        /// The error, with its position.
         error: LockError,
     },
     /// The archive is not the one that was locked.
@@ -89,18 +92,18 @@ pub enum StoreError {
         "the archive has the SHA-256 {found}, and {wanted} is expected: it was changed at its source"
     )]
     Hash {
-        /// That of the lock, or of the registry.
+        /// The SHA-256 in the lock, or in the registry.
         wanted: String,
-        /// Its own.
+        /// The SHA-256 of the archive.
         found: String,
     },
     /// The archive is refused.
     #[error(transparent)]
     Archive(#[from] ArchiveError),
-    /// Another process does not end its change.
+    /// Another process does not finish its change.
     #[error("another orla has been changing the packages of this project for {} s: try again when it has ended", WAIT.as_secs())]
     Busy,
-    /// The user has no directory of their own.
+    /// The user has no directory.
     #[error(
         "packages need a directory of the user, to know them again: set HOME, or XDG_CACHE_HOME and XDG_STATE_HOME"
     )]
@@ -110,7 +113,7 @@ pub enum StoreError {
     Io {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
 }
@@ -121,7 +124,7 @@ fn io_at(path: &Path) -> impl FnOnce(io::Error) -> StoreError {
 }
 
 impl Store {
-    /// Returns the store of the project in a directory. Without directories of the user, nothing is or
+    /// Creates the store of the project in a directory. Without directories of the user, nothing is or
     /// can be installed.
     pub fn new(project: impl Into<PathBuf>, own: Option<Own>) -> Self {
         Self { project: project.into(), own }
@@ -137,7 +140,7 @@ impl Store {
         self.project.join(FILE)
     }
 
-    /// Returns the lock as it is now; an empty one if there is none.
+    /// Returns the current lock; an empty one if there is none.
     ///
     /// # Errors
     /// It cannot be read, or is no lock.
@@ -153,7 +156,7 @@ impl Store {
         Lock::parse(&text).map_err(|error| StoreError::Lock { path, error })
     }
 
-    /// Returns where a package is, installed or not.
+    /// Returns the directory of a package, installed or not.
     pub fn directory(&self, entry: &Entry) -> PathBuf {
         self.place(&entry.name, &entry.sha256)
     }
@@ -175,7 +178,7 @@ impl Store {
         }
     }
 
-    /// What the package said its tools are when it was accepted, if that is known here.
+    /// Returns the list of tools that was accepted for the package, if it is known here.
     pub fn accepted_tools(&self, entry: &Entry) -> Option<Vec<u8>> {
         read(&accepted(&self.directory(entry)), MAX_TOOLS).ok()
     }
@@ -188,8 +191,8 @@ impl Store {
         self.project.join(".orla/packages")
     }
 
-    /// Takes the right to change what is installed, and waits for it if another process has it: `waits` is called then.
-    /// What a killed process left is removed.
+    /// Begins a transaction. If another process has one, `waits` is called and this function waits.
+    /// Leftovers of a killed process are removed.
     ///
     /// # Errors
     /// Another process has it for too long, the directory cannot be written or leads elsewhere, or the lock is no lock.
@@ -225,7 +228,8 @@ impl Store {
         Ok(transaction)
     }
 
-    /// Remembers that the user agreed to give an archive what was set for its source. The text says both.
+    /// Records that the user agreed to give an archive the settings of its source. The text identifies
+    /// both.
     ///
     /// # Errors
     /// It cannot be written.
@@ -247,7 +251,8 @@ impl Store {
         (sha256(&bytes) == digest).then_some(bytes)
     }
 
-    /// Keeps an archive in the cache, in which the oldest ones make room. A cache that cannot be written is no error.
+    /// Stores an archive in the cache, and removes the oldest ones if necessary. A failure to write is
+    /// ignored.
     pub fn keep(&self, bytes: &[u8]) {
         let Some(Own { archives, .. }) = &self.own else { return };
         let kept = fs::DirBuilder::new().recursive(true).mode(0o700).create(archives);
@@ -259,7 +264,7 @@ impl Store {
 }
 
 impl Transaction<'_> {
-    /// Unpacks an archive, so that a lock can name it. The package is where [`Store::directory`] says.
+    /// Unpacks an archive, so that a lock can name it. [`Store::directory`] returns its directory.
     ///
     /// # Errors
     /// The archive is not the one with this digest, is refused, or cannot be unpacked: then nothing is installed.
@@ -300,7 +305,7 @@ impl Transaction<'_> {
         Ok(place)
     }
 
-    /// Keeps what a package said its tools are, to be shown when it says something else.
+    /// Stores the list of tools of a package, to compare it with a later list.
     ///
     /// # Errors
     /// It cannot be written.
@@ -309,14 +314,15 @@ impl Transaction<'_> {
         write_whole(&path, tools).map_err(io_at(&path))
     }
 
-    /// Puts a lock in force, durably, and removes what it does not name. The directory of `previous` stays until the next
-    /// transaction, for the servers that still use it.
+    /// Puts a lock in force, durably, and removes directories that it does not name. The directory of
+    /// `previous` stays until the next transaction, for servers that still use it.
     ///
     /// # Errors
     /// It cannot be written: then the old one is in force.
     pub fn commit(&self, lock: &Lock, previous: Option<&Entry>) -> Result<(), StoreError> {
         let (path, text) = (self.store.lock_file(), lock.text());
-        // What a package says of itself is in it. A lock that cannot be read again would stop all packages.
+        // The lock contains text from packages. A lock that cannot be parsed again would stop all
+        // packages.
         if text.len() as u64 > MAX_LOCK || Lock::parse(&text).as_ref() != Ok(lock) {
             let what = "the names of its tools cannot be locked: they are too long, too many, or have control characters";
             return Err(io_at(&path)(io::Error::other(what)));
@@ -325,7 +331,7 @@ impl Transaction<'_> {
         self.sweep(lock, previous)
     }
 
-    /// Gives up: removes what was installed and no lock names.
+    /// Abandons the transaction: removes installed directories that no lock names.
     ///
     /// # Errors
     /// It cannot be removed.
@@ -333,7 +339,7 @@ impl Transaction<'_> {
         self.sweep(&self.store.lock()?, None)
     }
 
-    /// Removes what orla has made here and the lock does not name.
+    /// Removes directories that orla has created here and the lock does not name.
     fn sweep(&self, lock: &Lock, previous: Option<&Entry>) -> Result<(), StoreError> {
         let named = lock.entries().iter().chain(previous).map(|entry| self.store.directory(entry));
         let named: Vec<PathBuf> = named.collect();
@@ -350,8 +356,7 @@ impl Transaction<'_> {
     }
 }
 
-/// Returns whether the name of something in the directory of packages is one that a [`Transaction`]
-/// gives.
+/// Returns whether an entry of the packages directory has a name that a [`Transaction`] gives.
 fn is_made_here(path: &Path) -> bool {
     let Some(name) = path.file_name().and_then(|name| name.to_str()) else { return false };
     if let Some(rest) = name.strip_prefix('.') {
@@ -368,7 +373,7 @@ fn accepted(directory: &Path) -> PathBuf {
     name.into()
 }
 
-/// Makes a directory that is not there, and refuses one that leads elsewhere: a project can bring links.
+/// Creates a missing directory, and refuses a link: a project can contain links.
 fn real_directory(path: &Path) -> io::Result<()> {
     match fs::DirBuilder::new().mode(0o700).create(path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
@@ -384,7 +389,7 @@ fn agreed(own: &Own, to: &str) -> PathBuf {
     own.contents.join(format!("{}.agreed", sha256(to.as_bytes())))
 }
 
-/// The most bytes of what a package said its tools are.
+/// The maximum size of a package's list of tools, in bytes.
 const MAX_TOOLS: u64 = 64 << 20;
 /// `O_NOFOLLOW | O_NONBLOCK`.
 const NOT_THROUGH_LINKS: i32 = (OFlags::NOFOLLOW.bits() | OFlags::NONBLOCK.bits()).cast_signed();
@@ -397,7 +402,7 @@ pub fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
     read(path, MAX_BYTES)
 }
 
-/// Reads a file of at most `max` bytes, without waiting at a pipe.
+/// Reads a file of at most `max` bytes, without waiting on a pipe.
 fn read(path: &Path, max: u64) -> io::Result<Vec<u8>> {
     let flags = OFlags::NONBLOCK.bits().cast_signed();
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
@@ -413,12 +418,12 @@ fn read(path: &Path, max: u64) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Returns a file that is there as a whole or not at all.
+/// Writes a file atomically.
 fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
     write_by(&temporary(path), path, bytes)
 }
 
-/// Returns the same for a file that processes of other projects may write at the same time, with the
+/// Like `write_whole`, for a file that processes of other projects may write at the same time, with the
 /// same content.
 fn write_shared(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -455,7 +460,8 @@ fn sync(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
 
-/// Makes everything below a directory durable: by one flush of its file system, since packages of npm have thousands of files.
+/// Makes everything below a directory durable by one flush of its file system, since npm packages have
+/// thousands of files.
 #[cfg(target_os = "linux")]
 fn sync_tree(directory: &Path) -> io::Result<()> {
     Ok(rustix::fs::syncfs(File::open(directory)?)?)
@@ -475,7 +481,7 @@ fn sync_tree(directory: &Path) -> io::Result<()> {
     sync(directory)
 }
 
-/// Removes the oldest archives until the others fit.
+/// Removes the oldest archives until the others fit the limit.
 fn make_room(cache: &Path) {
     let Ok(entries) = fs::read_dir(cache) else { return };
     let mut files: Vec<(SystemTime, u64, PathBuf)> = entries
@@ -547,7 +553,7 @@ mod tests {
         store.presence(entry) == Presence::Installed
     }
 
-    /// Returns the names of what is in the directory of packages besides what is always there.
+    /// Returns the names of unexpected entries in the packages directory.
     fn found(store: &Store) -> Vec<String> {
         let names = fs::read_dir(store.root()).unwrap();
         let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -635,7 +641,7 @@ mod tests {
         let bytes = archive("good");
         let entry = entry("a", &bytes);
         let directory = store.directory(&entry);
-        // As a project may bring it.
+        // A directory that a project contains.
         fs::create_dir_all(&directory).unwrap();
         fs::write(directory.join("file"), "good").unwrap();
         assert_eq!(store.presence(&entry), Presence::Changed);

@@ -1,4 +1,4 @@
-//! What a package says its tools are: their digest, and how two such lists differ. No I/O.
+//! The list of a package's tools: its digest, and the differences between two lists. No I/O.
 
 use std::collections::BTreeMap;
 
@@ -7,15 +7,15 @@ use serde_json::Value;
 
 use crate::sha256;
 
-/// A tool, as its package describes it to a model.
+/// A tool in its package's description.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tool {
-    /// Its name, without the package's.
+    /// The name, without the package's prefix.
     pub name: String,
-    /// What people see instead of the name.
+    /// The title for users.
     #[serde(default)]
     pub title: Option<String>,
-    /// What it does.
+    /// The description.
     pub description: String,
     /// The JSON Schema of its input; `null` if there is none.
     pub input: Value,
@@ -28,13 +28,13 @@ pub struct Tool {
 /// A difference between two lists of tools.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// What the tool said; `None` if it is new.
+    /// The previous tool; `None` if it is new.
     pub old: Option<Tool>,
-    /// What it says; `None` if it is no longer there.
+    /// The current tool; `None` if it was removed.
     pub new: Option<Tool>,
 }
 
-/// Returns the digest of tools. Their order, and the order of members, do not matter.
+/// Returns the digest of tools. It does not depend on their order, nor on the order of members.
 pub fn digest(tools: &[Tool]) -> String {
     let mut sorted: Vec<&Tool> = tools.iter().collect();
     sorted.sort_by(|a, b| a.name.cmp(&b.name));

@@ -35,7 +35,7 @@ impl<'a> Arguments<'a> {
         Ok(Self(map))
     }
 
-    /// What was given.
+    /// Returns a given argument.
     pub(crate) fn given(&self, name: &str) -> Option<&'a Value> {
         self.0.get_keyword(name).or_else(|| {
             let mut entries = self.0.iter();
@@ -45,7 +45,7 @@ impl<'a> Arguments<'a> {
         })
     }
 
-    /// Returns a value of any type, which may be nil.
+    /// Returns a value of any type, including nil.
     pub(crate) fn value(&self, name: &str) -> Read<&'a Value> {
         self.given(name).ok_or_else(|| BuiltinError::missing(name, "a value (required)"))
     }
@@ -108,7 +108,7 @@ impl<'a> Arguments<'a> {
         self.given(name).map(|value| integer(name, value, range)).transpose()
     }
 
-    /// How many; everything beyond any length means all.
+    /// Returns a count. A value beyond any length means all.
     pub(crate) fn count(&self, name: &str) -> Read<usize> {
         self.integer(name, 0..=i64::MAX).map(|n| usize::try_from(n).unwrap_or(usize::MAX))
     }
@@ -140,12 +140,12 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// Returns an object whose values are all texts; empty if it is left out.
+    /// Returns an object whose values are all texts; empty if absent.
     pub(crate) fn texts_by_name(&self, name: &str) -> Read<Map> {
         self.map_of(name, |at, value| text(at, value).map(|_| ()))
     }
 
-    /// Returns an object whose values are all numbers; empty if it is left out.
+    /// Returns an object whose values are all numbers; empty if absent.
     pub(crate) fn numbers_by_name(&self, name: &str) -> Read<Map> {
         self.map_of(name, |at, value| Number::read(at, value).map(|_| ()))
     }
@@ -162,7 +162,7 @@ impl<'a> Arguments<'a> {
         Ok(map.clone())
     }
 
-    /// One word of few, each with its meaning.
+    /// Returns the meaning of one of a few words.
     pub(crate) fn choice<T: Copy>(&self, name: &str, words: &[(&str, T)], default: T) -> Read<T> {
         let Some(value) = self.given(name) else { return Ok(default) };
         let word = match value {
@@ -180,7 +180,7 @@ fn no_choice<T>(name: &str, words: &[(&str, T)], got: &Value) -> BuiltinError {
     BuiltinError::argument(name, format!("one of {}", words.join(", ")), got)
 }
 
-/// Returns the name that a key of JSON has.
+/// Returns the JSON name of a key.
 pub(crate) fn name_of(key: &Value) -> Option<&str> {
     match key {
         Value::Keyword(keyword) => Some(keyword.name()),
@@ -201,14 +201,14 @@ pub(crate) fn big(name: &str, value: &Value) -> Read<BigInt> {
     match value {
         Value::Int(integer) => Ok(BigInt::from(*integer)),
         Value::BigInt(integer) => Ok(integer.get().clone()),
-        // JSON Schema takes 3.0 for an integer.
+        // JSON Schema treats 3.0 as an integer.
         Value::Float(float) if float.fract() == 0.0 => Ok(BigInt::from_f64(*float).unwrap_or_default()),
         other => Err(BuiltinError::argument(name, "an integer", other)),
     }
 }
 
-/// Returns an integer within a range. One beyond 64 bits is taken for the largest or the smallest of 64
-/// bits: as a place, a count or a span, it means the same.
+/// Returns an integer within a range. An integer beyond 64 bits is clamped: as an index, a count or a
+/// span, it means the same.
 pub(crate) fn integer(name: &str, value: &Value, range: RangeInclusive<i64>) -> Read<i64> {
     let integer = match value {
         Value::Int(integer) => *integer,

@@ -11,17 +11,17 @@ use crate::limits::{Budget, depth_fits};
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Builtin {
-    /// Its id, `GROUP.NAME`, such as `math.add`.
+    /// The id, `GROUP.NAME`, such as `math.add`.
     pub name: &'static str,
-    /// Its name for people.
+    /// The name for users.
     pub title: &'static str,
-    /// What it does, in words a model can choose by.
+    /// The description, in words that help a model choose.
     pub description: &'static str,
-    /// Its parameters. Their order is the order of positional arguments.
+    /// The parameters, in the order of positional arguments.
     pub parameters: &'static [Parameter],
-    /// The inside of the JSON Schema of its result, such as `"type":"number"`.
+    /// The members of the JSON Schema of its result, such as `"type":"number"`.
     pub(crate) output: &'static str,
-    /// Calls with their results, each checked by a test.
+    /// Calls with their results. A test checks each of them.
     pub examples: &'static [Example],
     pub(crate) run: fn(&Arguments<'_>) -> Result<Value, BuiltinError>,
 }
@@ -32,13 +32,13 @@ pub struct Builtin {
 pub struct Parameter {
     /// Its name.
     pub name: &'static str,
-    /// What it means, with its unit.
+    /// The meaning, with its unit.
     pub description: &'static str,
-    /// Whether it must be given.
+    /// Whether it is required.
     pub required: bool,
     /// The JSON text of its default value, if it has one.
     pub default: Option<&'static str>,
-    /// The inside of its JSON Schema.
+    /// The members of its JSON Schema.
     pub(crate) schema: &'static str,
 }
 
@@ -53,7 +53,7 @@ pub struct Example {
 }
 
 impl Builtin {
-    /// Runs it on a map of named arguments.
+    /// Calls it with a map of named arguments.
     ///
     /// # Errors
     /// An argument is missing, unknown or wrong, the function has no value for them, or a bound

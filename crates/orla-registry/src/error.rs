@@ -1,43 +1,43 @@
-//! Why a built-in gave no value.
+//! Errors of built-ins.
 
 use std::fmt;
 
 use rtfs::Value;
 
-/// As much of a value as an error shows, in characters.
+/// The maximum number of characters of a value in an error.
 const SHOWN: usize = 80;
 
-/// Why a built-in gave no value, in a sentence that names the argument concerned.
+/// The reason why a built-in returned no value, in a sentence that names the argument concerned.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BuiltinError {
-    /// An argument is missing, unknown, or not what its type says.
+    /// An argument is missing, unknown, or of the wrong type.
     #[error("{argument}: expected {expected}, got {got}")]
     Argument {
-        /// Which one, and the place in it: `numbers[2]`.
+        /// The argument, and the place in it: `numbers[2]`.
         argument: String,
-        /// What its type asks for.
+        /// The expected type.
         expected: String,
-        /// What came, cut to a readable length.
+        /// The actual value, cut to a readable length.
         got: String,
     },
     /// An argument has the right type, but the function cannot process its value.
     #[error("{argument}: {problem}")]
     Content {
-        /// Which, and where in it.
+        /// The argument, and the place in it.
         argument: String,
-        /// What is wrong there.
+        /// The problem.
         problem: String,
     },
     /// The function has no value for these arguments, such as a quotient by zero.
     #[error("{0}")]
     Undefined(String),
-    /// The input, the output or the work would be larger than is allowed.
+    /// The input, the output or the work exceeds a limit.
     #[error("{what} would be more than {limit}")]
     Limit {
-        /// What grows.
+        /// The limited quantity.
         what: String,
-        /// The bound, with its unit.
+        /// The limit, with its unit.
         limit: String,
     },
 }

@@ -50,7 +50,7 @@ pub(crate) static ALL: &[(&str, &[Builtin])] = &[
     ("yaml", yaml::BUILTINS),
 ];
 
-/// Returns a map with keywords as keys, as JSON's objects become.
+/// Returns a map with keyword keys, as for a JSON object.
 fn record<const N: usize>(fields: [(&str, Value); N]) -> Result<Value, BuiltinError> {
     let mut map = Map::new();
     for (name, value) in fields {
@@ -64,13 +64,13 @@ fn size(size: usize) -> Value {
     Value::Int(i64::try_from(size).unwrap_or(i64::MAX))
 }
 
-/// Returns the value of the key of this name, be it a keyword or a string.
+/// Returns the value of the key with this name, a keyword or a string.
 fn field<'a>(map: &'a Map, name: &str) -> Option<&'a Value> {
     map.get_keyword(name).or_else(|| map.get(&Value::from(name)))
 }
 
-/// The range from `start` to `end` in something of this length: negative places count from the end,
-/// and what lies outside is cut.
+/// Returns the range from `start` to `end` within this length. Negative indices count from the end, and
+/// out-of-range parts are cut.
 fn bounds(args: &Arguments<'_>, length: usize) -> Result<Range<usize>, BuiltinError> {
     let all = i64::MIN..=i64::MAX;
     let place = |at: i64| {

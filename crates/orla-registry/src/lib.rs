@@ -6,22 +6,23 @@
 //!
 //! # How it works
 //!
-//! Each group of functions is a file with a static table, sorted by name; `groups` is the sorted
-//! table of groups. So nothing is built at start, and a look-up is two binary searches that allocate
-//! nothing. A function reads its arguments through `arguments`, whose errors name the argument.
+//! Each group of functions is a file with a static table, sorted by name; `groups` is the sorted table
+//! of groups. Nothing is built at startup, and a lookup consists of two binary searches without
+//! allocation. A function reads its arguments through `arguments`, whose errors name the argument.
 //!
 //! # Bounds
 //!
-//! An input holds at most [`MAX_ITEMS`] values, [`MAX_DEPTH`] deep, and [`MAX_TEXT`] bytes of text, and an
-//! output about as much. A function that multiplies (a power, a repetition, an alias of YAML, a product of sets) computes
-//! the size of its result first; a function that searches has a budget of steps. See `limits`.
+//! An input contains at most [`MAX_ITEMS`] values, [`MAX_DEPTH`] deep, and [`MAX_TEXT`] bytes of text,
+//! and an output about as much. A function that multiplies (a power, a repetition, an alias of YAML, a
+//! product of sets) computes the size of its result first. A function that searches has a budget of
+//! steps. See `limits`.
 //!
 //! # What is deliberately absent
 //!
-//! Nothing here knows the marketplace, a clock, a source of randomness, a file or a socket: a
-//! function takes what it needs of them (an instant, a seed) as an argument. `clippy.toml` forbids
-//! their parts of the standard library, a test pins every crate below this one, and another test
-//! runs each function under a filter that ends the process at its first system call.
+//! Nothing here knows the marketplace, a clock, a source of randomness, a file or a socket: a function
+//! takes such data (an instant, a seed) as an argument. `clippy.toml` forbids the corresponding parts of
+//! the standard library, a test pins every crate below this one, and another test runs each function
+//! under a filter that ends the process at its first system call.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -60,8 +61,7 @@ impl CapabilityRegistry {
         groups::ALL.iter().flat_map(|(_, builtins)| *builtins)
     }
 
-    /// Returns whether an input is so small that any built-in is done with it in no time worth
-    /// mentioning.
+    /// Returns whether an input is so small that any built-in processes it in negligible time.
     pub fn is_quick(&self, input: &Value) -> bool {
         limits::depth_fits(input).is_ok() && limits::Budget::small().weigh(input).is_ok()
     }

@@ -1,4 +1,4 @@
-//! The bounds of inputs, outputs and the work between them.
+//! The limits of inputs, outputs and work.
 
 use std::fmt;
 
@@ -6,36 +6,36 @@ use rtfs::Value;
 
 use crate::error::BuiltinError;
 
-/// Bytes of text that an input or an output may hold, keys included.
+/// The maximum size of text in an input or an output in bytes, keys included.
 pub const MAX_TEXT: usize = 16 << 20;
 
-/// Values that an input or an output may hold, those inside of others included.
+/// The maximum number of values in an input or an output, nested ones included.
 pub const MAX_ITEMS: usize = 1_000_000;
 
-/// How deep the collections of an input may be nested. Functions recurse over values, and nothing here knows how
-/// much stack is left.
+/// The maximum nesting of an input's collections. Functions recurse over values, and the remaining stack
+/// is unknown.
 pub const MAX_DEPTH: u16 = 200;
 
-/// Decimal digits that an integer may have: as many as a JSON text can bring in.
+/// The maximum number of decimal digits of an integer: as many as JSON text may have.
 pub(crate) const MAX_DIGITS: u64 = 10_000;
 
-/// Bits that an integer may have, so that it has no more than [`MAX_DIGITS`] digits.
+/// The maximum number of bits of an integer, so that it has at most [`MAX_DIGITS`] digits.
 pub(crate) const MAX_BITS: u64 = MAX_DIGITS * 3_321_928 / 1_000_000;
 
-/// Comparisons that a table of two texts or lists may take: 25 million take some 50 ms.
+/// The maximum number of comparisons in a table of two texts or lists: 25 million take some 50 ms.
 pub(crate) const MAX_TABLE: usize = 25_000_000;
 
-/// Returns a result whose text has so many bytes is one that fits.
+/// Checks the size in bytes of a result's text.
 pub(crate) fn text_fits(bytes: Option<usize>) -> Result<usize, BuiltinError> {
     bytes.filter(|bytes| *bytes <= MAX_TEXT).ok_or_else(too_much_text)
 }
 
-/// Returns a result of so many items is one that fits.
+/// Checks the number of items of a result.
 pub(crate) fn items_fit(items: Option<usize>) -> Result<usize, BuiltinError> {
     items.filter(|items| *items <= MAX_ITEMS).ok_or_else(|| too_many("the result"))
 }
 
-/// Two texts or lists of these lengths may be compared item by item.
+/// Checks that two texts or lists of these lengths may be compared item by item.
 pub(crate) fn table_fits(a: usize, b: usize) -> Result<(), BuiltinError> {
     match a.checked_mul(b).filter(|cells| *cells <= MAX_TABLE) {
         Some(_) => Ok(()),
@@ -45,7 +45,7 @@ pub(crate) fn table_fits(a: usize, b: usize) -> Result<(), BuiltinError> {
     }
 }
 
-/// Returns an integer of so many bits is one that fits.
+/// Checks the number of bits of an integer.
 pub(crate) fn bits_fit(bits: Option<u64>) -> Result<(), BuiltinError> {
     match bits.filter(|bits| *bits <= MAX_BITS) {
         Some(_) => Ok(()),
@@ -53,7 +53,7 @@ pub(crate) fn bits_fit(bits: Option<u64>) -> Result<(), BuiltinError> {
     }
 }
 
-/// Returns a collection that is made is not larger than values may be.
+/// Converts the error of a collection that exceeds the limits of values.
 pub(crate) fn deep<T>(made: Result<T, rtfs::TooLarge>) -> Result<T, BuiltinError> {
     made.map_err(|large| match large {
         rtfs::TooLarge::Levels => {
@@ -68,7 +68,7 @@ pub(crate) fn vector(items: Vec<Value>) -> Result<Value, BuiltinError> {
     deep(Value::vector(items))
 }
 
-/// An input is as deep as a function may walk.
+/// Checks the depth of an input.
 pub(crate) fn depth_fits(input: &Value) -> Result<(), BuiltinError> {
     if input.depth() <= MAX_DEPTH {
         return Ok(());
@@ -84,7 +84,7 @@ fn too_many(what: &str) -> BuiltinError {
     BuiltinError::limit(what, format_args!("{MAX_ITEMS} values"))
 }
 
-/// What may still be spent on the work of one call: values that are visited or made.
+/// The remaining work of one call: values that are visited or created.
 #[derive(Debug)]
 pub(crate) struct Budget {
     items: usize,
@@ -96,7 +96,7 @@ impl Budget {
         Self { items: MAX_ITEMS, text: MAX_TEXT }
     }
 
-    /// What an input that counts as small may hold.
+    /// Returns the budget of a small input.
     pub(crate) fn small() -> Self {
         Self { items: 1_000, text: 16 << 10 }
     }
@@ -111,7 +111,8 @@ impl Budget {
         Ok(())
     }
 
-    /// Counts the content of a value. Values share parts, so a value that is small in memory may be large to walk.
+    /// Counts the content of a value. Values share parts, so a value that is small in memory may be
+    /// large to traverse.
     pub(crate) fn weigh(&mut self, value: &Value) -> Result<(), BuiltinError> {
         self.items(1)?;
         match value {
@@ -131,7 +132,7 @@ impl Budget {
     }
 }
 
-/// A text that is written piece by piece and refuses to become longer than [`MAX_TEXT`].
+/// A text that is written piece by piece and never becomes longer than [`MAX_TEXT`].
 #[derive(Debug, Default)]
 pub(crate) struct BoundedText(String);
 

@@ -1,4 +1,4 @@
-//! Numbers: exact as long as they are integers, a float as soon as one of them is.
+//! Numbers: exact while all are integers, a float otherwise.
 
 use std::cmp::Ordering;
 
@@ -11,7 +11,7 @@ use crate::limits::{MAX_BITS, bits_fit};
 
 type Result<T> = std::result::Result<T, BuiltinError>;
 
-/// An integer of any size (up to the bound), or a finite float.
+/// An integer of any size (up to the limit), or a finite float.
 #[derive(Clone, Debug)]
 pub(crate) enum Number {
     Small(i64),
@@ -19,12 +19,12 @@ pub(crate) enum Number {
     Float(f64),
 }
 
-/// What an exact quotient may be.
+/// The rounding of an exact quotient.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rounding {
-    /// The nearest; of two that are as near the one away from zero.
+    /// To the nearest; ties away from zero.
     HalfAway,
-    /// The nearest; of two that are as near the even one.
+    /// To the nearest; ties to even.
     HalfEven,
     Up,
     Down,
@@ -72,7 +72,7 @@ impl Number {
         }
     }
 
-    /// The integer it is, if it is one by its kind.
+    /// Returns the integer, if the number is of that kind.
     pub(crate) fn to_big(&self) -> Option<BigInt> {
         match self {
             Self::Small(integer) => Some(BigInt::from(*integer)),
@@ -108,13 +108,13 @@ impl Number {
 
     pub(crate) fn multiply(&self, other: &Self) -> Result<Self> {
         if let (Some(a), Some(b)) = (self.bits(), other.bits()) {
-            // The product has as many bits as both, or one less.
+            // The product has as many bits as both factors together, or one less.
             bits_fit(a.checked_add(b).map(|bits| bits.saturating_sub(1)))?;
         }
         Ok(self.combine(other, i64::checked_mul, |a, b| a * b, |a, b| a * b))
     }
 
-    /// Returns the exact quotient of integers where there is one, else the float.
+    /// Returns the exact quotient of integers if there is no remainder, else a float.
     pub(crate) fn divide(&self, other: &Self) -> Result<Self> {
         if other.is_zero() {
             return Err(BuiltinError::undefined("a quotient by zero has no value"));
@@ -129,7 +129,7 @@ impl Number {
         Ok(Self::Float(self.float() / other.float()))
     }
 
-    /// Returns the quotient rounded to an integer, where both are integers.
+    /// Returns the quotient rounded to an integer, if both are integers.
     pub(crate) fn quotient(&self, other: &Self, rounding: Rounding) -> Result<Self> {
         if other.is_zero() {
             return Err(BuiltinError::undefined("a quotient by zero has no value"));
@@ -140,7 +140,7 @@ impl Number {
         }
     }
 
-    /// What is left of a quotient that is rounded down: it has the sign of the divisor.
+    /// Returns the remainder of a quotient that is rounded down: it has the sign of the divisor.
     pub(crate) fn modulo(&self, other: &Self) -> Result<Self> {
         if other.is_zero() {
             return Err(BuiltinError::undefined("a remainder by zero has no value"));
@@ -155,7 +155,7 @@ impl Number {
         }
     }
 
-    /// Integers to the power of a natural number are exact.
+    /// Returns a power. Integers to the power of a natural number are exact.
     pub(crate) fn power(&self, exponent: &Self) -> Result<Self> {
         if let (Some(base), Self::Small(exponent @ 0..)) = (self.to_big(), exponent) {
             if base.magnitude().bits() <= 1 {
@@ -191,7 +191,7 @@ impl Number {
         }
     }
 
-    /// Minus zero is the float that it was.
+    /// Keeps minus zero as the original float.
     fn normal_zero(self, of: &Self) -> Self {
         match of {
             Self::Float(float) => Self::Float(-float),
@@ -199,8 +199,8 @@ impl Number {
         }
     }
 
-    /// Rounded to so many digits after the point; before it, where `digits` is negative. A float is
-    /// rounded as it is written, in the fewest digits: 2.675 to 2.68.
+    /// Rounds to this many digits after the point, or before it if `digits` is negative. A float is
+    /// rounded by its shortest decimal text: 2.675 to 2.68.
     pub(crate) fn round(&self, digits: i64, rounding: Rounding) -> Result<Self> {
         let float = match self {
             Self::Float(float) => *float,
@@ -218,7 +218,7 @@ impl Number {
         let places = mantissa.split_once('.').map_or(0, |(_, fraction)| fraction.len());
         let whole: i64 = mantissa.replace(['.', '-'], "").parse().unwrap_or(0);
         let whole = BigInt::from(if negative { -whole } else { whole });
-        // The float is `whole` times ten to the power of this.
+        // The float is `whole` times this power of ten.
         let exponent = exponent.parse().unwrap_or(0_i64) - i64::try_from(places).unwrap_or(0);
         let dropped = -(exponent + digits);
         if dropped <= 0 {
@@ -268,7 +268,7 @@ impl From<BigInt> for Number {
     }
 }
 
-/// Returns the integer that a float without a fraction is.
+/// Returns a float without a fraction as an integer.
 pub(crate) fn integer_of(float: f64) -> Result<Number> {
     let integer = num_traits::FromPrimitive::from_f64(float).map(|integer: BigInt| integer.into());
     integer.ok_or_else(|| BuiltinError::undefined("the result is not a finite number"))
@@ -289,7 +289,8 @@ fn divide_rounded(a: &BigInt, b: &BigInt, rounding: Rounding) -> BigInt {
     if rest.is_zero() {
         return down;
     }
-    // The rest has the sign of the divisor, so that the exact quotient is between `down` and the next.
+    // The remainder has the sign of the divisor, so that the exact quotient is between `down` and the
+    // next integer.
     let twice = BigInt::from(rest.magnitude() * 2_u32);
     let half = twice.magnitude().cmp(b.magnitude());
     let up = match rounding {
@@ -305,14 +306,14 @@ fn divide_rounded(a: &BigInt, b: &BigInt, rounding: Rounding) -> BigInt {
 /// Returns the float nearest to the quotient of two integers, also where each is beyond the largest
 /// float.
 fn ratio(a: &BigInt, b: &BigInt) -> f64 {
-    /// Floats have 53 bits; with so many more, the rest does not matter.
+    /// Floats have 53 bits; beyond this many bits, the remainder does not matter.
     const KEPT: u64 = 128;
     let shift = |n: &BigInt| n.bits().saturating_sub(KEPT).min(MAX_BITS * 2);
     let (down_a, down_b) = (shift(a), shift(b));
     let float = |n: &BigInt, down: u64| (n >> down).to_f64().unwrap_or(f64::NAN);
     let quotient = float(a, down_a) / float(b, down_b);
     let exponent = i32::try_from(down_a).unwrap_or(0) - i32::try_from(down_b).unwrap_or(0);
-    // In two steps, as one alone may overflow where both together do not.
+    // In two steps, because one alone may overflow where both together do not.
     quotient * 2_f64.powi(exponent / 2) * 2_f64.powi(exponent - exponent / 2)
 }
 

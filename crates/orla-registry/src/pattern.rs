@@ -1,14 +1,14 @@
 //! Regular expressions in linear time, with a budget.
 //!
-//! A single search takes time that grows with the text, but all matches of a text together may take
-//! its square: a search may look to the end of the text and then find one character. So every step is
-//! counted, and a pattern that takes too many is an error.
+//! A single search takes time that grows with the text, but all matches of a text together may take its
+//! square: a search may scan to the end of the text and then match one character. Every step is
+//! therefore counted, and a pattern that takes too many is an error.
 //!
 //! # How it works
 //!
-//! Matches are found by `regex-automata`'s lazy DFA, which says how many bytes it looked at. What it
-//! cannot do (Unicode's word boundaries beside characters that are not ASCII, groups) is done by a
-//! simulation of the NFA, thread by thread ([`Pattern::crawl`]).
+//! `regex-automata`'s lazy DFA finds matches and reports how many bytes it scanned. Features that it
+//! lacks (Unicode word boundaries beside non-ASCII characters, groups) are handled by a simulation of
+//! the NFA, thread by thread ([`Pattern::crawl`]).
 
 use std::ops::Range;
 
@@ -22,15 +22,15 @@ use crate::error::BuiltinError;
 
 type Result<T> = std::result::Result<T, BuiltinError>;
 
-/// As long as a pattern may be, in bytes.
+/// The maximum length of a pattern, in bytes.
 const MAX_PATTERN: usize = 10_000;
-/// As large as it may become: with Unicode, `\w` alone takes some ten thousand bytes.
+/// The maximum compiled size: with Unicode, `\w` alone takes some ten thousand bytes.
 const MAX_NFA: usize = 1 << 20;
 const MAX_CACHE: usize = 2 << 20;
-/// Bytes looked at by the DFA, or threads stepped by the simulation, in one call.
+/// The maximum number of bytes that the DFA scans, or of threads that the simulation steps, in one call.
 const MAX_STEPS: usize = 50_000_000;
 
-/// A pattern that is ready to search.
+/// A compiled pattern.
 pub(crate) struct Pattern {
     nfa: NFA,
     dfa: regex::Regex,
@@ -38,12 +38,12 @@ pub(crate) struct Pattern {
     steps: usize,
 }
 
-/// One match: where it is, and where its groups are.
+/// The ranges of one match and its groups.
 pub(crate) type Groups = Vec<Option<Range<usize>>>;
 
 impl Pattern {
-    /// `flags` are of `i` (any case), `m` (`^` and `$` at lines), `s` (`.` takes line breaks), `x` (spaces and
-    /// comments).
+    /// Compiles a pattern. `flags` are `i` (ignore case), `m` (`^` and `$` match at lines), `s` (`.`
+    /// matches line breaks), `x` (spaces and comments).
     pub(crate) fn new(argument: &str, pattern: &str, flags: &str) -> Result<Self> {
         if pattern.len() > MAX_PATTERN {
             return Err(BuiltinError::limit("the pattern", format_args!("{MAX_PATTERN} bytes")));
@@ -72,13 +72,13 @@ impl Pattern {
         Ok(Self { nfa, dfa, cache, steps: MAX_STEPS })
     }
 
-    /// Returns the names of the groups; the whole match is the first, and has none.
+    /// Returns the names of the groups; the whole match is the first, and has no name.
     pub(crate) fn names(&self) -> Vec<Option<String>> {
         let names = self.nfa.group_info().pattern_names(PatternID::ZERO);
         names.map(|name| name.map(str::to_owned)).collect()
     }
 
-    /// Gives each match, from the left and without overlaps, to `each`, until that says `false`.
+    /// Passes each match to `each`, from the left and without overlaps, until it returns `false`.
     pub(crate) fn matches(
         &mut self,
         text: &str,
@@ -88,7 +88,7 @@ impl Pattern {
         let after = |at: usize| text[at..].chars().next().map(|c| at + c.len_utf8());
         while let Some(found) = self.find(text, at)? {
             let next = if found.is_empty() { after(found.end) } else { Some(found.end) };
-            // Nothing at the end of the last match is no match of its own.
+            // An empty match at the end of the last match does not count.
             if !found.is_empty() || last_end != Some(found.end) {
                 last_end = Some(found.end);
                 if !each(self, found)? {
@@ -103,7 +103,7 @@ impl Pattern {
         Ok(())
     }
 
-    /// Returns the first match that begins at a place or after it.
+    /// Returns the first match that begins at or after an index.
     pub(crate) fn find(&mut self, text: &str, mut at: usize) -> Result<Option<Range<usize>>> {
         let before = (self.cache.forward().clear_count(), self.cache.forward().search_total_len());
         let found = self.dfa.try_search(&mut self.cache, &Input::new(text).range(at..));
@@ -147,7 +147,7 @@ impl Pattern {
         Ok(())
     }
 
-    /// Runs all threads of the NFA side by side, in the order of their preference. Gives the slots (starts
+    /// Runs all threads of the NFA in parallel, in the order of preference. Returns the slots (starts
     /// and ends of groups) of the first match in a range.
     fn crawl(
         &mut self,
@@ -199,9 +199,9 @@ impl Pattern {
 }
 
 struct Threads<'a> {
-    /// When a state was last added.
+    /// The step at which each state was last added.
     seen: Vec<usize>,
-    /// The step, counted.
+    /// The current step.
     now: usize,
     steps: usize,
     nfa: &'a NFA,
@@ -266,7 +266,7 @@ impl Threads<'_> {
     }
 }
 
-/// What the deepest cause says, on one line.
+/// Returns the message of the deepest cause, on one line.
 fn reason(error: &dyn std::error::Error) -> String {
     let mut deepest = error;
     while let Some(source) = deepest.source() {
@@ -277,7 +277,7 @@ fn reason(error: &dyn std::error::Error) -> String {
     format!("no regular expression that can be used: {}", last.strip_prefix("error: ").unwrap_or(last))
 }
 
-/// Returns whether a character means something other than itself in a pattern.
+/// Returns whether a character has a special meaning in a pattern.
 pub(crate) fn is_special(c: char) -> bool {
     "\\.+*?()|[]{}^$#&-~".contains(c)
 }

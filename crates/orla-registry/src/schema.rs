@@ -1,4 +1,4 @@
-//! The types of arguments and results: the inside of a JSON Schema object.
+//! The types of arguments and results: members of a JSON Schema object.
 
 pub(crate) const ANY: &str = "";
 pub(crate) const BOOLEAN: &str = r#""type":"boolean""#;

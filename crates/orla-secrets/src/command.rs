@@ -11,11 +11,11 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process_group};
 use zeroize::Zeroizing;
 
-/// How long a command may take.
+/// The timeout of a command.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Runs a line in `/bin/sh` and returns what it writes to standard output. Standard error is not read: it may repeat
-/// a secret.
+/// Runs a line in `/bin/sh` and returns its standard output. Standard error is not read: it may repeat a
+/// secret.
 ///
 /// # Errors
 /// Why there is no output, without what the command wrote.
@@ -34,7 +34,7 @@ fn within(
     if !directory.as_os_str().is_empty() {
         command.current_dir(directory);
     }
-    // A group of its own, so that all of it can be ended.
+    // A separate process group, so that all processes can be ended.
     let child = command.process_group(0).spawn().map_err(|err| format!("cannot be run: {err}"))?;
     let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let (sender, receiver) = mpsc::channel();

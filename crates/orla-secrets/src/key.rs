@@ -1,4 +1,4 @@
-//! Where the key of a store is: the keyring of the operating system, or a file beside the store.
+//! The key of a store: in the keyring of the operating system, or in a file beside the store.
 
 use std::env;
 use std::fs;
@@ -13,7 +13,7 @@ use keyring::{Entry, Error};
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
-/// What protects a store at rest.
+/// The protection of a store at rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Protection {
@@ -23,14 +23,14 @@ pub enum Protection {
     KeyFile,
 }
 
-/// The name under which the keyring shows it.
+/// The name of the service in the keyring.
 const SERVICE: &str = "orla";
-/// How long a person may take to unlock the keyring.
+/// How long a user may take to unlock the keyring.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Bytes of a file that are read.
+/// The maximum size of a file in bytes.
 pub(crate) const MAX_FILE: u64 = 16 << 20;
 
-/// A keyring, which keeps one text for each store.
+/// A keyring with one text for each store.
 pub(crate) trait Keyring: Send + Sync {
     /// Returns the text that is kept for `account`, if any.
     fn get(&self, account: &str) -> Result<Option<Zeroizing<String>>, NoKeyring>;
@@ -39,12 +39,12 @@ pub(crate) trait Keyring: Send + Sync {
     fn set(&self, account: &str, text: &str) -> Result<(), NoKeyring>;
 }
 
-/// Why the keyring gives no answer.
+/// The reason why the keyring gives no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum NoKeyring {
-    /// There is none on this machine, or none for this process.
+    /// There is no keyring on this machine, or none for this process.
     Absent,
-    /// There is one, and it refused.
+    /// The keyring refused.
     Refused(String),
 }
 
@@ -70,8 +70,8 @@ impl Keyring for SystemKeyring {
     }
 }
 
-/// Returns whether this process can reach a keyring at all: on Linux, without a session bus there is no
-/// Secret Service, and no reason to wait for one.
+/// Returns whether this process can reach a keyring: on Linux, without a session bus there is no Secret
+/// Service, and no reason to wait for one.
 fn is_reachable() -> bool {
     let is_set = |name: &str| env::var_os(name).is_some_and(|value| !value.is_empty());
     let has_socket = || {
@@ -89,7 +89,7 @@ fn refused(err: &Error) -> NoKeyring {
     }
 }
 
-/// Asks the keyring on a thread of its own: it blocks, and the caller may be on a thread of a runtime.
+/// Calls the keyring on a separate thread: it blocks, and the caller may be on a runtime's thread.
 fn in_time<T: Send + 'static>(
     ask: impl FnOnce() -> Result<T, NoKeyring> + Send + 'static,
 ) -> Result<T, NoKeyring> {
@@ -104,7 +104,7 @@ fn in_time<T: Send + 'static>(
     })
 }
 
-/// Reads a file that its owner alone may read; `None` if it does not exist.
+/// Reads a file that only its owner may read; `None` if it does not exist.
 pub(crate) fn read_private(path: &Path) -> io::Result<Option<Zeroizing<Vec<u8>>>> {
     let file = match fs::File::open(path) {
         Ok(file) => file,
@@ -124,10 +124,10 @@ pub(crate) fn read_private(path: &Path) -> io::Result<Option<Zeroizing<Vec<u8>>>
     Ok(Some(bytes))
 }
 
-/// Replaces a file in one step by one that its owner alone may read.
+/// Replaces a file atomically by one that only its owner may read.
 pub(crate) fn write_private(path: &Path, content: &[u8]) -> io::Result<()> {
     let directory = path.parent().unwrap_or(Path::new("."));
-    // Of mode 0600 from the beginning.
+    // The mode is 0600 from the beginning.
     let mut file = tempfile::NamedTempFile::new_in(directory)?;
     file.write_all(content)?;
     file.as_file().sync_all()?;
@@ -135,7 +135,7 @@ pub(crate) fn write_private(path: &Path, content: &[u8]) -> io::Result<()> {
     fs::File::open(directory)?.sync_all()
 }
 
-/// Opens a file to be locked, and makes it if need be.
+/// Opens a lock file, and creates it if necessary.
 pub(crate) fn open_lock(path: &Path) -> io::Result<fs::File> {
     fs::OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path)
 }

@@ -6,14 +6,14 @@
 //!
 //! # Invariants
 //!
-//! - A value is in no `Debug` and in no error ([`Secret`]).
-//! - The files are readable by their owner alone, and one that others can read is refused.
-//! - A store is changed as a whole: a reader sees the state before or after a change, and changes of several processes
-//!   follow one another.
+//! - A value never appears in a `Debug` or in an error ([`Secret`]).
+//! - The files are readable only by their owner, and a file that others can read is refused.
+//! - A store is changed as a whole: a reader sees the state before or after a change, and changes of
+//!   several processes follow one another.
 //!
 //! # Deliberately absent
 //!
-//! Knowledge of configurations: callers decide where references may be.
+//! Knowledge of configurations: callers decide where references are allowed.
 
 mod command;
 mod key;

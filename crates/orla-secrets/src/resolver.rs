@@ -12,7 +12,7 @@ use crate::command;
 use crate::secret::Secret;
 use crate::store::{SecretStore, StoreError, is_name};
 
-/// The most bytes of a value.
+/// The maximum size of a value in bytes.
 const MAX_VALUE: u64 = 1 << 20;
 /// The variable with the directory of the credentials that systemd gives a service (`LoadCredential=`).
 const CREDENTIALS: &str = "CREDENTIALS_DIRECTORY";
@@ -29,7 +29,7 @@ pub enum Reference<'t> {
 }
 
 impl<'t> Reference<'t> {
-    /// Reads the text between `${` and `}`; `None` if it is another expansion.
+    /// Parses the text between `${` and `}`; `None` if it is another expansion.
     pub fn parse(inside: &'t str) -> Option<Self> {
         let (kind, rest) = inside.split_once(':')?;
         match kind {
@@ -51,19 +51,19 @@ impl fmt::Display for Reference<'_> {
     }
 }
 
-/// What the text with a reference is. It decides what the reference may be.
+/// The origin of a text with a reference. It decides which references are allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source<'p> {
     /// The user's own configuration, in this directory.
     Configuration(&'p Path),
-    /// What a package or a project declares, in this directory. It may name files, and no commands.
+    /// The declaration of a package or a project, in this directory. It may name files, and no commands.
     Package(&'p Path),
-    /// What a package declares that is confined. It may name only the package's own files: others would be a way around
-    /// its confinement.
+    /// The declaration of a confined package. It may name only the package's own files, because other
+    /// files would circumvent its confinement.
     ConfinedPackage(&'p Path),
 }
 
-/// Why a reference has no value. No message repeats a value.
+/// The reason why a reference has no value. No message repeats a value.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReferenceError {
@@ -88,44 +88,45 @@ pub enum ReferenceError {
     /// A file gave no value.
     #[error("{} {problem}", .path.display())]
     File {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         problem: String,
     },
     /// A command gave no value.
     #[error("the command `{line}` {problem}")]
     Command {
-        /// Its line.
+        /// The command line.
         line: String,
-        /// Why.
+        /// The reason.
         problem: String,
     },
-    /// A package asks for what only the user's own configuration may have.
+    /// A package uses a reference that only the user's own configuration may have.
     #[error("{0}")]
     Forbidden(&'static str),
 }
 
-/// Gives the values of references. Each is looked up once in the resolver's life, so that one configuration sees one
-/// value: make a new resolver to read again.
+/// Resolves references. Each is looked up once in the resolver's lifetime, so that one configuration
+/// sees one value. A new resolver reads the values again.
 pub struct Resolver {
     store: Option<SecretStore>,
-    /// The credentials that systemd gave this service. They precede the store.
+    /// The directory of systemd's credentials for this service. They take precedence over the store.
     credentials: Option<PathBuf>,
-    /// By the source and the reference.
+    /// The values by source and reference.
     known: RefCell<HashMap<String, Secret>>,
     given: RefCell<Vec<Secret>>,
     files: RefCell<BTreeSet<PathBuf>>,
 }
 
 impl Resolver {
-    /// Resolves from the user's store, and from systemd's credentials if this is a service that has some.
+    /// Creates a resolver of the user's store, and of systemd's credentials if the service has some.
     pub fn of_user() -> Self {
         let credentials = std::env::var_os(CREDENTIALS).filter(|directory| !directory.is_empty());
         Self::new(SecretStore::of_user(), credentials.map(PathBuf::from))
     }
 
-    /// Resolves from a store and from a directory with a file for each secret, which precedes the store.
+    /// Creates a resolver of a store and of a directory with a file for each secret, which takes
+    /// precedence over the store.
     pub fn new(store: Option<SecretStore>, credentials: Option<PathBuf>) -> Self {
         Self {
             store,
@@ -145,7 +146,7 @@ impl Resolver {
         reference: Reference<'_>,
         source: Source<'_>,
     ) -> Result<Secret, ReferenceError> {
-        // What one source may not name is not known to it either.
+        // A value that one source may not name is cached separately.
         let key = format!("{source:?} {reference}");
         let known = self.known.borrow().get(&key).cloned();
         let value = match known {
@@ -157,8 +158,8 @@ impl Resolver {
         Ok(value)
     }
 
-    /// Returns how many values were given. Those that are given from now on are [`given`](Self::given)
-    /// since that number.
+    /// Returns the number of values that were given. [`given`](Self::given) since that number returns
+    /// the later ones.
     pub fn count(&self) -> usize {
         self.given.borrow().len()
     }
@@ -168,7 +169,7 @@ impl Resolver {
         self.given.borrow().get(since..).unwrap_or_default().to_vec()
     }
 
-    /// Returns the files that values came from. A change of one is a change of a value.
+    /// Returns the files that values came from. A change of a file is a change of a value.
     pub fn files(&self) -> Vec<PathBuf> {
         self.files.borrow().iter().cloned().collect()
     }
@@ -226,7 +227,7 @@ impl Resolver {
         self.files.borrow_mut().insert(path.to_owned());
         let failed = |problem: String| ReferenceError::File { path: path.to_owned(), problem };
         let unread = |err: std::io::Error| failed(format!("cannot be read: {}", reason(&err)));
-        // Looked at before it is opened: opening a fifo would wait for its writer.
+        // The file is examined before it is opened, because opening a FIFO would wait for its writer.
         if !std::fs::metadata(path).map_err(unread)?.is_file() {
             return Err(failed("is not a regular file".to_owned()));
         }
@@ -240,7 +241,7 @@ impl Resolver {
     }
 }
 
-/// What the system says, without its number.
+/// Returns the system's error message, without its number.
 fn reason(err: &std::io::Error) -> String {
     let text = err.to_string();
     text.split(" (os error").next().unwrap_or(&text).to_owned()
@@ -325,7 +326,7 @@ mod tests {
         let free = Source::Package(&package);
         assert_eq!(value(&resolver, "file:../outside", free).unwrap(), "x");
         assert!(value(&resolver, "command:echo x", free).is_err());
-        // What the configuration may name, the package still may not.
+        // The package may not use a reference that the configuration may use.
         let own = Source::Configuration(&package);
         assert_eq!(value(&resolver, "command:echo x", own).unwrap(), "x");
         assert!(value(&resolver, "command:echo x", source).is_err());

@@ -1,7 +1,7 @@
 //! The encrypted form of a store: AES-256-GCM under a random key, with a new nonce for each change. No I/O.
 //!
-//! The file is a JSON object: `version`, `key` (where the key is), `nonce` and `data`. The names of secrets are inside
-//! of `data`, with their values. What stands outside is authenticated too.
+//! The file is a JSON object: `version`, `key` (the location of the key), `nonce` and `data`. The names
+//! of secrets are inside of `data`, with their values. The other members are authenticated too.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use zeroize::Zeroizing;
 use crate::key::Protection;
 use crate::secret::Secret;
 
-/// Bytes of a key.
+/// The length of a key in bytes.
 const KEY: usize = 32;
 /// The version of the form.
 const VERSION: u32 = 1;
@@ -28,19 +28,19 @@ pub(crate) type Secrets = BTreeMap<String, Secret>;
 pub(crate) struct Key(Zeroizing<[u8; KEY]>);
 
 impl Key {
-    /// Returns a new one.
+    /// Generates a new key.
     pub(crate) fn random() -> Result<Self, Broken> {
         let mut bytes = Zeroizing::new([0; KEY]);
         SystemRandom::new().fill(&mut *bytes).map_err(|_| Broken::Randomness)?;
         Ok(Self(bytes))
     }
 
-    /// As text, for the place that keeps it.
+    /// Returns the key as text, for storage.
     pub(crate) fn to_text(&self) -> Zeroizing<String> {
         Zeroizing::new(BASE64.encode(*self.0))
     }
 
-    /// Returns the key of a text that [`to_text`](Self::to_text) gave.
+    /// Parses a text from [`to_text`](Self::to_text).
     pub(crate) fn from_text(text: &str) -> Option<Self> {
         let bytes = Zeroizing::new(BASE64.decode(text.trim()).ok()?);
         Some(Self(Zeroizing::new(bytes.as_slice().try_into().ok()?)))
@@ -52,27 +52,27 @@ impl Key {
     }
 }
 
-/// What a file holds.
+/// The content of a file.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Sealed {
     version: u32,
-    /// Where its key is.
+    /// The location of its key.
     pub(crate) key: Protection,
     nonce: String,
     data: String,
 }
 
-/// Why sealed secrets cannot be read, or not be sealed.
+/// The reason why sealed secrets cannot be read, or secrets cannot be sealed.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Broken {
-    /// It is not of this form.
+    /// The file has another format.
     Form,
-    /// It is of a later version.
+    /// The file has a later version.
     Version(u32),
-    /// It was sealed with another key, or changed since.
+    /// The file was sealed with another key, or modified.
     Key,
-    /// The system gave no random numbers.
+    /// The system has no random numbers.
     Randomness,
 }
 
@@ -99,7 +99,7 @@ impl Sealed {
         })
     }
 
-    /// Reads the text of a file.
+    /// Parses the text of a file.
     pub(crate) fn from_text(text: &[u8]) -> Result<Self, Broken> {
         let sealed: Self = serde_json::from_slice(text).map_err(|_| Broken::Form)?;
         match sealed.version {
@@ -127,7 +127,7 @@ impl Sealed {
     }
 }
 
-/// What is authenticated besides the secrets.
+/// Returns the authenticated data besides the secrets.
 fn header(place: Protection) -> String {
     format!("orla secrets {VERSION} {place:?}")
 }

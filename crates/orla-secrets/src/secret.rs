@@ -4,13 +4,12 @@ use std::fmt;
 
 use zeroize::Zeroizing;
 
-/// A text that is not shown. Its memory is overwritten when it is dropped.
+/// A text that is never shown. Its memory is overwritten when it is dropped.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Zeroizing<String>);
 
 impl Secret {
-    /// Returns the secret in a text that people or programs wrote as a line: without the end of that
-    /// line.
+    /// Creates a secret from a text that users or programs wrote as a line, without the line end.
     pub fn from_line(text: impl Into<String>) -> Self {
         let mut text = text.into();
         if text.ends_with('\n') {
@@ -22,7 +21,7 @@ impl Secret {
         text.into()
     }
 
-    /// Returns the value itself, for the one place that needs it.
+    /// Returns the value, for the one place that needs it.
     pub fn expose(&self) -> &str {
         &self.0
     }

@@ -12,46 +12,46 @@ use crate::key::{
 use crate::sealed::{Broken, Key, Sealed, Secrets};
 use crate::secret::Secret;
 
-/// What the files of a store are called, before their extensions.
+/// The names of a store's files, without their extensions.
 const SECRETS: &str = "secrets";
 const TOKENS: &str = "tokens";
-/// The longest name of a secret.
+/// The maximum length of a secret's name.
 const MAX_NAME: usize = 128;
 
-/// Secrets by name, encrypted at rest in `secrets.json` of a directory. Several processes may use one store at once.
-/// Cloning shares it.
+/// Secrets by name, encrypted at rest in `secrets.json` of a directory. Several processes may use one
+/// store concurrently. Cloning shares it.
 ///
-/// The key is in the keyring of the operating system if there is one when the store is made, and otherwise in
-/// `secrets.key` beside it. Both files have the mode 0600.
+/// The key is in the keyring of the operating system if there is one when the store is created, and
+/// otherwise in `secrets.key` beside it. Both files have the mode 0600.
 ///
-/// The store of tokens is a second one beside it, in `tokens.json` with a key of its own. A token that is refreshed
-/// changes no file that people's secrets are in.
+/// The store of tokens is a second store beside it, in `tokens.json` with a separate key. Refreshing a
+/// token changes no file that contains users' secrets.
 #[derive(Clone)]
 pub struct SecretStore {
     directory: PathBuf,
-    /// What its files are called.
+    /// The names of its files, without their extensions.
     stem: &'static str,
     keyring: Arc<dyn Keyring>,
-    /// The key that opened the store last.
+    /// The key that last opened the store.
     key: Arc<Mutex<Option<Key>>>,
 }
 
-/// Why the store gave no answer. No message repeats a value.
+/// The reason why the store gave no answer. No message repeats a value.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
     /// A file cannot be read or written.
     #[error("secret store: {}: {source}", .path.display())]
     File {
-        /// Which file.
+        /// The file.
         path: PathBuf,
         /// The system's reason.
         source: io::Error,
     },
-    /// The keyring of the operating system has the key and does not give it.
+    /// The keyring of the operating system has the key and does not release it.
     #[error("secret store: the keyring of this system cannot be used: {reason}")]
     Keyring {
-        /// Its reason.
+        /// The keyring's reason.
         reason: String,
     },
     /// The store exists and its key does not.
@@ -62,10 +62,10 @@ pub enum StoreError {
     KeyMissing {
         /// The store.
         path: PathBuf,
-        /// Where its key was.
+        /// The location of its key.
         place: String,
     },
-    /// The change would make the store larger than what is read of it.
+    /// The change would exceed the maximum size of a store.
     #[error(
         "secret store: {}: the change would make it larger than {MAX_FILE} bytes; remove unused secrets",
         .path.display()
@@ -79,20 +79,19 @@ pub enum StoreError {
     Unreadable {
         /// The store.
         path: PathBuf,
-        /// What is wrong.
+        /// The problem.
         problem: String,
     },
 }
 
-/// Returns whether a person may give a secret this name: 1 to 128 letters, digits, `_`, `-`, `.` and
-/// `/`.
+/// Returns whether users may give a secret this name: 1 to 128 letters, digits, `_`, `-`, `.` and `/`.
 pub fn is_name(name: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.' | b'/');
     (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(fits)
 }
 
 impl SecretStore {
-    /// Returns the store in a directory. Nothing is read yet, and nothing is made before the first
+    /// Creates the store in a directory. Nothing is read yet, and no file is created before the first
     /// secret is set.
     pub fn new(directory: impl Into<PathBuf>) -> Self {
         Self::with_keyring(directory.into(), SECRETS, Arc::new(SystemKeyring))
@@ -129,7 +128,7 @@ impl SecretStore {
         Ok(self.read()?.map(|(secrets, _)| secrets.into_keys().collect()).unwrap_or_default())
     }
 
-    /// Sets a secret. It is on the disk afterwards.
+    /// Sets a secret. The change is on the disk when this function returns.
     ///
     /// # Errors
     /// The store cannot be read, made or written.
@@ -138,7 +137,7 @@ impl SecretStore {
         self.change(|secrets| secrets.insert(name.to_owned(), value)).map(|(_, place)| place)
     }
 
-    /// Removes a secret, and says whether there was one.
+    /// Removes a secret, and returns whether it existed.
     ///
     /// # Errors
     /// The store cannot be read or written.
@@ -149,8 +148,8 @@ impl SecretStore {
         self.change(|secrets| secrets.remove(name).is_some()).map(|(was_there, _)| was_there)
     }
 
-    /// Replaces the value of a secret by what `change` makes of it; `None` removes it. No other change of any process
-    /// comes in between, so `change` must be short.
+    /// Replaces the value of a secret by the result of `change`; `None` removes it. No other change of
+    /// any process happens in between, so `change` must be short.
     ///
     /// # Errors
     /// The store cannot be read, made or written.
@@ -167,7 +166,7 @@ impl SecretStore {
         changed.map(drop)
     }
 
-    /// What protects the store; `None` as long as there is none.
+    /// Returns the protection of the store; `None` if it does not exist.
     ///
     /// # Errors
     /// The store exists and cannot be read.
@@ -197,11 +196,11 @@ impl SecretStore {
         Sealed::from_text(&text).map(Some).map_err(|broken| self.unreadable(&broken))
     }
 
-    /// Returns the secrets, and where their key is.
+    /// Returns the secrets, and the location of their key.
     fn read(&self) -> Result<Option<(Secrets, Protection)>, StoreError> {
         let Some(sealed) = self.sealed()? else { return Ok(None) };
         let known = self.key.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        // Another process may have made the store anew since.
+        // Another process may have created a new store since.
         if let Some(secrets) = known.and_then(|key| sealed.open(&key).ok()) {
             return Ok(Some((secrets, sealed.key)));
         }
@@ -211,13 +210,13 @@ impl SecretStore {
         Ok(Some((secrets, sealed.key)))
     }
 
-    /// Changes the secrets, one process after the other.
+    /// Changes the secrets. Changes of several processes follow one another.
     fn change<T>(&self, change: impl FnOnce(&mut Secrets) -> T) -> Result<(T, Protection), StoreError> {
         let mut builder = fs::DirBuilder::new();
         let made = builder.recursive(true).mode(0o700).create(&self.directory);
         made.map_err(|source| file(&self.directory, source))?;
         let path = self.file("lock");
-        // Released when it is closed.
+        // The lock is released when the file is closed.
         let lock = open_lock(&path).map_err(|source| file(&path, source))?;
         lock.lock().map_err(|source| file(&path, source))?;
         let (mut secrets, place) = match self.read()? {
@@ -237,7 +236,7 @@ impl SecretStore {
         Ok((result, place))
     }
 
-    /// Returns the key in its place.
+    /// Returns the key from its location.
     fn key(&self, place: Protection) -> Result<Option<Key>, StoreError> {
         let text = match place {
             Protection::Keyring => {
@@ -254,8 +253,8 @@ impl SecretStore {
         Ok(text.and_then(|text| Key::from_text(std::str::from_utf8(&text).ok()?)))
     }
 
-    /// Returns the key for a new store: in the keyring if there is one, else in a file. A key that is
-    /// there already is used.
+    /// Returns the key for a new store: in the keyring if there is one, else in a file. An existing key
+    /// is reused.
     fn new_key(&self) -> Result<Protection, StoreError> {
         let (place, known) = match self.keyring.get(&self.account()) {
             Ok(text) => (Protection::Keyring, text.and_then(|text| Key::from_text(&text))),
@@ -316,7 +315,7 @@ impl SecretStore {
     }
 }
 
-/// Returns where the stores of the user are.
+/// Returns the directory of the user's stores.
 fn user_directory() -> Option<PathBuf> {
     let home = std::env::var_os("HOME").filter(|home| !home.is_empty())?;
     Some(Path::new(&home).join(".orla"))
@@ -400,13 +399,13 @@ mod tests {
         assert_eq!(store.set("a", "1").unwrap(), Protection::Keyring);
         assert!(!store.key_path().exists());
         assert_eq!(value(&open(SECRETS), "a").as_deref(), Some("1"));
-        // Tokens are apart.
+        // Tokens are stored separately.
         let tokens = open(TOKENS);
         tokens.set("a", "2").unwrap();
         assert_eq!(keyring.0.as_ref().unwrap().lock().unwrap().len(), 2);
         assert_eq!((value(&tokens, "a"), value(&store, "a")), (Some("2".into()), Some("1".into())));
         assert_eq!(tokens.path(), dir.path().join("tokens.json"));
-        // Without the keyring the store stays closed: no second one is made beside it.
+        // Without the keyring the store stays closed: no second store is created beside it.
         let without = without_keyring(dir.path());
         assert!(matches!(without.get("a"), Err(StoreError::Keyring { .. })));
         assert!(matches!(without.set("a", "2"), Err(StoreError::Keyring { .. })));

@@ -1,4 +1,4 @@
-//! A value that a person types.
+//! Reads a value that a user types.
 
 use std::io::{self, BufRead};
 
@@ -6,7 +6,7 @@ use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr
 
 use crate::secret::Secret;
 
-/// Reads a line from the terminal on standard input, which does not show what is typed.
+/// Reads a line from the terminal on standard input without echo.
 ///
 /// # Errors
 /// Standard input is not a terminal, or cannot be read.
@@ -18,7 +18,7 @@ pub fn read_hidden() -> io::Result<Secret> {
     read.map(|_| Secret::from_line(line))
 }
 
-/// A terminal that does not show what is typed, until this is dropped. The end of the line is shown.
+/// A terminal without echo, until this is dropped. The line end is echoed.
 struct Hidden(Termios);
 
 impl Hidden {

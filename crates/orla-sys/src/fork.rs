@@ -1,12 +1,12 @@
-//! A copy of this process. After a copy of a process with several threads, locks of the other threads stay locked for ever, so
-//! that is refused.
+//! Copies of this process. In a copy of a process with several threads, the locks of the other threads
+//! would stay locked forever, so that is refused.
 
 use std::io;
 
 use nix::sched::CloneFlags;
 use nix::unistd::{ForkResult, Pid};
 
-/// Which of the two processes this is.
+/// Identifies the process after a fork.
 #[derive(Debug)]
 pub enum Fork {
     /// The process that forked, with the id of the copy.
@@ -31,7 +31,7 @@ pub fn fork() -> io::Result<Fork> {
 }
 
 pub(crate) fn has_one_thread() -> io::Result<()> {
-    // It changes nothing, and fails in a process with several threads.
+    // The call changes nothing, and fails in a process with several threads.
     nix::sched::unshare(CloneFlags::CLONE_THREAD).map_err(|errno| match errno {
         nix::errno::Errno::EINVAL => io::Error::other("a process with several threads cannot be copied"),
         errno => errno.into(),
@@ -44,7 +44,7 @@ mod tests {
 
     #[test]
     fn a_process_with_several_threads_is_not_copied() {
-        // The harness runs each test on a thread of its own.
+        // The harness runs each test on a separate thread.
         assert!(fork().is_err());
     }
 }

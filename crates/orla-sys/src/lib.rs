@@ -1,12 +1,14 @@
 //! Safe wrappers of system calls that need `unsafe`. Every other crate of the workspace forbids
 //! `unsafe`.
 
-/// Has glibc keep little of what is freed. Without it, glibc learns from each large block that is freed to keep more, up to
-/// 64 MiB for each of its arenas: after a burst, a server keeps hundreds of megabytes.
+/// Makes glibc keep little freed memory. By default, glibc raises its thresholds with each large freed
+/// block, and keeps up to 64 MiB for each of its arenas: after a burst, a server keeps hundreds of
+/// megabytes.
 ///
-/// Blocks of 4 MiB and more are mapped and unmapped, each by itself, and an arena that has more than that free at its end
-/// returns it. Smaller blocks are reused, as the buffers of an answer of 1 MB must be to be passed on at full speed.
-/// Call it first, before there is another thread. Other C libraries have no such habit, and nothing is done there.
+/// Blocks of 4 MiB and more are mapped and unmapped individually, and an arena that has more than that
+/// free at its end returns it. Smaller blocks are reused, which the buffers of a 1 MB answer need for
+/// full speed. Call this function first, before any other thread starts. With other C libraries it does
+/// nothing.
 pub fn keep_little_freed_memory() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
@@ -14,14 +16,14 @@ pub fn keep_little_freed_memory() {
         #[expect(unsafe_code, reason = "a call of the C library")]
         // SAFETY: `mallopt` takes two integers and stores the second. Both parameters exist in every glibc.
         let mallopt = |parameter| unsafe { libc::mallopt(parameter, BYTES) };
-        // They fail, and so change nothing, in a C library without them.
+        // In a C library without these parameters, the calls fail and change nothing.
         mallopt(libc::M_MMAP_THRESHOLD);
         mallopt(libc::M_TRIM_THRESHOLD);
     }
 }
 
-/// Returns freed memory to the system, also from the middle of glibc's arenas. It takes milliseconds, during which threads
-/// that allocate may wait. Nothing is done with other C libraries.
+/// Returns freed memory to the system, also from the middle of glibc's arenas. This takes milliseconds,
+/// during which threads that allocate may wait. With other C libraries it does nothing.
 pub fn return_freed_memory() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {

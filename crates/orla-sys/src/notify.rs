@@ -3,16 +3,16 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 
-/// Where the calls of filtered threads arrive.
+/// Receives the calls of filtered threads.
 #[derive(Debug)]
 pub struct Notifications(OwnedFd);
 
 /// A call that waits for its answer.
 #[derive(Clone, Copy, Debug)]
 pub struct Notification {
-    /// Tells it from other calls.
+    /// The id of the call.
     pub id: u64,
-    /// The thread that makes the call, as this process sees it.
+    /// The thread that makes the call, by its id in this process's namespace.
     pub thread: i32,
     /// The number of the call.
     pub number: i64,
@@ -21,8 +21,8 @@ pub struct Notification {
 }
 
 impl Notifications {
-    /// Has the calls of these numbers wait for an answer, those of this thread and of what it starts. That cannot be taken back. The
-    /// thread needs `CAP_SYS_ADMIN`, or no new privileges.
+    /// Makes the calls with these numbers wait for an answer, in this thread and its children. The
+    /// filter cannot be removed. The thread needs `CAP_SYS_ADMIN`, or no new privileges.
     ///
     /// # Errors
     /// The reason of the system; `EBUSY` if another process answers calls of this thread already.
@@ -38,7 +38,7 @@ impl Notifications {
         filter.push(step(0x06, libc::SECCOMP_RET_ALLOW));
         let len = u16::try_from(filter.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
         let program = libc::sock_fprog { len, filter: filter.as_mut_ptr() };
-        // A call that was received is interrupted by nothing but the end of its process: its answer is not lost.
+        // Only the end of its process interrupts a received call, so its answer is not lost.
         let flags =
             libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV;
         #[expect(unsafe_code, reason = "a system call with a pointer")]
@@ -56,7 +56,7 @@ impl Notifications {
         Ok(Self(fd))
     }
 
-    /// Returns the notifications that another process has passed to this one.
+    /// Wraps the notifications that another process has passed to this one.
     ///
     /// # Errors
     /// The kernel's notifications have another size than those that this program was built for.
@@ -100,8 +100,8 @@ impl Notifications {
         }
     }
 
-    /// Returns whether a call still waits. What was read of its thread before is then of that thread:
-    /// its id has not been reused.
+    /// Returns whether a call still waits. Data that was read before then belongs to its thread, whose
+    /// id has not been reused.
     pub fn waits(&self, call: &Notification) -> bool {
         #[expect(unsafe_code, reason = "a system call with a pointer")]
         // SAFETY: the kernel reads one number.
@@ -111,7 +111,7 @@ impl Notifications {
         result == 0
     }
 
-    /// Ends the waiting of a call: it returns 0, or fails with this number of an error.
+    /// Answers a call: it returns 0, or fails with this error number.
     ///
     /// # Errors
     /// The reason of the system; `ENOENT` if the call does not wait any more.

@@ -1,4 +1,4 @@
-//! Starting a program without a copy of this process.
+//! Starts a program without copying this process.
 
 use std::ffi::{CString, OsStr};
 use std::io;
@@ -12,7 +12,7 @@ use nix::unistd::Pid;
 
 use crate::fork::has_one_thread;
 
-/// The stack of a new process until it runs its program, in bytes.
+/// The stack size in bytes of a new process until it runs its program.
 const STACK: usize = 128 * 1024;
 
 /// Starts programs without copying this process.
@@ -21,7 +21,7 @@ pub struct Starter {
     stack: Vec<u8>,
 }
 
-/// What is executed: a file, its arguments, the first of which is its name, and its environment.
+/// The arguments of an exec: a file, its arguments, the first of which is its name, and its environment.
 #[derive(Debug)]
 pub struct Exec {
     file: CString,
@@ -30,7 +30,7 @@ pub struct Exec {
 }
 
 impl Exec {
-    /// Returns a file to execute, which is not looked for in `PATH`.
+    /// Creates the arguments of an exec of a file, which is not searched for in `PATH`.
     ///
     /// # Errors
     /// Something contains a NUL byte.
@@ -58,8 +58,9 @@ impl Default for Starter {
 }
 
 impl Starter {
-    /// Starts a process that runs `prepare` and then becomes the program. Until then the process has the memory of this one, which
-    /// waits meanwhile: nothing is copied (`vfork(2)`). Its descriptors, working directory, limits and signals are its own.
+    /// Starts a process that runs `prepare` and then becomes the program. Until then the new process
+    /// shares the memory of this one, which waits meanwhile: nothing is copied (`vfork(2)`). Its
+    /// descriptors, working directory, limits and signals are separate.
     ///
     /// The program begins with an empty signal mask and the default action for SIGPIPE, which Rust's runtime ignores.
     ///
@@ -116,7 +117,7 @@ mod tests {
 
     #[test]
     fn a_process_with_several_threads_starts_nothing() {
-        // The harness runs each test on a thread of its own.
+        // The harness runs each test on a separate thread.
         let program = Exec::new("/bin/true".as_ref(), ["true".as_ref()], []).unwrap();
         assert!(Starter::default().start(&program, &|| Ok(())).is_err());
     }

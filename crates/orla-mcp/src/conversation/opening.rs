@@ -1,11 +1,12 @@
 //! The opening of a conversation.
 //!
-//! A capsule sends `orla.hello`; then comes the handshake of MCP: `initialize`, `notifications/initialized`,
-//! `tools/list`. A capsule that only answers `tools/call` refuses this or does not answer; it then has one tool,
-//! itself.
+//! A capsule sends `orla.hello`. The handshake of MCP follows: `initialize`,
+//! `notifications/initialized`, `tools/list`. A capsule that only supports `tools/call` refuses this or
+//! does not answer; it then has one tool, itself.
 //!
-//! An MCP server ([`Handshake::Initialize`]) sends nothing first. It receives `initialize`, which every published
-//! server answers. One that refuses knows only the revision without sessions, and receives `server/discover`.
+//! An MCP server ([`Handshake::Initialize`]) sends nothing first. It receives `initialize`, which every
+//! published server answers. A server that refuses only supports the revision without sessions, and
+//! receives `server/discover`.
 
 use orla_marketplace::JsonText;
 use serde_json::json;
@@ -58,7 +59,7 @@ impl Conversation {
         self.speaks_mcp = true;
         wire::write_notification(self.out.buffer(), "notifications/initialized", None);
         if self.offers.logging {
-            // Each caller chooses its own log level, so all messages are needed here.
+            // Each caller chooses its own log level, so the server must send all messages.
             self.ask("logging/setLevel", r#"{"level":"debug"}"#, Pending::Ignored);
         }
         self.begin()
@@ -85,14 +86,14 @@ impl Conversation {
         }
     }
 
-    /// It has answered its first request.
+    /// Handles the answer to the first request.
     fn begin(&mut self) -> Incoming {
         let incoming = if self.offers.tools {
             self.opening = Opening::Listing;
             self.list(None);
             None
         } else {
-            // It speaks MCP and has no tools.
+            // The process supports MCP and has no tools.
             self.opening = Opening::Open;
             Some(self.info(Some(Vec::new())))
         };
@@ -120,7 +121,7 @@ impl Conversation {
         }
     }
 
-    /// How it is spoken to.
+    /// Returns the request mode.
     pub fn mode(&self) -> RequestMode {
         self.mode
     }

@@ -13,7 +13,7 @@ const INVALID_PARAMS: i64 = -32602;
 const INTERNAL_ERROR: i64 = -32603;
 
 impl Conversation {
-    /// Returns the caller that is meant if the server does not say so.
+    /// Returns the only possible caller, for a message that does not name one.
     pub(super) fn only_caller(&self) -> Option<&Caller> {
         if self.settling != Settling::Settled {
             return None;
@@ -28,9 +28,10 @@ impl Conversation {
         self.pending.values().any(|pending| matches!(pending, Pending::Call { .. }))
     }
 
-    /// Handles a request of the capsule. It goes to the client of the call that it names (`_meta["orla/call"]`,
-    /// the id of the call's request), or else of the only call in flight, unless one was just cancelled. MCP has
-    /// no member for this, and a question must not reach another caller's client.
+    /// Handles a request of the capsule. It goes to the client of the call that it names
+    /// (`_meta["orla/call"]`, the id of the call's request), or else of the only call in flight, unless
+    /// another was just cancelled. MCP has no member for this, and a question must not reach another
+    /// caller's client.
     pub(super) fn request(
         &mut self,
         id: JsonText,

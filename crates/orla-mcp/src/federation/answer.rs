@@ -1,4 +1,4 @@
-//! Turns another instance's answer into an outcome. Pure.
+//! Converts another instance's answer to an outcome. Pure.
 //!
 //! | answer | outcome |
 //! |---|---|
@@ -20,12 +20,12 @@ use serde_json::value::{RawValue, to_raw_value};
 
 use crate::wire::present;
 
-/// The most characters of a message that are kept.
+/// The maximum number of characters of a message.
 const MAX_MESSAGE: usize = 16 * 1024;
-/// How many violations or similar names are.
+/// The maximum number of violations or similar names.
 const MAX_LISTED: usize = 100;
 
-/// What an answer may hold.
+/// The members of an answer.
 #[derive(Deserialize)]
 struct Response<'a> {
     #[serde(borrow, default, deserialize_with = "present")]
@@ -36,7 +36,7 @@ struct Response<'a> {
     meta: Option<&'a RawValue>,
     #[serde(borrow)]
     error: Option<&'a RawValue>,
-    /// What came with an error.
+    /// The output that accompanies an error.
     #[serde(borrow)]
     outcome: Option<&'a RawValue>,
 }
@@ -74,11 +74,11 @@ struct Detail {
     waiting: usize,
     retry_after_ms: u64,
     reason: Option<String>,
-    /// The same call fails again until a declaration is changed.
+    /// Whether the same call fails again until a declaration is changed.
     lasting: bool,
     what: Option<String>,
     reported: bool,
-    /// The call was cancelled because the instance ends.
+    /// Whether the call was cancelled because the instance stops.
     stopping: bool,
     /// The whole text of a program's error.
     #[serde(rename = "told")]
@@ -95,19 +95,18 @@ struct Broken {
     got: String,
 }
 
-/// A call of another instance, for the texts of errors.
+/// A call of another instance, for error messages.
 #[derive(Clone, Copy)]
 pub struct Request<'a> {
-    /// The call here.
+    /// The context of the local call.
     pub ctx: &'a CallContext,
     /// The other instance: `the remote instance HOST`.
     pub instance: &'a str,
-    /// The capability's id there.
+    /// The capability's id at the other instance.
     pub capability: &'a str,
 }
 
-/// Returns the outcome of a whole answer, or the error that it was there; `None` if it is not an answer
-/// of an instance.
+/// Returns the outcome of a complete answer, or its error; `None` if it is not an answer of an instance.
 pub fn read(request: Request<'_>, body: &Bytes) -> Option<RuntimeResult<Outcome>> {
     let answer = serde_json::from_slice::<Response<'_>>(body).ok()?;
     let Some(error) = answer.error else { return outcome(body, &answer).map(Ok) };
@@ -122,7 +121,7 @@ pub fn read(request: Request<'_>, body: &Bytes) -> Option<RuntimeResult<Outcome>
 fn outcome(body: &Bytes, answer: &Response<'_>) -> Option<Outcome> {
     let part = |raw: Option<&RawValue>| raw.map(|raw| JsonText::slice_of(body, raw));
     let starts = |raw: Option<&RawValue>, with: char| raw.is_none_or(|raw| raw.get().starts_with(with));
-    // What is no list of blocks, or no object, could not go out.
+    // A value that is not a list of blocks, or not an object, could not be passed on.
     if !starts(answer.content, '[') || !starts(answer.meta, '{') {
         return None;
     }
@@ -135,8 +134,8 @@ fn outcome(body: &Bytes, answer: &Response<'_>) -> Option<Outcome> {
     })
 }
 
-/// Returns the same error as at the other instance. Texts that could be taken for this instance's own
-/// name the other one.
+/// Returns the same error as at the other instance. Texts that could refer to this instance name the
+/// other one.
 fn same(
     request: Request<'_>,
     remote: &RemoteError<'_>,
@@ -183,7 +182,7 @@ fn same(
             _ => structured_error(None),
         },
         "timeout" => RuntimeError::TimedOut { id, limit: ctx.timeout, outcome: outcome(came) },
-        // Nobody here has cancelled it.
+        // No local caller has cancelled it.
         "cancelled" if detail.stopping => RuntimeError::Unavailable {
             id,
             reason: there("it stopped before the call had ended".to_owned()),
@@ -232,8 +231,8 @@ fn at_remote(id: String, error: &RawValue, text: &str) -> RuntimeError {
     }
 }
 
-/// Returns an error that is passed on unchanged: a program's, or one that says more than its kind has
-/// room for. `text` is for the caller, if it says more than the message.
+/// Returns an error that is passed on unchanged: a program's, or one with more data than its kind has
+/// fields. `text` is for the caller, if it says more than the message.
 fn structured_error(
     id: String,
     remote: &RemoteError<'_>,

@@ -1,6 +1,6 @@
-//! The outcome or the error of a call as instances of orla send it to each other, over HTTP or NATS.
+//! The exchange format of outcomes and errors between instances of orla, over HTTP or NATS.
 //!
-//! [`write()`] and [`write_error`] make the text, and [`read`] makes the same outcome or the same error of it.
+//! [`write()`] and [`write_error`] create the text, and [`read`] parses it to the same outcome or error.
 
 mod answer;
 mod reply;

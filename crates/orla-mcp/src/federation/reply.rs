@@ -1,4 +1,4 @@
-//! What a call gave, as the text that travels. Pure.
+//! Writes the result of a call in the exchange format. Pure.
 
 use orla_marketplace::json::value_to_json;
 use orla_marketplace::rtfs::Value;
@@ -7,7 +7,7 @@ use orla_marketplace::{
 };
 use serde_json::{Value as Json, json};
 
-/// Returns an outcome as a JSON object that [`read`](super::read) reads.
+/// Returns an outcome as a JSON object for [`read`](super::read).
 ///
 /// # Errors
 /// A value that JSON cannot hold.
@@ -15,8 +15,8 @@ pub fn write(outcome: &Outcome) -> RuntimeResult<String> {
     members(outcome).map(|members| format!("{{{members}}}"))
 }
 
-/// Returns an error with everything that makes it the same error at the caller, as a JSON object that
-/// [`read`](super::read) reads.
+/// Returns an error as a JSON object for [`read`](super::read), with all data that is needed to
+/// reconstruct it.
 pub fn write_error(error: &RuntimeError) -> String {
     let mut error_json = described(error);
     if let Some(detail) = detail(error) {
@@ -26,7 +26,7 @@ pub fn write_error(error: &RuntimeError) -> String {
     let is_structured = matches!(error, RuntimeError::Structured { .. });
     let outcome = error.outcome().filter(|_| !is_structured);
     if let Some(members) = outcome.and_then(|outcome| members(outcome).ok()) {
-        // Beside the error, so that its numbers keep their text.
+        // The data is outside of the error, so that its numbers keep their text.
         message.pop();
         message.push_str(&format!(r#","outcome":{{{members}}}}}"#));
     }
@@ -72,11 +72,11 @@ fn members(outcome: &Outcome) -> RuntimeResult<String> {
             text.push_str(&format!(r#"{}"{name}":{json}"#, if text.is_empty() { "" } else { "," }));
         }
     }
-    // Nothing is a value too.
+    // The empty value is a value too.
     Ok(if text.is_empty() { r#""value":null"#.to_owned() } else { text })
 }
 
-/// What of an error its sentence does not say in a form that can be read.
+/// Returns the details of an error that its sentence does not contain in a parseable form.
 fn detail(error: &RuntimeError) -> Option<Json> {
     Some(match error {
         RuntimeError::Busy { running, waiting, .. } => json!({"running": running, "waiting": waiting}),
@@ -94,7 +94,7 @@ fn detail(error: &RuntimeError) -> Option<Json> {
     })
 }
 
-/// What a server of the Model Context Protocol says with its error.
+/// Returns the content of an MCP server's error.
 fn refusal(code: i64, message: &str, data: Option<&JsonText>) -> Json {
     let data = data.and_then(|data| serde_json::from_str::<Json>(data.as_str()).ok());
     json!({"code": code, "message": message, "data": data})
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn the_members_of_an_error_are_those_that_instances_read() {
-        // `read` reads these; a new name would be lost between two versions.
+        // `read` parses these names; a new name would be lost between two versions.
         let error = RuntimeError::Structured {
             id: "a".to_owned(),
             message: "1:2: m".to_owned(),

@@ -1,19 +1,19 @@
-//! Streams of bytes as lines, in both directions: input is cut into bounded lines, output waits in a buffer. No
-//! I/O here.
+//! Line framing in both directions: input is split into bounded lines, output waits in a buffer. No I/O
+//! here.
 
 use bytes::{Bytes, BytesMut};
 use orla_marketplace::rtfs::text::excerpt;
 
-/// The largest message that is read: 16 MiB.
+/// The maximum size of a message: 16 MiB.
 pub const MAX_MESSAGE: usize = 16 * 1024 * 1024;
 /// The initial buffer for reading, which is kept while nothing arrives.
 const READ: usize = 16 * 1024;
-/// With less room than this, more is made.
+/// The minimum free space; with less, the buffer grows.
 const READ_LEAST: usize = 4 * 1024;
-/// The most bytes of a large message that are read at once.
+/// The maximum number of bytes of a large message that are read at once.
 const READ_MOST: usize = 1024 * 1024;
 
-/// Cuts a stream of bytes into lines.
+/// Splits a stream of bytes into lines.
 #[derive(Debug, Default)]
 pub struct Lines {
     buffer: BytesMut,
@@ -31,7 +31,7 @@ impl Lines {
         if self.buffer.is_empty() && self.buffer.capacity() > READ {
             self.buffer = BytesMut::new();
         }
-        // A large message is read in larger and larger pieces; small ones share a buffer.
+        // A large message is read in growing pieces; small ones share a buffer.
         let least = self.buffer.len().clamp(READ_LEAST, READ_MOST);
         if self.buffer.capacity() - self.buffer.len() < least {
             self.buffer.reserve(least.max(READ));
@@ -39,7 +39,7 @@ impl Lines {
         &mut self.buffer
     }
 
-    /// The next whole line without its end.
+    /// Returns the next complete line without its end.
     ///
     /// # Errors
     /// The line that has begun is too long; nothing can be read after it.
@@ -61,7 +61,7 @@ impl Lines {
         Ok(Some(line.slice(..end)))
     }
 
-    /// The rest at the end of the stream: a line without an end.
+    /// Returns the rest at the end of the stream: a line without an end.
     pub fn rest(&mut self) -> Option<Bytes> {
         self.searched = 0;
         let rest = self.buffer.split().freeze();
@@ -76,7 +76,7 @@ pub struct Outgoing {
     written: usize,
 }
 
-/// Written bytes are cut off the front of the buffer beyond this.
+/// Beyond this size, written bytes are removed from the front of the buffer.
 const COMPACT: usize = 256 * 1024;
 
 impl Outgoing {
@@ -85,17 +85,17 @@ impl Outgoing {
         &mut self.bytes
     }
 
-    /// What is to be written next.
+    /// Returns the bytes to write next.
     pub fn unwritten(&self) -> &[u8] {
         &self.bytes[self.written..]
     }
 
-    /// `count` bytes of [`unwritten`](Self::unwritten) were written.
+    /// Records that `count` bytes of [`unwritten`](Self::unwritten) were written.
     pub fn wrote(&mut self, count: usize) {
         self.written += count;
         if self.written == self.bytes.len() {
             self.written = 0;
-            // What one large message needed is not kept.
+            // The capacity for one large message is not kept.
             if self.bytes.capacity() > COMPACT { self.bytes = Vec::new() } else { self.bytes.clear() }
         } else if self.written > COMPACT {
             self.bytes.drain(..self.written);
@@ -104,7 +104,8 @@ impl Outgoing {
     }
 }
 
-/// Ends a message of JSON that began at `start`, and makes it one line: in JSON a line end is white space.
+/// Ends a JSON message that began at `start`, and puts it on one line: in JSON a line end is white
+/// space.
 pub fn end_line(out: &mut Vec<u8>, start: usize) {
     let mut from = start;
     while let Some(at) = memchr::memchr2(b'\n', b'\r', &out[from..]) {
@@ -114,9 +115,9 @@ pub fn end_line(out: &mut Vec<u8>, start: usize) {
     out.push(b'\n');
 }
 
-/// Returns the beginning of a line that is no message, for a log line.
+/// Returns the beginning of a line that is not a message, for a log line.
 pub fn quoted(line: &[u8]) -> String {
-    // Four bytes are the most that a character has; a line may be long.
+    // A character has at most four bytes; a line may be long.
     excerpt(String::from_utf8_lossy(&line[..line.len().min(4 * 200 + 4)]), 200)
         .replace(char::is_control, " ")
 }

@@ -1,4 +1,4 @@
-//! Streams of bytes as messages: lines, and server-sent events.
+//! Message framing: lines, and server-sent events.
 
 mod lines;
 mod sse;

@@ -11,7 +11,7 @@ pub struct Event {
     pub data: Bytes,
     /// The id with which the stream can be resumed after this event.
     pub id: Option<Bytes>,
-    /// How long to wait before that, in milliseconds.
+    /// The pause before resuming, in milliseconds.
     pub retry: Option<u64>,
 }
 
@@ -19,7 +19,7 @@ pub struct Event {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLarge;
 
-/// Cuts a stream into events.
+/// Splits a stream into events.
 #[derive(Debug)]
 pub struct Events {
     buffer: BytesMut,
@@ -27,7 +27,7 @@ pub struct Events {
     limit: usize,
     /// The length of the part of the buffer without a line end.
     searched: usize,
-    /// The last line ended in a carriage return: a line feed behind it belongs to it.
+    /// Whether the last line ended in a carriage return, so that a following line feed belongs to it.
     after_return: bool,
     has_begun: bool,
     event: Event,
@@ -59,7 +59,7 @@ impl Events {
         }
     }
 
-    /// Takes the next bytes of the stream.
+    /// Adds the next bytes of the stream.
     pub fn push(&mut self, bytes: &Bytes) {
         self.buffer.extend_from_slice(bytes);
         if !self.has_begun && self.buffer.len() >= 3 {
@@ -71,12 +71,12 @@ impl Events {
         }
     }
 
-    /// Returns whether an event has begun and not ended.
+    /// Returns whether an event is incomplete.
     pub fn is_within_event(&self) -> bool {
         self.has_any || !self.buffer.is_empty()
     }
 
-    /// The next whole event.
+    /// Returns the next complete event.
     ///
     /// # Errors
     /// The event that has begun is too large; nothing can be read after it.

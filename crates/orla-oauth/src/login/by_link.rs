@@ -1,4 +1,4 @@
-//! A caller signs in by a link while the server runs.
+//! Signs a caller in by a link while the server runs.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -12,8 +12,8 @@ use crate::upstream::{Subject, Upstream};
 const LIFE: Duration = Duration::from_secs(600);
 
 impl Upstream {
-    /// Returns a link by which this subject signs in: the one that waits already, or a new one. It
-    /// returns to this machine and expires after ten minutes.
+    /// Returns a link by which this subject signs in: the open one, or a new one. It returns to this
+    /// machine and expires after ten minutes.
     ///
     /// # Errors
     /// See [`Error`].
@@ -35,7 +35,7 @@ impl Upstream {
         )]
         tokio::spawn(async move {
             let waiting = port.finish(&upstream, &subject, &sign_in);
-            // Without an end, the link has expired.
+            // Without a result, the link has expired.
             if let Ok(result) = tokio::time::timeout(LIFE, waiting).await {
                 end.send_replace(Some(result));
             }
@@ -43,8 +43,8 @@ impl Upstream {
         Ok(link)
     }
 
-    /// Returns where the browser of a new sign-in returns to: the fixed port, which all of them share,
-    /// or one of its own.
+    /// Returns the port that the browser of a new sign-in returns to: the shared fixed port, or a
+    /// separate one.
     async fn port(&self, subject: &Subject) -> Result<Arc<Port>, Error> {
         if let Some(port) = self.settings.redirect_port {
             let mut shared = self.links.port.lock().await;

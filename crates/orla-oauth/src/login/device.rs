@@ -1,4 +1,4 @@
-//! The sign-in of a device: a code that a person enters in a browser anywhere (RFC 8628).
+//! Device sign-in: a user enters a code in a browser on any machine (RFC 8628).
 
 use std::time::Duration;
 
@@ -13,27 +13,27 @@ use crate::secret::Secret;
 use crate::token::{Refusal, refusal};
 use crate::upstream::{Subject, Upstream};
 
-/// The pause between two questions, unless the server says another (RFC 8628 §3.2).
+/// The pause between two polls, unless the server sets another (RFC 8628 §3.2).
 const INTERVAL: Duration = Duration::from_secs(5);
-/// What is added to it when the server asks for that (RFC 8628 §3.5).
+/// The increase of the pause when the server asks for slower polling (RFC 8628 §3.5).
 const SLOWER: Duration = Duration::from_secs(5);
-/// The longest time that a code is waited for.
+/// The maximum lifetime of a code.
 const MAX_LIFE: Duration = Duration::from_secs(3600);
-/// The redirect that a client is registered with although it uses none.
+/// The redirect address that a client is registered with although it uses none.
 const NO_REDIRECT: &str = "http://127.0.0.1/callback";
 
-/// What a person needs for the sign-in of a device.
+/// The information that a user needs for a device sign-in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DevicePrompt {
-    /// Where to enter the code.
+    /// The address where the code is entered.
     pub url: String,
-    /// The same with the code in it, if there is one.
+    /// The same address with the code in it, if there is one.
     pub complete_url: Option<String>,
     /// The code.
     pub code: String,
 }
 
-/// What a device authorization endpoint answers (RFC 8628 §3.2).
+/// The answer of a device authorization endpoint (RFC 8628 §3.2).
 #[derive(Deserialize)]
 struct Answer {
     device_code: Option<Secret>,
@@ -47,7 +47,7 @@ struct Answer {
 }
 
 impl Upstream {
-    /// Signs in by a device code: shows what the person needs, and waits for them.
+    /// Signs in by a device code: shows the prompt, and waits for the user.
     ///
     /// # Errors
     /// See [`Error`].
@@ -98,7 +98,7 @@ impl Upstream {
                 Ok(token) => return self.keep(subject, sign_in, &token).await,
                 Err(refusal) if refusal.is("slow_down") => interval += SLOWER,
                 Err(refusal) if refusal.is("authorization_pending") => {}
-                // A connection that fails is tried again, more slowly (RFC 8628 §3.5).
+                // A failed connection is retried, more slowly (RFC 8628 §3.5).
                 Err(Refusal::Unreadable(_)) => interval += SLOWER,
                 Err(refusal) => return Err(refusal.into()),
             }
@@ -107,7 +107,8 @@ impl Upstream {
     }
 }
 
-/// Reads the answer to the first request, which had these `secrets`: the code to wait with, what is shown, the pause and the life.
+/// Parses the answer to the first request, which had these `secrets`: the device code, the prompt, the
+/// pause and the lifetime.
 fn read(
     status: u16,
     body: &[u8],

@@ -1,4 +1,4 @@
-//! Where a browser returns to after a sign-in: a port of this machine's loopback (RFC 8252 §7.3).
+//! The redirect target of a sign-in: a loopback port of this machine (RFC 8252 §7.3).
 
 use std::convert::Infallible;
 use std::fmt;
@@ -24,9 +24,9 @@ use crate::upstream::{Subject, Upstream};
 
 /// The path that the browser returns to.
 const PATH: &str = "/callback";
-/// How long a browser may take to send a request.
+/// The timeout of a browser's request.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
-/// The most connections that are open at once.
+/// The maximum number of open connections.
 const MAX_CONNECTIONS: usize = 16;
 
 /// A port that waits for a browser.
@@ -37,7 +37,7 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens at this port, or at any free one.
+    /// Listens on this port, or on any free one.
     ///
     /// # Errors
     /// The port is taken.
@@ -59,7 +59,7 @@ impl Listener {
         format!("http://127.0.0.1:{}{PATH}", self.port)
     }
 
-    /// Waits for the browser, and completes the sign-in. The browser is shown how that went.
+    /// Waits for the browser, and completes the sign-in. The browser shows the result.
     ///
     /// # Errors
     /// See [`Error`].
@@ -74,7 +74,7 @@ impl Listener {
         self.serve(&waiting, &mut ended).await
     }
 
-    /// Serves the browsers of all sign-ins that wait, until the first of them has ended.
+    /// Serves the browsers of all waiting sign-ins, until the first of them has ended.
     async fn serve(
         &self,
         waiting: &Arc<Waiting>,
@@ -85,7 +85,7 @@ impl Listener {
             tokio::select! {
                 biased;
                 Some(end) = end.recv() => {
-                    // The browser gets its page.
+                    // The browser still gets its page.
                     let rest = async { while connections.join_next().await.is_some() {} };
                     let _ = tokio::time::timeout(Duration::from_secs(1), rest).await;
                     return end;
@@ -93,7 +93,7 @@ impl Listener {
                 Some(_) = connections.join_next(), if !connections.is_empty() => {}
                 accepted = self.listener.accept(), if connections.len() < MAX_CONNECTIONS => {
                     let Ok((stream, _)) = accepted else {
-                        // Such as too many open files, which does not pass at once.
+                        // An error such as too many open files does not pass immediately.
                         tokio::time::sleep(Duration::from_millis(50)).await;
                         continue;
                     };
@@ -104,8 +104,9 @@ impl Listener {
     }
 }
 
-/// A fixed port, to which the browsers of several sign-ins return. The state in an answer tells which one it is for. Each
-/// sign-in serves the port while it waits, so that one that ends does not take the others' port away.
+/// A fixed port, to which the browsers of several sign-ins return. The state in a response identifies
+/// its sign-in. Each sign-in serves the port while it waits, so that a sign-in that ends does not close
+/// the port for the others.
 #[derive(Debug)]
 pub(crate) struct Port {
     listener: Listener,
@@ -113,7 +114,7 @@ pub(crate) struct Port {
 }
 
 impl Port {
-    /// Listens at this port.
+    /// Listens on this port.
     ///
     /// # Errors
     /// The port is taken.
@@ -146,7 +147,7 @@ impl Port {
 struct Waiting(Mutex<Vec<Arc<Work>>>);
 
 impl Waiting {
-    /// Adds a sign-in. Its end is sent once; it waits no longer when the receiver is dropped.
+    /// Adds a sign-in. Its result is sent once; it no longer waits when the receiver is dropped.
     fn add(
         &self,
         upstream: &Arc<Upstream>,
@@ -211,7 +212,7 @@ async fn answer(waiting: &Waiting, request: &Request<Incoming>) -> Response<Full
                 let _ = work.ended.try_send(Ok(()));
                 return page(StatusCode::OK, "You are signed in. You can close this window.");
             }
-            // It may be that of another one that waits.
+            // The response may belong to another waiting sign-in.
             Err(Rejected::Foreign) => {}
             Err(Rejected::Failed(error)) => {
                 let _ = work.ended.try_send(Err(error));
@@ -222,7 +223,7 @@ async fn answer(waiting: &Waiting, request: &Request<Incoming>) -> Response<Full
     page(StatusCode::BAD_REQUEST, "This answer belongs to another sign-in.")
 }
 
-/// Returns a page of one sentence of ours.
+/// Returns a page with one fixed sentence.
 fn page(status: StatusCode, text: &'static str) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(Bytes::from_static(text.as_bytes())));
     *response.status_mut() = status;

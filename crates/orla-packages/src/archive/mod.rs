@@ -1,4 +1,4 @@
-//! Bundles and folders as archives, with checks of everything that an archive may do to a machine.
+//! Bundles and folders as archives, with checks of everything that an archive could do to a machine.
 //!
 //! An archive is a zip file. [`Archive::read`] checks all names, kinds and sizes before anything
 //! is unpacked: see [`names`] for the allowed content. [`Archive::unpack`] writes it and stops as
@@ -18,15 +18,15 @@ use std::path::Path;
 pub use pack::{assemble, pack};
 pub use tar::{read_folder_tgz, read_tgz};
 
-/// The most bytes that an archive unpacks to, and that it has itself.
+/// The maximum size of an archive, and of its unpacked content, in bytes.
 pub const MAX_BYTES: u64 = 256 << 20;
-/// The most files in an archive, and the most directories.
+/// The maximum number of files in an archive, and of directories.
 pub const MAX_FILES: usize = 10_000;
 
-/// Why an archive cannot be used.
+/// The reason why an archive cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ArchiveError {
-    /// It is broken, or says something that it must not; the sentence says what.
+    /// The archive is broken or not allowed; the sentence gives the reason.
     #[error("{0}")]
     Refused(String),
     /// A file cannot be read or written.
@@ -37,11 +37,11 @@ pub enum ArchiveError {
 /// A file of an archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct File {
-    /// Its name, with its directories.
+    /// The name, with its directories.
     pub name: String,
-    /// Whether it may be run.
+    /// Whether it is executable.
     pub is_executable: bool,
-    /// What is in it.
+    /// The content.
     pub content: Vec<u8>,
 }
 
@@ -53,7 +53,7 @@ pub struct Archive<'a> {
 }
 
 impl<'a> Archive<'a> {
-    /// Reads the directory of an archive and checks it.
+    /// Reads and checks the directory of an archive.
     ///
     /// # Errors
     /// It is no zip file, uses what is not supported, or has names, kinds or sizes that are refused.
@@ -106,7 +106,7 @@ impl<'a> Archive<'a> {
         self.files.iter().filter(|file| !file.is_directory).map(|file| file.name.as_str())
     }
 
-    /// Writes everything below an existing, empty directory.
+    /// Unpacks all files into an existing, empty directory.
     ///
     /// # Errors
     /// A file is not as the archive says, or cannot be written. What was written so far stays.
@@ -137,7 +137,7 @@ pub(crate) fn refused(what: impl Into<String>) -> ArchiveError {
 mod tests {
     use super::*;
 
-    /// A folder's archive is read back as it was.
+    /// A folder's archive unpacks to the same content.
     #[test]
     fn a_folder_is_packed_alike_and_unpacked_as_it_was() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,16 +1,16 @@
-//! Which names may be in an archive. No I/O.
+//! The allowed names in an archive. No I/O.
 //!
-//! A name is relative, stays within the directory that it is unpacked to, and is the only one of its kind: names that
-//! differ only in case are one file on some systems. No name is a file and a directory at once.
+//! A name is relative, stays within the directory that it is unpacked to, and is unique: names that
+//! differ only in case are one file on some systems. No name is both a file and a directory.
 
 use std::collections::HashMap;
 
 use super::MAX_FILES;
 
-/// The longest name, and the longest part of one, in bytes.
+/// The maximum length of a name, and of one part of a name, in bytes.
 const MAX_NAME: usize = 1024;
 const MAX_PART: usize = 255;
-/// The most directories above a file.
+/// The maximum number of directories above a file.
 pub const MAX_DEPTH: usize = 32;
 
 /// Checks the names of an archive, each with whether it is a directory.
@@ -18,7 +18,8 @@ pub const MAX_DEPTH: usize = 32;
 /// # Errors
 /// What is wrong with the first bad one.
 pub fn check<'a>(names: impl Iterator<Item = (&'a str, bool)>) -> Result<(), String> {
-    // Every name and every directory above one, without case: as it is written, and whether it is a directory.
+    // Every name and every ancestor directory, in lower case: the original spelling, and whether it is a
+    // directory.
     let mut known: HashMap<String, (String, bool)> = HashMap::new();
     let (mut files, mut directories) = (0, 0);
     let mut given: HashMap<String, ()> = HashMap::new();
@@ -36,7 +37,7 @@ pub fn check<'a>(names: impl Iterator<Item = (&'a str, bool)>) -> Result<(), Str
         for end in ends {
             let (part, is_directory) = (&name[..end], is_directory || end < name.len());
             match known.get(&part.to_lowercase()) {
-                // Directories that only names imply count too: they are made all the same.
+                // Implied directories count too, because they are created as well.
                 None if is_directory && directories >= MAX_FILES => {
                     return Err(format!("it has more than {MAX_FILES} directories"));
                 }

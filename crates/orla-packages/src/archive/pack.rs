@@ -1,4 +1,5 @@
-//! The archive of a folder: stored members sorted by name, with no times, so that the same content has the same bytes.
+//! Packs the archive of a folder: stored members sorted by name, without times, so that the same content
+//! gives the same bytes.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -8,7 +9,7 @@ use flate2::Crc;
 
 use super::{ArchiveError, File, MAX_BYTES, MAX_FILES, names, refused};
 
-/// What is not packed: version control, and what orla keeps beside a project.
+/// Directories that are not packed: version control, and orla's own data of a project.
 const LEFT_OUT: [&str; 3] = [".git", ".hg", ".orla"];
 
 /// Packs a folder.
@@ -77,7 +78,7 @@ fn add(
     crc.update(content);
     let length = u16::try_from(name.len()).map_err(|_| refused("a name is too long"))?;
     let offset = number(packed.len())?;
-    // Version 2.0, UTF-8 names, stored, at the first moment that zip knows.
+    // Version 2.0, UTF-8 names, stored, with the earliest time that zip supports.
     let mut common = Vec::new();
     for field in [20_u16, 0x0800, 0, 0, 0x0021] {
         common.extend_from_slice(&field.to_le_bytes());

@@ -1,4 +1,4 @@
-//! Tar files, as far as npm's packages use them: ustar with the long names of pax and GNU.
+//! Tar files of npm's packages: ustar with the long names of pax and GNU.
 
 use std::io::Read;
 
@@ -31,11 +31,11 @@ pub fn read_folder_tgz(bytes: &[u8]) -> Result<Vec<File>, ArchiveError> {
     }
 }
 
-/// What is in a tar file.
+/// The content of a tar file.
 #[derive(Default)]
 struct Content {
     files: Vec<File>,
-    /// The names of what is neither a file nor a directory.
+    /// The names of members that are neither files nor directories.
     others: Vec<String>,
 }
 
@@ -51,7 +51,7 @@ fn read(bytes: &[u8]) -> Result<Content, ArchiveError> {
 
 fn content(tar: &[u8]) -> Option<Content> {
     let (mut found, mut at) = (Content::default(), 0);
-    // What a header before this one says of it.
+    // Values from a header that precedes this one.
     let (mut long_name, mut long_size) = (None::<String>, None::<usize>);
     while let Some(header) = tar.get(at..at + BLOCK) {
         if header.iter().all(|byte| *byte == 0) {
@@ -103,7 +103,7 @@ fn named(header: &[u8]) -> Option<String> {
     Some(if prefix.is_empty() { name.to_owned() } else { format!("{prefix}/{name}") })
 }
 
-/// Returns a text that ends at the first zero.
+/// Returns a text that ends at the first NUL.
 fn text(field: &[u8]) -> Option<&str> {
     std::str::from_utf8(field.split(|byte| *byte == 0).next()?).ok()
 }
@@ -122,7 +122,7 @@ fn pax(mut content: &[u8]) -> Option<Vec<(&str, &str)>> {
         let length: usize = std::str::from_utf8(&content[..space]).ok()?.parse().ok()?;
         let (record, rest) = content.split_at_checked(length)?;
         let record = record.get(space + 1..length.checked_sub(1)?)?;
-        // Values of keys that do not matter here need not be text.
+        // Values of irrelevant keys need not be text.
         if let Some(record) = std::str::from_utf8(record).ok().and_then(|text| text.split_once('=')) {
             records.push(record);
         }

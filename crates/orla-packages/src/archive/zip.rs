@@ -1,7 +1,7 @@
-//! Zip files, as far as bundles use them (APPNOTE.TXT): stored and deflated members, one disk, no encryption, no zip64.
+//! Zip files of bundles (APPNOTE.TXT): stored and deflated members, one disk, no encryption, no zip64.
 //!
-//! The central directory is the truth. A reader that goes by the local headers would see the same, because both have to
-//! agree; and members must not overlap, so that few bytes cannot be many files.
+//! The central directory is authoritative. A reader that uses the local headers would see the same,
+//! because both must agree. Members must not overlap, so that few bytes cannot expand to many files.
 
 use std::io::{Read, Write};
 
@@ -24,11 +24,11 @@ pub(super) struct Member {
     pub(super) name: String,
     pub(super) is_directory: bool,
     pub(super) is_executable: bool,
-    /// Bytes when unpacked, as the archive says.
+    /// The unpacked size in bytes, according to the archive.
     pub(super) size: u64,
     is_deflated: bool,
     crc: u32,
-    /// Where its bytes are in the archive.
+    /// The offset of its data in the archive.
     start: usize,
     end: usize,
 }
@@ -80,7 +80,7 @@ pub(super) fn members(bytes: &[u8]) -> Result<Vec<Member>, String> {
     Ok(members)
 }
 
-/// Returns where the end of the central directory begins. After it there is only its comment.
+/// Returns the offset of the end of the central directory. Only its comment follows.
 fn end_of_directory(bytes: &[u8]) -> Option<usize> {
     const RECORD: usize = 22;
     let last = bytes.len().checked_sub(RECORD)?;
@@ -92,7 +92,7 @@ fn end_of_directory(bytes: &[u8]) -> Option<usize> {
     })
 }
 
-/// Returns the member whose entry in the directory is at this place, and the place after the entry.
+/// Returns the member whose directory entry is at this offset, and the offset after the entry.
 fn member(bytes: &[u8], at: usize, directory: usize) -> Result<(Member, usize), String> {
     let broken = || "its directory is broken".to_owned();
     let entry = Fields(bytes.get(at..).ok_or_else(broken)?);
@@ -186,7 +186,7 @@ pub(super) fn unpack(bytes: &[u8], member: &Member, to: &mut impl Write) -> Resu
     }
 }
 
-/// Numbers in the order of zip, the least byte first.
+/// Reads numbers in zip's little-endian order.
 struct Fields<'a>(&'a [u8]);
 
 impl Fields<'_> {

@@ -1,4 +1,4 @@
-//! What is in a directory, as one digest.
+//! The digest of a directory's content.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -10,8 +10,8 @@ use sha2::{Digest, Sha256};
 use crate::archive::MAX_FILES;
 use crate::archive::names::MAX_DEPTH;
 
-/// Returns the digest of the files below a directory: their names, whether they are programs, and their
-/// content. A directory without files does not matter.
+/// Returns the digest of the files below a directory: their names, whether they are executable, and
+/// their content. Empty directories are ignored.
 ///
 /// # Errors
 /// It has what no archive has (links, special files, too many files), or cannot be read.
@@ -33,7 +33,7 @@ pub(super) fn digest(directory: &Path) -> io::Result<String> {
             }
             content.update(&buffer[..count]);
         }
-        // No name has the byte 0.
+        // No name contains the byte 0.
         whole.update(name.as_bytes());
         whole.update([0, u8::from(is_program)]);
         whole.update(content.finalize());

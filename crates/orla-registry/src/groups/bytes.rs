@@ -13,14 +13,14 @@ use crate::schema::{BOOLEAN, TEXT};
 
 type Result<T> = std::result::Result<T, BuiltinError>;
 
-/// How bytes stand in a text that is read.
+/// The encoding of bytes in a text that is read.
 pub(super) const FROM: Parameter = defaulted(
     "from",
     r#""enum":["text","hex","base64"]"#,
     "\"text\"",
     "How the bytes are written: as text (its UTF-8), as hexadecimal digits, or in base64.",
 );
-/// How bytes are written.
+/// The encoding of written bytes.
 pub(super) const TO: Parameter =
     defaulted("to", r#""enum":["hex","base64"]"#, "\"hex\"", "How the result is written.");
 const ALPHABET: Parameter = defaulted(
@@ -97,7 +97,7 @@ pub(super) fn read(args: &Arguments<'_>, name: &str) -> Result<Vec<u8>> {
     args.choice("from", &ways, ways[0].1)?(name, args.text(name)?)
 }
 
-/// Bytes as the argument `to` asks for.
+/// Encodes bytes as the argument `to` requests.
 pub(super) fn write(args: &Arguments<'_>, bytes: &[u8]) -> Result<Value> {
     let base64 = args.choice("to", &[("hex", false), ("base64", true)], false)?;
     encoded(&if base64 { BASE64 } else { HEXLOWER }, bytes)

@@ -1,4 +1,4 @@
-//! Tables as text: CSV and its relatives (RFC 4180, with any delimiter).
+//! Tables as text: CSV and similar formats (RFC 4180, with any delimiter).
 
 use csv_core::{ReadRecordResult, Reader, ReaderBuilder};
 use rtfs::{Map, Value};
@@ -131,7 +131,7 @@ fn parse(args: &Arguments<'_>) -> Result<Value> {
     vector(rows)
 }
 
-/// The records of a text, one after the other.
+/// Iterates over the records of a text.
 struct Records<'a> {
     rest: &'a [u8],
     reader: Reader,
@@ -155,7 +155,7 @@ impl<'a> Records<'a> {
             written += wrote;
             ended += ends;
             match result {
-                // The end of the text is signalled by another call with no input.
+                // Another call without input signals the end of the text.
                 ReadRecordResult::InputEmpty => {}
                 ReadRecordResult::OutputFull => self.output.resize(self.output.len() * 2, 0),
                 ReadRecordResult::OutputEndsFull => self.ends.resize(self.ends.len() * 2, 0),
@@ -166,7 +166,7 @@ impl<'a> Records<'a> {
         let starts = std::iter::once(0).chain(self.ends[..ended].iter().copied());
         let fields = starts.zip(&self.ends[..ended]).map(|(start, end)| {
             let field = self.output.get(start..*end).unwrap_or_default();
-            // Delimiters are ASCII, so no character was cut.
+            // Delimiters are ASCII, so no character is cut.
             std::str::from_utf8(field).unwrap_or_default()
         });
         Ok(Some(fields.collect()))

@@ -1,4 +1,4 @@
-//! Dates and times from arguments only: nothing here knows the current time.
+//! Dates and times from arguments only: the current time is not available.
 
 mod moment;
 mod span;
@@ -388,7 +388,7 @@ fn add(args: &Arguments<'_>) -> Result<Value> {
     Ok(moment.print())
 }
 
-/// Returns the argument `format`, of a length that is reasonable.
+/// Returns the argument `format`, of a limited length.
 fn pattern<'a>(args: &Arguments<'a>) -> Result<Option<&'a str>> {
     match args.optional_text("format")? {
         Some(format) if format.len() > MAX_FORMAT => {
@@ -516,7 +516,7 @@ fn truncate(args: &Arguments<'_>) -> Result<Value> {
     Ok(moment.with_datetime("date", beginning)?.print())
 }
 
-/// Returns a series of so many dates is one that fits.
+/// Checks that a series of this many dates is allowed.
 fn series_fits(length: usize) -> Result<()> {
     items_fit(Some(length)).map(|_| ())
 }

@@ -273,8 +273,8 @@ fn key_of(item: &Value, by: Option<&str>) -> Value {
     }
 }
 
-/// Returns the items with equal keys, in the order in which the keys first come. A float that is not a
-/// number (NaN) equals nothing, and is a group of its own.
+/// Groups items with equal keys, in the order of the first occurrence of each key. NaN equals nothing,
+/// and forms a separate group.
 fn groups(items: &[Value], by: Option<&str>) -> Result<Vec<(Value, Vec<Value>)>> {
     let mut places = Map::new();
     let mut groups: Vec<(Value, Vec<Value>)> = Vec::new();
@@ -295,7 +295,7 @@ fn groups(items: &[Value], by: Option<&str>) -> Result<Vec<(Value, Vec<Value>)>>
     Ok(groups)
 }
 
-/// Each different item and how often it comes.
+/// Returns each distinct item and its number of occurrences.
 pub(super) fn count(items: &[Value]) -> Result<Vec<(Value, usize)>> {
     Ok(groups(items, None)?.into_iter().map(|(item, items)| (item, items.len())).collect())
 }
@@ -364,7 +364,7 @@ fn is_number(value: &Value) -> bool {
     matches!(value, Value::Int(_) | Value::BigInt(_) | Value::Float(_))
 }
 
-/// Equal, or numbers of one value.
+/// Returns whether two values are equal, or numbers of the same value.
 fn same(a: &Value, b: &Value) -> bool {
     if is_number(a) && is_number(b) { a.compare(b).is_eq() } else { a == b }
 }
@@ -393,7 +393,7 @@ fn flatten(args: &Arguments<'_>) -> Result<Value> {
     vector(out)
 }
 
-/// The depth of values is bounded, and with it the recursion.
+/// Flattens lists. The depth of values is limited, and with it the recursion.
 fn open(items: &[Value], depth: usize, out: &mut Vec<Value>) {
     for item in items {
         match item {

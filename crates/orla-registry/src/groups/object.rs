@@ -185,7 +185,7 @@ fn flatten_into(
         _ => Vec::new(),
     };
     if steps.is_empty() {
-        // The outermost object has no path, and where it is empty so is the result.
+        // The outermost object has no path; if it is empty, the result is empty.
         if !matches!(value, Value::Map(_)) || flat_needs(path) {
             budget.text(path.len())?;
             deep(flat.insert(Value::keyword(path.as_str()), value.clone()))?;
@@ -262,7 +262,7 @@ fn merge(args: &Arguments<'_>) -> Result<Value> {
     Ok(merged.into())
 }
 
-/// Returns the depth of values is bounded, and with it the recursion.
+/// Merges maps. The depth of values is limited, and with it the recursion.
 fn merge_into(into: &mut Map, from: &Map, recursive: bool) -> Result<()> {
     for (key, value) in from.iter() {
         let merged = match (into.get(key), value) {

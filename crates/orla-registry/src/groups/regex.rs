@@ -118,7 +118,7 @@ fn read<'a>(args: &Arguments<'a>) -> Result<(&'a str, Pattern)> {
     Ok((args.text("text")?, pattern))
 }
 
-/// Counts characters as it goes.
+/// Converts byte offsets to character offsets incrementally.
 struct Place<'a> {
     text: &'a str,
     byte: usize,
@@ -126,7 +126,7 @@ struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// Returns the number of characters before a byte that is not before the last one asked for.
+    /// Returns the number of characters before a byte, which must not precede the last one requested.
     fn of(&mut self, byte: usize) -> usize {
         self.characters += self.text.get(self.byte..byte).map_or(0, |text| text.chars().count());
         self.byte = byte;

@@ -143,7 +143,7 @@ fn combinations(args: &Arguments<'_>) -> Result<Value> {
     if size > items.len() {
         return vector(Vec::new());
     }
-    // Their number: each step divides without a rest, and never goes down before the end is reached.
+    // Their number: each step divides without a remainder, and the value never decreases before the end.
     let steps = size.min(items.len() - size);
     let mut count = Some(1_usize);
     for i in 0..steps {
@@ -157,7 +157,7 @@ fn combinations(args: &Arguments<'_>) -> Result<Value> {
     let mut rows = Vec::new();
     loop {
         rows.push(vector(places.iter().map(|place| items[*place].clone()).collect())?);
-        // The last place that can move on; those after it follow close behind.
+        // The last index that can advance; the following ones are placed directly after it.
         let Some(at) = (0..size).rev().find(|at| places[*at] < items.len() - size + at) else { break };
         places[at] += 1;
         for next in at + 1..size {

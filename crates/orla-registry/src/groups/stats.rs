@@ -236,7 +236,7 @@ pub(super) fn sum(numbers: &[Number]) -> Number {
     }
 }
 
-/// Neumaier's sum: what an addition loses is added up apart.
+/// Neumaier's sum: the error of each addition is accumulated separately.
 fn compensated(total: f64, error: f64, next: f64) -> (f64, f64) {
     let sum = total + next;
     let lost = if total.abs() >= next.abs() { (total - sum) + next } else { (next - sum) + total };
@@ -254,7 +254,7 @@ fn mean(floats: &[f64]) -> f64 {
 
 fn product(args: &Arguments<'_>) -> Result<Value> {
     let mut product = Number::Small(1);
-    // A product of as many bits as are allowed takes longer with each further factor.
+    // A product that is close to the maximum size takes longer with each further factor.
     let mut work = 0_u64;
     for number in args.numbers("numbers")? {
         product = product.multiply(&number)?;
@@ -288,7 +288,7 @@ fn median(numbers: &mut [Number]) -> Result<Number> {
     }
 }
 
-/// Of sorted floats; `part` is from 0 to 1.
+/// Returns a quantile of sorted floats; `part` is from 0 to 1.
 fn quantile(sorted: &[f64], part: f64) -> f64 {
     let place = part * (sorted.len().saturating_sub(1)) as f64;
     let (low, high) = (place.floor() as usize, place.ceil() as usize);
@@ -362,7 +362,7 @@ fn correlation(args: &Arguments<'_>) -> Result<Value> {
         return Err(BuiltinError::undefined("numbers that are all the same have no correlation"));
     }
     let product = xx * yy;
-    // The product is the more exact as long as it neither overflows nor vanishes.
+    // The product is more exact unless it overflows or underflows.
     let root = if product.is_normal() { product.sqrt() } else { xx.sqrt() * yy.sqrt() };
     Number::Float((xy / root).clamp(-1.0, 1.0)).into_value()
 }

@@ -1,8 +1,8 @@
-//! Templates: texts with places for values, in the language of Mustache.
+//! Templates: texts with placeholders for values, in Mustache.
 //!
-//! A language in which templates build values (as Jinja's do) can double a text with each
-//! instruction, and no count of instructions bounds that. Mustache only writes, so a bound on what is
-//! written and on the steps is a bound on all.
+//! A template language that builds values (such as Jinja) can double a text with each instruction, and
+//! no limit of instructions bounds that. Mustache only writes, so limits on the output and on the steps
+//! bound everything.
 
 use rtfs::{Map, Value};
 
@@ -15,7 +15,7 @@ use crate::schema::{OBJECT, TEXT};
 
 type Result<T> = std::result::Result<T, BuiltinError>;
 
-/// How deep sections and partials may be nested.
+/// The maximum nesting of sections and partials.
 const MAX_NESTING: usize = 100;
 
 pub(super) static BUILTINS: &[Builtin] = &[Builtin {
@@ -72,7 +72,7 @@ enum Node<'t> {
     Partial { name: &'t str, indent: &'t str },
 }
 
-/// What a tag between braces says.
+/// The kind of a tag.
 enum Tag<'t> {
     Value(&'t str, bool),
     Open(&'t str, bool),
@@ -91,8 +91,8 @@ fn parse<'t>(argument: &str, template: &'t str) -> Result<Vec<Node<'t>>> {
     };
     while let Some(start) = template[at..].find("{{").map(|found| at + found) {
         let (tag, end) = tag(template, start).map_err(|what| problem(start, what))?;
-        // A tag that stands alone on its line takes the line with it, unless it writes a value.
-        // Nothing before the last tag is looked at again, nor a line's end for any but its first tag.
+        // A tag that is alone on its line removes the line, unless it writes a value. Text before the
+        // last tag is not examined again, and the end of a line only for its first tag.
         let line_start = match template[at..start].rfind('\n') {
             Some(found) => Some(at + found + 1),
             None => Some(at).filter(|at| *at == 0 || template[..*at].ends_with('\n')),
@@ -143,7 +143,7 @@ fn parse<'t>(argument: &str, template: &'t str) -> Result<Vec<Node<'t>>> {
     Ok(nodes)
 }
 
-/// Returns the tag at a place, and where it ends.
+/// Returns the tag at an index, and its end.
 fn tag(template: &str, start: usize) -> std::result::Result<(Tag<'_>, usize), &'static str> {
     let body = &template[start + 2..];
     let (close, skip) = match body.chars().next() {
@@ -264,7 +264,7 @@ impl<'a> Renderer<'a> {
     }
 }
 
-/// Returns the value of a name: of the innermost object that has its first part, and then step by step.
+/// Returns the value of a name: the innermost object that has its first part, and then part by part.
 fn look_up<'a>(context: &[&'a Value], name: &str) -> Option<&'a Value> {
     if name == "." {
         return context.last().copied();
@@ -337,7 +337,7 @@ mod tests {
         assert_eq!(render(&nested, &data, "{}"), "the work would be more than 1000000 values");
         let long = format!("{{{{#l}}}}{}{{{{/l}}}}", "x".repeat(100_000));
         assert_eq!(render(&long, &data, "{}"), "the text would be more than 16 MiB");
-        // Two calls of itself in each partial: as many as there are paths.
+        // Each partial calls itself twice, which gives exponentially many paths.
         let doubling = r#"{"d":"{{#x}}{{>d}}{{>d}}{{/x}}"}"#;
         assert!(render("{{>d}}", r#"{"x":true}"#, doubling).contains("would be more than"));
     }

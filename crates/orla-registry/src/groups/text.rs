@@ -1,4 +1,4 @@
-//! Texts. Places and lengths count characters (code points), unless said otherwise.
+//! Texts. Indices and lengths count characters (code points), unless stated otherwise.
 
 mod compare;
 mod parts;

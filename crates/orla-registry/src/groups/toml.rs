@@ -11,7 +11,7 @@ use crate::schema::{OBJECT, TEXT};
 
 type Result<T> = std::result::Result<T, BuiltinError>;
 
-/// As deep as TOML may be nested here; its parser has a bound of this order.
+/// The maximum nesting of TOML; its parser has a similar limit.
 const MAX_NESTING: u16 = 80;
 
 pub(super) static BUILTINS: &[Builtin] = &[
@@ -64,7 +64,7 @@ fn from_toml(value: &Toml) -> Result<Value> {
         Toml::Boolean(boolean) => Value::Bool(*boolean),
         Toml::Datetime(datetime) => {
             let mut datetime = *datetime;
-            // TOML 1.1 lets seconds be left out; RFC 3339 does not.
+            // TOML 1.1 allows omitted seconds; RFC 3339 does not.
             if let Some(time) = &mut datetime.time {
                 time.second.get_or_insert(0);
             }
@@ -95,7 +95,7 @@ fn print(args: &Arguments<'_>) -> Result<Value> {
     Ok(out.finish())
 }
 
-/// `None` for null.
+/// Converts a value; `None` for null.
 fn to_toml(at: &str, value: &Value) -> Result<Option<Toml>> {
     let items = |items: &[Value]| -> Result<Option<Toml>> {
         let mut array = Vec::with_capacity(items.len());

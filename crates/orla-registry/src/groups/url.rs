@@ -1,4 +1,4 @@
-//! URLs: their parts, by the standard that browsers follow, and percent signs.
+//! URLs: their parts, by the WHATWG standard, and percent-encoding.
 
 use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use rtfs::{Map, Value};
@@ -15,9 +15,9 @@ type Result<T> = std::result::Result<T, BuiltinError>;
 
 const PARAMETERS: &str = r#""type":"object","additionalProperties":{"type":["string","number","boolean","null","array"],"items":{"type":["string","number","boolean"]}}"#;
 const TEXT_IN: Parameter = required("text", TEXT, "The text.");
-/// What RFC 3986 calls unreserved stays.
+/// Encodes all but RFC 3986's unreserved characters.
 const COMPONENT: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
-/// Characters that a whole URL may contain stay.
+/// Encodes all but the characters that a whole URL may contain.
 const WHOLE: AsciiSet = CONTROLS
     .add(b' ')
     .add(b'"')
@@ -29,7 +29,7 @@ const WHOLE: AsciiSet = CONTROLS
     .add(b'{')
     .add(b'|')
     .add(b'}');
-/// As long as a URL may be.
+/// The maximum length of a URL.
 const MAX_URL: usize = 1 << 20;
 
 pub(super) static BUILTINS: &[Builtin] = &[
@@ -174,7 +174,7 @@ fn build(args: &Arguments<'_>) -> Result<Value> {
         })?;
         segments.pop_if_empty();
         for (i, segment) in path.iter().enumerate() {
-            // The standard takes these for steps, escaped or not.
+            // The standard treats these as dot segments, escaped or not.
             let segment = crate::arguments::text(&format!("path[{i}]"), segment)?;
             if matches!(segment, "." | "..") {
                 return Err(BuiltinError::content(format!("path[{i}]"), "a segment cannot be . or .."));
@@ -246,7 +246,7 @@ fn parse(args: &Arguments<'_>) -> Result<Value> {
     let mut url = parsed(args, "url")?;
     let has_password = url.password().is_some();
     if has_password {
-        // What the result is used for does not matter here.
+        // The result does not matter here.
         let _has_no_host = url.set_password(None);
     }
     let optional = |text: Option<&str>| text.map_or(Value::Nil, Value::from);

@@ -1,4 +1,4 @@
-//! A date, a local time or an instant: whichever was written.
+//! A date, a local time or an instant.
 
 use std::cmp::Ordering;
 use std::sync::LazyLock;
@@ -15,10 +15,10 @@ use super::Result;
 use crate::arguments::Arguments;
 use crate::error::BuiltinError;
 
-/// As long as a date may be, in bytes.
+/// The maximum length of a date, in bytes.
 const MAX_LENGTH: usize = 200;
 
-/// Returns the zones that are compiled in; the system's are never looked for.
+/// Returns the compiled-in time zones; the system's zones are never used.
 pub(super) fn zones() -> &'static TimeZoneDatabase {
     static ZONES: LazyLock<TimeZoneDatabase> = LazyLock::new(TimeZoneDatabase::bundled);
     &ZONES
@@ -85,7 +85,7 @@ impl Moment {
             return Ok(Self::Zoned(in_zone(zoned, zone)));
         };
         let annotated = pieces.to_time_zone_with(zones()).map_err(wrong)?.filter(|_| {
-            // A bare offset in the place of a zone says nothing more.
+            // An offset in place of a zone adds no information.
             pieces.time_zone_annotation().is_some()
         });
         let Some(time) = pieces.time() else {
@@ -108,7 +108,7 @@ impl Moment {
         }
     }
 
-    /// Returns the date and time on the clock.
+    /// Returns the local date and time.
     pub(super) fn datetime(&self) -> DateTime {
         match self {
             Self::Date(date) => date.to_datetime(jiff::civil::Time::midnight()),
@@ -117,7 +117,7 @@ impl Moment {
         }
     }
 
-    /// Of the same kind, with another date and time on the clock.
+    /// Returns a value of the same kind, with another local date and time.
     pub(super) fn with_datetime(&self, name: &str, datetime: DateTime) -> Result<Self> {
         match self {
             Self::Date(_) if datetime.time() == jiff::civil::Time::midnight() => {
@@ -171,7 +171,7 @@ impl Moment {
         let wrong = |error: jiff::Error| BuiltinError::content("to", error);
         match (self, other) {
             (Self::Zoned(a), Self::Zoned(b)) => {
-                // In calendar units both have to be on the same clock.
+                // For calendar units, both must have the same time zone.
                 let b = b.with_time_zone(a.time_zone().clone());
                 a.until((largest, &b)).map_err(wrong)
             }
@@ -215,7 +215,7 @@ fn in_zone(zoned: Zoned, zone: Option<&TimeZone>) -> Zoned {
     }
 }
 
-/// Returns a date or time by a pattern.
+/// Parses a date or time by a pattern.
 pub(super) fn parse_with(
     name: &str,
     text: &str,

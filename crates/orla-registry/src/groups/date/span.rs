@@ -23,7 +23,7 @@ const UNITS: [(&str, Unit); 8] = [
 
 const NANOSECONDS: i128 = 1_000_000_000;
 
-/// So many of a unit.
+/// Returns a span of this many units.
 fn of(count: i64, unit: Unit) -> std::result::Result<Span, jiff::Error> {
     let span = Span::new();
     match unit {
@@ -38,7 +38,7 @@ fn of(count: i64, unit: Unit) -> std::result::Result<Span, jiff::Error> {
     }
 }
 
-/// Returns the span that the arguments `years`, `months` and so on make.
+/// Returns the span of the arguments `years`, `months` and so on.
 pub(super) fn units(args: &Arguments<'_>) -> Result<Vec<(&'static str, Span)>> {
     let mut spans = Vec::new();
     for (name, unit) in UNITS {
@@ -50,7 +50,7 @@ pub(super) fn units(args: &Arguments<'_>) -> Result<Vec<(&'static str, Span)>> {
     Ok(spans)
 }
 
-/// Returns a duration as a text.
+/// Parses a duration.
 pub(super) fn read(name: &str, text: &str) -> Result<Span> {
     let shown = || rtfs::text::excerpt(text, 80);
     let wrong = || {
@@ -92,7 +92,7 @@ pub(super) fn range(args: &Arguments<'_>) -> Result<Value> {
     let unit = args.choice("unit", &UNITS, Unit::Day)?;
     let step = args.integer_or("step", 1..=1_000_000, 1)?;
     let mut series = Vec::new();
-    // Each is reckoned from the first, so that the end of a month stays the end.
+    // Each date is computed from the first, so that the end of a month stays the end.
     for i in 0.. {
         let next = i64::checked_mul(i, step).and_then(|count| of(count, unit).ok());
         let next = next.and_then(|span| from.add("from", span).ok());

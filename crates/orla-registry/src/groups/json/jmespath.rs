@@ -1,8 +1,8 @@
-//! JMESPath: [`syntax`] reads an expression into a tree, this evaluates it, and [`functions`] are
-//! the standard ones.
+//! JMESPath: [`syntax`] parses an expression into a tree, this module evaluates it, and [`functions`]
+//! contains the standard functions.
 //!
-//! Values share their parts, so an expression can make one that is small in memory and immense to
-//! walk. So every function that walks a value weighs it first.
+//! Values share their parts, so an expression can create a value that is small in memory and immense to
+//! traverse. Every function that traverses a value therefore weighs it first.
 
 mod functions;
 mod syntax;
@@ -34,7 +34,7 @@ struct Evaluation {
 }
 
 impl Evaluation {
-    /// As deep as the tree is, which its syntax bounds.
+    /// The recursion is as deep as the tree, whose depth the syntax limits.
     fn evaluate(&mut self, tree: &Tree, value: &Value) -> Result<Value> {
         self.budget.items(1)?;
         match tree {
@@ -117,7 +117,7 @@ impl Evaluation {
         vector(flat)
     }
 
-    /// What each item gives, without nulls.
+    /// Returns the results for each item, without nulls.
     fn project(&mut self, list: Option<&[Value]>, then: &Tree) -> Result<Value> {
         let Some(list) = list else { return Ok(Value::Nil) };
         let mut results = Vec::new();
@@ -187,7 +187,7 @@ fn at(value: &Value, index: i64) -> Value {
     index.ok().and_then(|index| items.get(index)).cloned().unwrap_or_default()
 }
 
-/// Returns all but null, false, and what is empty.
+/// Returns whether a value is neither null, false, nor empty.
 fn is_true(value: &Value) -> bool {
     match value {
         Value::Nil | Value::Bool(false) => false,

@@ -9,7 +9,7 @@ use crate::limits::{Budget, deep, vector};
 
 type Result<T> = std::result::Result<T, BuiltinError>;
 
-/// Items of lists that a whole patch may move: each change copies the list.
+/// The maximum number of list items that a whole patch may move: each change copies the list.
 const MAX_MOVED: usize = 50_000_000;
 
 pub(super) fn get(args: &Arguments<'_>) -> Result<Value> {
@@ -44,7 +44,7 @@ fn items(value: &Value) -> Option<&[Value]> {
     }
 }
 
-/// Returns an index as the standard has it: no sign, no leading zeros.
+/// Parses an index in the standard's form: no sign, no leading zeros.
 fn index(step: &str) -> Option<usize> {
     let plain = step == "0" || !step.starts_with('0');
     let digits = !step.is_empty() && step.bytes().all(|byte| byte.is_ascii_digit());
@@ -58,14 +58,14 @@ fn child<'a>(value: &'a Value, step: &str) -> Option<&'a Value> {
     }
 }
 
-/// Returns the key of this name as the map has it, else a keyword.
+/// Returns the key of this name in the map's own kind, else a keyword.
 fn key_in(map: &Map, name: &str) -> Value {
     let keyword = Value::keyword(name);
     let text = Value::from(name);
     if !map.contains_key(&keyword) && map.contains_key(&text) { text } else { keyword }
 }
 
-/// What is done at the place that a pointer leads to.
+/// The change at the target of a pointer.
 enum Change {
     Add(Value),
     Replace(Value),
@@ -113,7 +113,7 @@ impl Patching {
                         Change::Add(new) | Change::Replace(new) => deep(map.insert(key, new))?,
                     }
                 } else {
-                    // Nil keeps its place, so that the part can be changed where it is.
+                    // Nil keeps the place, so that the part can be changed without a copy.
                     let inner = map.contains_key(&key).then(|| map.insert(key.clone(), Value::Nil));
                     let Some(inner) = inner.transpose().map_err(|_| self.nothing_there(path))?.flatten()
                     else {
@@ -233,7 +233,7 @@ pub(super) fn apply(args: &Arguments<'_>) -> Result<Value> {
     Ok(value)
 }
 
-/// Equal as JSON is: numbers by their value.
+/// Compares as JSON: numbers by their value.
 pub(super) fn equal(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (
@@ -286,7 +286,7 @@ pub(super) fn diff(args: &Arguments<'_>) -> Result<Value> {
 struct Diff {
     path: String,
     operations: Vec<Value>,
-    /// What may still be compared to find what two lists have in common at their ends.
+    /// The remaining comparisons for finding the common ends of two lists.
     compared: Budget,
     written: Budget,
 }
@@ -342,8 +342,8 @@ impl Diff {
         Ok(())
     }
 
-    /// Returns whether two are equal, as long as the budget lasts; beyond it a patch is longer than it
-    /// could be.
+    /// Returns whether two values are equal, within the budget. Beyond it a patch is longer than
+    /// necessary.
     fn same(&mut self, a: &Value, b: &Value) -> bool {
         self.compared.weigh(a).is_ok() && a == b
     }

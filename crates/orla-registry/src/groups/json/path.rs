@@ -1,7 +1,7 @@
 //! JSONPath (RFC 9535).
 //!
-//! [`syntax`] reads a query into data, and this evaluates it: a list of nodes goes from segment to
-//! segment. Every node that is visited and every value that is compared is paid for.
+//! [`syntax`] parses a query into data, and this module evaluates it: a list of nodes passes from
+//! segment to segment. Every visited node and every compared value is charged.
 
 mod filter;
 mod syntax;
@@ -86,7 +86,7 @@ impl<'a> Evaluation<'a> {
         Ok(nodes)
     }
 
-    /// Returns the depth of values is bounded, and with it the recursion.
+    /// Visits a value and its descendants. The depth of values is limited, and with it the recursion.
     fn descend(
         &mut self,
         selectors: &[Selector],
@@ -172,7 +172,7 @@ fn items(value: &Value) -> &[Value] {
     }
 }
 
-/// The place from the start, of one that may count from the end.
+/// Converts an index that may count from the end to one from the start.
 fn place(index: i64, length: usize) -> Option<usize> {
     let length = i64::try_from(length).ok()?;
     usize::try_from(if index < 0 { length + index } else { index }).ok()

@@ -1,6 +1,6 @@
-//! Arithmetic expressions as people write them, by precedence climbing.
+//! Arithmetic expressions in the usual notation, by precedence climbing.
 //!
-//! From loose to tight: `+ -`, then `* / // %`, then a sign, then `^` (to the right), then `!`.
+//! From loose to tight: `+ -`, then `* / // %`, then a sign, then `^` (right-associative), then `!`.
 
 use rtfs::{Map, Value};
 
@@ -11,9 +11,9 @@ use crate::number::{Number, Rounding};
 
 type Result<T> = std::result::Result<T, BuiltinError>;
 
-/// As long as an expression may be, in bytes.
+/// The maximum length of an expression, in bytes.
 const MAX_LENGTH: usize = 10_000;
-/// How deep parentheses, signs and powers may be nested.
+/// The maximum nesting of parentheses, signs and powers.
 const MAX_NESTING: usize = 100;
 
 pub(super) fn evaluate(args: &Arguments<'_>) -> Result<Value> {
@@ -57,7 +57,7 @@ impl Reader<'_> {
     fn product(&mut self) -> Result<Number> {
         let mut left = self.signed()?;
         loop {
-            // `**` is a power, which binds tighter and was read already.
+            // `**` is a power, which binds tighter and was parsed already.
             left = match self.operator(&["*", "//", "/", "%"]) {
                 Some("*") => left.multiply(&self.signed()?)?,
                 Some("//") => left.quotient(&self.signed()?, Rounding::Down)?,
@@ -191,7 +191,7 @@ impl Reader<'_> {
         Err(self.problem(&format!("no {what} of this many arguments is named {name}")))
     }
 
-    /// Returns the first of the operators that comes next.
+    /// Returns the operator that follows, if it is one of these.
     fn operator(&mut self, operators: &[&'static str]) -> Option<&'static str> {
         self.space();
         let rest = &self.text[self.at..];
@@ -249,7 +249,7 @@ impl Reader<'_> {
     }
 }
 
-/// Returns a function's value; `None` if no function has this name and so many arguments.
+/// Returns a function's value; `None` if no function has this name and number of arguments.
 fn apply(name: &str, arguments: &[Number]) -> Option<Result<Number>> {
     let float = |function: fn(f64) -> f64| {
         let [x] = arguments else { return None };

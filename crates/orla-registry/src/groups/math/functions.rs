@@ -1,4 +1,4 @@
-//! What the functions of `math` compute.
+//! The functions of `math`.
 
 use num_bigint::BigInt;
 use num_integer::Integer as _;
@@ -59,8 +59,8 @@ pub(super) fn lcm(args: &Arguments<'_>) -> Result {
     Number::from(lcm).into_value()
 }
 
-/// Returns the greatest common divisor. The remainder makes both numbers as small as the smaller one:
-/// the crate's algorithm takes a step for each bit of the larger.
+/// Returns the greatest common divisor. The remainder reduces both numbers to the size of the smaller
+/// one, because the crate's algorithm takes a step for each bit of the larger.
 pub(super) fn gcd(a: &BigInt, b: &BigInt) -> BigInt {
     let (small, large) = if a.magnitude() < b.magnitude() { (a, b) } else { (b, a) };
     if small.is_zero() { large.abs() } else { small.gcd(&(large % small)) }
@@ -116,7 +116,7 @@ pub(super) fn is_prime(args: &Arguments<'_>) -> Result {
     Ok(Value::Bool(is_prime_u64(number)))
 }
 
-/// Miller and Rabin's test; these bases decide every number of 64 bits.
+/// The Miller-Rabin test; these bases decide every number of 64 bits.
 pub(super) fn is_prime_u64(n: u64) -> bool {
     const BASES: [u64; 12] = [2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37];
     if n < 2 {
@@ -219,7 +219,7 @@ mod tests {
     fn knows_the_primes() {
         let primes: Vec<_> = (0..60).filter(|n| is_prime_u64(*n)).collect();
         assert_eq!(primes, [2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59]);
-        // A product of two primes that fools the first nine bases.
+        // A product of two primes that passes the test with the first nine bases.
         assert!(!is_prime_u64(3_825_123_056_546_413_051));
         assert!(is_prime_u64(18_446_744_073_709_551_557));
         assert!(!is_prime_u64(u64::MAX));

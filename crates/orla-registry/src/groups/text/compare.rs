@@ -1,4 +1,4 @@
-//! How two texts differ.
+//! Differences between texts.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -11,7 +11,7 @@ use crate::arguments::Arguments;
 use crate::error::BuiltinError;
 use crate::limits::{BoundedText, table_fits};
 
-/// Pairs of equal lines that a diff may consider.
+/// The maximum number of pairs of equal lines that a diff may consider.
 const MAX_PAIRS: usize = 100_000_000;
 
 pub(super) fn diff(args: &Arguments<'_>) -> Result<Value> {
@@ -28,7 +28,8 @@ pub(super) fn diff(args: &Arguments<'_>) -> Result<Value> {
     Ok(out.finish())
 }
 
-/// The algorithm takes time with the pairs of equal lines, of which texts of few different lines have many.
+/// Checks the number of pairs of equal lines, which determines the time of the algorithm. Texts with few
+/// distinct lines have many pairs.
 fn pairs_fit(before: &[Token], after: &[Token]) -> Result<()> {
     let shorter = before.len().min(after.len());
     let start = before.iter().zip(after).take_while(|(a, b)| a == b).count();
@@ -65,8 +66,8 @@ pub(super) fn similarity(args: &Arguments<'_>) -> Result<Value> {
     Ok(Value::Float(strsim::jaro_winkler(a, b)))
 }
 
-/// Returns the order in which people sort: without regard to case, runs of digits by their number. Ties
-/// are broken by code points.
+/// Returns the natural order: without regard to case, runs of digits by their number. Ties are broken by
+/// code points.
 pub(in crate::groups) fn natural(a: &str, b: &str) -> Ordering {
     let (mut rest_a, mut rest_b) = (a, b);
     loop {

@@ -1,4 +1,4 @@
-//! Parts of texts and other forms of them.
+//! Parts of texts and conversions.
 
 use heck::{
     ToKebabCase as _, ToLowerCamelCase as _, ToPascalCase as _, ToShoutySnakeCase as _,
@@ -98,7 +98,8 @@ pub(super) fn normalize(args: &Arguments<'_>) -> Result<Value> {
         ("nfkc", |text| Composing::new_nfkc().normalize(text).into_owned()),
         ("nfkd", |text| Decomposing::new_nfkd().normalize(text).into_owned()),
     ];
-    // One character becomes up to 18, of three bytes: what is made in between stays within 18 times the bound.
+    // One character becomes up to 18, of three bytes, so the intermediate text stays within 18 times the
+    // limit.
     bounded(args.choice("form", &forms, forms[0].1)?(text))
 }
 
@@ -107,7 +108,7 @@ pub(super) fn repeat(args: &Arguments<'_>) -> Result<Value> {
         (args.text("text")?, args.count("count")?, args.text_or("separator", "")?);
     let gaps = count.saturating_sub(1).checked_mul(separator.len());
     let bytes = text.len().checked_mul(count).and_then(|bytes| bytes.checked_add(gaps?));
-    // Nothing repeated for ever would take for ever.
+    // Repeating an empty text forever would not end.
     if text.is_empty() && separator.is_empty() {
         return Ok(Value::from(""));
     }

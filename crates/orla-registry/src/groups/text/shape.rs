@@ -137,7 +137,7 @@ pub(super) fn slug(args: &Arguments<'_>) -> Result<Value> {
     Ok(out.finish())
 }
 
-/// Accents and apostrophes, which join what they stand between.
+/// Returns whether a character is an accent or apostrophe, which joins its neighbours.
 fn is_mark(c: char) -> bool {
     matches!(c, '\u{300}'..='\u{36f}' | '\u{1ab0}'..='\u{1aff}' | '\u{1dc0}'..='\u{1dff}' | '\u{20d0}'..='\u{20ff}' | '\'' | '’')
 }

@@ -61,14 +61,14 @@ struct Reader {
     budget: Budget,
 }
 
-/// A tag outside of the core schema, as it is written. Its node is read as plain data.
+/// A tag outside of the core schema. Its node is read as plain data.
 struct IgnoredTag {
     tag: String,
     line: usize,
     column: usize,
 }
 
-/// A sequence or mapping that has not ended.
+/// A sequence or mapping that is still open.
 struct Open {
     anchor: usize,
     style: StructureStyle,
@@ -81,9 +81,9 @@ enum Kind {
     Map {
         map: Map,
         key: Option<Value>,
-        /// The key that waits for its value is a merge key.
+        /// Whether the key that waits for its value is a merge key.
         merges: bool,
-        /// What merge keys bring in.
+        /// The maps from merge keys.
         merged: Vec<Map>,
     },
 }
@@ -151,9 +151,9 @@ impl Reader {
         Ok(())
     }
 
-    /// Returns a flow collection that continues on another line is indented more than the block that it
-    /// is in (YAML 1.2.2 §7.4). Its closing bracket need not be: many files have it below the key, and
-    /// other readers accept it.
+    /// Checks that a flow collection that continues on another line is indented more than its block
+    /// (YAML 1.2.2 §7.4). Its closing bracket need not be: many files have it below the key, and other
+    /// readers accept it.
     fn check_indentation(&self, at: &Marker) -> Result<()> {
         let is_block = |open: &&Open| open.style == StructureStyle::Block;
         let Some(flow) = self.open.last().filter(|open| !is_block(open)) else { return Ok(()) };
@@ -165,7 +165,7 @@ impl Reader {
         }
     }
 
-    /// Notes a tag that has no meaning in the core schema. `!` has one: it makes a text of a scalar.
+    /// Records a tag without a meaning in the core schema. `!` has one: it makes a scalar a text.
     fn note(&mut self, tag: Option<&Tag>, span: &Span) -> Result<()> {
         let Some(tag) = tag.filter(|tag| tag.is_custom()).map(Tag::original) else { return Ok(()) };
         if tag != "!" {
@@ -208,7 +208,7 @@ impl Reader {
         self.place(value, at)
     }
 
-    /// Puts a value in its place: the open sequence or mapping, or the document.
+    /// Adds a value to the open sequence or mapping, or makes it the document.
     fn place(&mut self, value: Value, at: &Marker) -> Result<()> {
         let Some(open) = self.open.last_mut() else {
             self.documents.push(value);
@@ -257,7 +257,7 @@ fn bring_in(value: Value, merged: &mut Vec<Map>, at: &Marker) -> Result<()> {
     Ok(())
 }
 
-/// A mapping's own members take precedence; of merged ones, the first.
+/// Merges maps. A mapping's own members take precedence; of merged members, the first.
 fn merge(mut map: Map, merged: Vec<Map>) -> Result<Map> {
     for other in merged {
         for (key, value) in other.iter() {
@@ -269,8 +269,8 @@ fn merge(mut map: Map, merged: Vec<Map>) -> Result<Map> {
     Ok(map)
 }
 
-/// Returns the value of a scalar. A tag outside of the core schema, `!` included, says that the text is
-/// no plain number, boolean or null, so the text stays (YAML 1.2.2 §6.9.1 and §3.3.2).
+/// Returns the value of a scalar. With a tag outside of the core schema, `!` included, the text is not a
+/// plain number, boolean or null, so it stays a text (YAML 1.2.2 §6.9.1 and §3.3.2).
 fn scalar(text: &str, plain: bool, tag: Option<&Tag>, at: &Marker) -> Result<Value> {
     let is = |name: &str| tag.is_some_and(|tag| tag.is_yaml_core_schema_tag(name));
     if is("str") || tag.map_or(!plain, Tag::is_custom) {

@@ -1,10 +1,10 @@
-//! What a plain scalar is, by YAML 1.2's core schema.
+//! Resolves plain scalars by YAML 1.2's core schema.
 
 use rtfs::Value;
 
 use crate::limits::MAX_DIGITS;
 
-/// A number that a value cannot hold.
+/// A number that a value cannot represent.
 #[derive(Debug)]
 pub(super) struct NoNumber(pub(super) &'static str);
 
@@ -22,7 +22,7 @@ pub(super) fn resolve(text: &str) -> Result<Value, NoNumber> {
     }
 }
 
-/// Returns the number that a text is, if it is written like one.
+/// Parses a text as a number, if it has the form of one.
 pub(super) fn number(text: &str) -> Option<Result<Value, NoNumber>> {
     let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
     if matches!(unsigned, ".inf" | ".Inf" | ".INF") || matches!(text, ".nan" | ".NaN" | ".NAN") {

@@ -10,7 +10,7 @@ use crate::limits::BoundedText;
 
 type Result<T> = std::result::Result<T, BuiltinError>;
 
-/// Spaces for each level.
+/// The indentation of each level.
 const STEP: usize = 2;
 
 pub(super) fn print(args: &Arguments<'_>) -> Result<Value> {
@@ -19,10 +19,10 @@ pub(super) fn print(args: &Arguments<'_>) -> Result<Value> {
     Ok(writer.out.finish())
 }
 
-/// A key on one line with its value may have 1,024 characters.
+/// The maximum length of a key on one line with its value, below YAML's 1,024 characters.
 const MAX_SIMPLE_KEY: usize = 1_000;
 
-/// Where a value stands, and with it what comes before it.
+/// The context of a value, which determines the text before it.
 #[derive(Clone, Copy, PartialEq)]
 enum Place {
     Top,
@@ -78,7 +78,7 @@ impl Writer {
                 Some(name) => quoted(name),
                 None => quoted(&key.to_string()),
             };
-            // A key that is no simple one is marked, and its value stands on a line of its own.
+            // A key that is not simple is marked, and its value is on a separate line.
             if key.len() > MAX_SIMPLE_KEY {
                 self.out.push("? ")?;
                 self.out.push(&key)?;
@@ -142,7 +142,7 @@ fn number(value: &Value) -> String {
         Value::Float(float) if float.is_infinite() => {
             if *float > 0.0 { ".inf" } else { "-.inf" }.to_owned()
         }
-        // YAML 1.1 takes `1e30` for a text, and `1.0e+30` for a number.
+        // YAML 1.1 treats `1e30` as a text, and `1.0e+30` as a number.
         Value::Float(float) => {
             let text = format!("{float:?}");
             match text.split_once('e') {
@@ -168,24 +168,24 @@ fn is_literal(text: &str) -> bool {
         && !body.split('\n').any(|line| line.ends_with([' ', '\t']) || line.starts_with(['\t']))
 }
 
-/// What every reader takes as it is.
+/// Returns whether every reader accepts the character unescaped.
 fn is_printable(c: char) -> bool {
     match c {
         ' '..='~' => true,
-        // The byte order mark, and what ends a line to readers of YAML 1.1.
+        // The byte order mark, and characters that end a line in YAML 1.1.
         '\u{feff}' | '\u{85}' | '\u{2028}' | '\u{2029}' => false,
         c => c >= '\u{a0}' && !matches!(c, '\u{fffe}' | '\u{ffff}'),
     }
 }
 
-/// Returns the text, in quotes if it would mean something else without.
+/// Returns the text, in quotes if it would otherwise be ambiguous.
 fn quoted(text: &str) -> String {
     if is_plain(text) {
         return text.to_owned();
     }
     let mut json = String::new();
     push_string(&mut json, text);
-    // JSON leaves some characters as they are that YAML does not take.
+    // JSON leaves some characters unescaped that YAML does not accept.
     if json.chars().all(is_printable) {
         return json;
     }
@@ -200,7 +200,7 @@ fn quoted(text: &str) -> String {
     out
 }
 
-/// Strict on purpose: quotes are always right.
+/// Returns whether a text needs no quotes. The check is deliberately strict: quotes are always valid.
 fn is_plain(text: &str) -> bool {
     let first = |c: char| c.is_alphabetic() || matches!(c, '_' | '/' | '.');
     let inside = |c: char| c.is_alphanumeric() || " _-./@+=()$".contains(c);

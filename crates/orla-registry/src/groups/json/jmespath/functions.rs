@@ -10,7 +10,7 @@ use crate::groups::{size, stats};
 use crate::limits::{BoundedText, deep, vector};
 use crate::number::{Number, Rounding};
 
-/// How many arguments each takes; `None` for at least one.
+/// The number of arguments of each function; `None` for at least one.
 const FUNCTIONS: &[(&str, Option<usize>)] = &[
     ("abs", Some(1)),
     ("avg", Some(1)),
@@ -54,7 +54,7 @@ pub(super) fn call(
         let count = count.map_or_else(|| "at least 1".to_owned(), |count| count.to_string());
         return Err(problem(format_args!("{name} takes {count} argument(s), got {}", arguments.len())));
     }
-    // A reference is not evaluated here, but for each item.
+    // An expression reference is evaluated for each item, not here.
     match (*name, arguments) {
         ("map", [Tree::Reference(tree), list]) => {
             let list = evaluation.evaluate(list, value)?;

@@ -7,7 +7,7 @@ use super::Result;
 use crate::error::BuiltinError;
 
 const MAX_LENGTH: usize = 10_000;
-/// How deep expressions may be nested, and as a whole how many parts one may have: the tree is walked
+/// The maximum nesting of expressions, and the maximum number of parts of one. The tree is traversed
 /// recursively, and `a.b.c` makes it as deep as it has parts.
 const MAX_NESTING: usize = 50;
 const MAX_PARTS: usize = 250;
@@ -55,11 +55,11 @@ enum Token {
     End,
 }
 
-/// The longest first.
+/// The tokens, the longest first.
 const MARKS: [&str; 18] =
     ["[?", "[]", "||", "&&", ".", "*", "[", "]", "{", "}", "(", ")", ",", ":", "@", "&", "|", "!"];
 
-/// What a projection applies to ends before an operator that binds more loosely than this.
+/// A projection ends before an operator that binds more loosely than this.
 const PROJECTION_ENDS: u8 = 10;
 const FLATTEN: u8 = 9;
 const STAR: u8 = 20;
@@ -320,7 +320,7 @@ impl Parser<'_> {
         }
     }
 
-    /// What a projection applies to each item.
+    /// Returns the expression that a projection applies to each item.
     fn projected(&mut self, power: u8) -> Result<Tree> {
         match self.peek() {
             token if token.power() < PROJECTION_ENDS => Ok(Tree::Current),
@@ -361,7 +361,7 @@ impl Parser<'_> {
         Ok(Tree::Filter { list: Box::new(list), condition: Box::new(condition), then: Box::new(then) })
     }
 
-    /// Returns an index or a slice, after `[`.
+    /// Parses an index or a slice, after `[`.
     fn index(&mut self, left: Option<Tree>) -> Result<Tree> {
         let mut bounds = [None; 3];
         let mut colons = 0;

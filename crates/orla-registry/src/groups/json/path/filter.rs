@@ -10,10 +10,10 @@ use crate::groups::json::patch::equal;
 use crate::groups::size;
 use crate::pattern::Pattern;
 
-/// What it costs to make a pattern ready, in visited values.
+/// The cost of compiling a pattern, in visited values.
 const PATTERN_COST: usize = 1_000;
 
-/// The patterns that were met, ready to be used; none for what is no pattern.
+/// The compiled patterns; `None` for an invalid one.
 #[derive(Default)]
 pub(super) struct Patterns(HashMap<(String, Function), Option<Pattern>>);
 
@@ -89,8 +89,8 @@ impl<'a> Evaluation<'a> {
         if !self.patterns.0.contains_key(&key) {
             self.budget.items(PATTERN_COST)?;
             let pattern = pattern.as_str();
-            // The whole of it has to be a pattern by itself. `R` makes `.` what it is in I-Regexp (RFC 9485 §5.3):
-            // anything but a line feed and a carriage return.
+            // The whole text must be a valid pattern by itself. `R` gives `.` its meaning in I-Regexp
+            // (RFC 9485 §5.3): any character but a line feed and a carriage return.
             let whole = match call.function {
                 Function::Match => format!(r"\A(?R:{pattern})\z"),
                 _ => format!("(?R:{pattern})"),

@@ -1,14 +1,14 @@
-//! The syntax of JSONPath, and the rules of types that go with it.
+//! The syntax of JSONPath, and its type rules.
 
 use rtfs::Value;
 
 use super::Result;
 use crate::error::BuiltinError;
 
-/// How deep parentheses, filters and functions may be nested.
+/// The maximum nesting of parentheses, filters and functions.
 const MAX_NESTING: usize = 50;
 const MAX_LENGTH: usize = 10_000;
-/// Integers are those that a float holds exactly.
+/// The largest integer that a float represents exactly.
 const MAX_INTEGER: i64 = 9_007_199_254_740_991;
 
 pub(super) struct Query {
@@ -80,14 +80,14 @@ impl Function {
         })
     }
 
-    /// Returns whether it says yes or no, and gives no value.
+    /// Returns whether it is a condition, not a value.
     fn is_logical(self) -> bool {
         matches!(self, Self::Match | Self::Search)
     }
 }
 
 impl Query {
-    /// Returns whether it selects one node at most.
+    /// Returns whether it selects at most one node.
     fn is_singular(&self) -> bool {
         self.segments.iter().all(|segment| match segment {
             Segment::Child(selectors) => {
@@ -133,7 +133,7 @@ impl<'a> Reader<'a> {
             } else if self.skip("[") {
                 segments.push(Segment::Child(self.bracketed()?));
             } else {
-                // White space belongs to what comes next, if anything does.
+                // Trailing white space is not consumed.
                 self.at = before;
                 return Ok(segments);
             }
