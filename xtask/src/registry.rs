@@ -126,7 +126,7 @@ fn count(orla: &Orla, stand_in: &StandIn) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the texts of all JSON files below a folder.
+/// Passes the texts of all JSON files below a folder to `take`.
 fn collect(folder: &Path, take: &mut impl FnMut(&str)) -> Result<(), String> {
     let problem = |err: std::io::Error| format!("{}: {err}", folder.display());
     for entry in fs::read_dir(folder).map_err(problem)? {

@@ -340,7 +340,7 @@ impl Catalog {
         self.entries.iter().filter(|entry| entry.is_offered())
     }
 
-    /// Returns whether this caller may call a capability.
+    /// Checks that this caller may call a capability.
     ///
     /// # Errors
     /// What the caller lacks.
@@ -357,7 +357,7 @@ impl Catalog {
         self.entries.iter().filter(move |entry| self.permits(principal, entry).is_ok())
     }
 
-    /// Returns whether this caller may use a prompt or a resource of a [`Surface`].
+    /// Checks that this caller may use a prompt or a resource of a [`Surface`].
     ///
     /// # Errors
     /// The permission that the caller lacks.

@@ -413,7 +413,7 @@ pub(super) fn prestarted(programs: &Programs, effort: Effort) -> Result<Vec<Figu
     ])
 }
 
-/// Returns the first call after a reload, beside the one after it.
+/// Measures the first call after a reload, and the call after it.
 pub(super) fn first_call(programs: &Programs, effort: Effort) -> Result<Vec<Figure>, String> {
     let folder = programs.folder.join("first-call");
     fresh(&folder.join("tools"))?;
@@ -447,7 +447,7 @@ fn megabytes(bytes: u64) -> String {
     format!("{:.1} MB", bytes as f64 / 1e6)
 }
 
-/// Returns an empty folder.
+/// Makes an empty folder.
 pub(super) fn fresh(folder: &Path) -> Result<(), String> {
     if folder.exists() {
         fs::remove_dir_all(folder).map_err(|err| format!("{}: {err}", folder.display()))?;
@@ -455,7 +455,7 @@ pub(super) fn fresh(folder: &Path) -> Result<(), String> {
     fs::create_dir_all(folder).map_err(|err| format!("{}: {err}", folder.display()))
 }
 
-/// Returns a folder of many small tools, each with a description.
+/// Makes a folder of many small tools, each with a description.
 fn scripts(folder: &Path, count: usize) -> Result<(), String> {
     fresh(folder)?;
     (0..count).try_for_each(|index| {
@@ -470,14 +470,14 @@ fn script(path: &Path, body: &str) -> Result<(), String> {
     executable(path, &format!("#!/bin/sh\n{body}"))
 }
 
-/// Returns a file that can be run.
+/// Writes an executable file.
 pub(super) fn executable(path: &Path, text: &str) -> Result<(), String> {
     fs::write(path, text)
         .and_then(|()| fs::set_permissions(path, fs::Permissions::from_mode(0o755)))
         .map_err(|err| format!("{}: {err}", path.display()))
 }
 
-/// Returns a package around a program, which is linked and not copied. `more` goes below `runtime`.
+/// Makes a package of a program, which is linked and not copied. `more` goes below `runtime`.
 pub(super) fn package(program: &Path, directory: &Path, name: &str, more: &str) -> Result<(), String> {
     fs::create_dir_all(directory).map_err(|err| format!("{}: {err}", directory.display()))?;
     let manifest = format!(

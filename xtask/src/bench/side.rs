@@ -72,7 +72,7 @@ impl Side {
         Self::server(name, server, vec![request], client::polled)
     }
 
-    /// Returns the same with a session for each client, which writes its own requests.
+    /// Like `served`, with a session for each client, which writes its own requests.
     pub(super) fn served_to_sessions(name: &str, server: Server, requests: Vec<Vec<u8>>) -> Self {
         Self::server(name, server, requests, client::polled)
     }

@@ -19,7 +19,7 @@ use crate::server::Server;
 /// How long programs that wake together may take before the bench gives up.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Returns an accepted task beside the plain program and one `fdatasync`, in interleaved rounds.
+/// Compares accepting a task with the plain program and one `fdatasync`, in interleaved rounds.
 pub(crate) fn acceptance(binary: &Path, folder: &Path, rounds: usize) -> Result<Vec<Figure>, String> {
     let (folder, server) = serve(binary, folder, "task-acceptance")?;
     let mut connection = Connection::open(&server.address)?;
@@ -43,7 +43,7 @@ pub(crate) fn acceptance(binary: &Path, folder: &Path, rounds: usize) -> Result<
     Ok(vec![figure.goal("program + fdatasync + 100 µs", more <= 100.0)])
 }
 
-/// Returns a program of built-in calls as a task, beside the same program as a plain call.
+/// Compares a program of built-in calls as a task with the same program as a plain call.
 pub(crate) fn durable(binary: &Path, folder: &Path, rounds: usize) -> Result<Vec<Figure>, String> {
     let (_, server) = serve(binary, folder, "durable-program")?;
     let mut connection = Connection::open(&server.address)?;
@@ -114,7 +114,7 @@ pub(super) fn wake(programs: &Programs, effort: Effort) -> Result<Vec<Figure>, S
     Ok(vec![figure.goal("≤ 1 s", took <= 1.0)])
 }
 
-/// Returns a server in an empty folder. The folder is there as long as the bench.
+/// Starts a server in an empty folder, which exists as long as the bench.
 pub(crate) fn serve(binary: &Path, folder: &Path, name: &str) -> Result<(PathBuf, Server), String> {
     let folder = folder.join(name);
     fresh(&folder)?;

@@ -51,8 +51,8 @@ impl World {
         })
     }
 
-    /// Returns the call of a program at beta waits at alpha, and beta dies: nothing of the call has
-    /// happened, so it is made by another node, and runs once.
+    /// The call of a program at beta waits at alpha, and beta is killed. The call has not begun, so
+    /// another node makes it, and it runs once.
     pub(super) fn asked_anew(&self) -> Result<(), String> {
         let nats = self.nats()?;
         let alpha = self.asking(&nats, "alpha", &[("echo", ONCE)])?;

@@ -123,7 +123,7 @@ impl World {
         Ok(deaths)
     }
 
-    /// Returns a node that stands still for a while under a call, and what it does afterwards.
+    /// Suspends a node for a while during a call, and checks what it does afterwards.
     pub(super) fn fenced(&self, length: Duration) -> Result<(), String> {
         let nats = self.nats()?;
         let alpha = self.node(&nats, "alpha", &[("slow", SLOW)])?;
@@ -157,7 +157,7 @@ impl World {
     }
 }
 
-/// Returns every call that was answered was made; none was made twice that must not be.
+/// Checks that every answered call was made, and that no call was repeated that must not be.
 fn judge(answers: &[Answer], folders: &[PathBuf]) -> Result<(), String> {
     let count = |file: &str| {
         let mut made = HashMap::<String, usize>::new();

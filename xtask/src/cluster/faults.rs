@@ -14,7 +14,7 @@ use crate::process;
 const ANNOUNCED: usize = 300;
 
 impl World {
-    /// Returns an instance that stood still while another one took its name.
+    /// An instance is suspended while another one takes its name.
     pub(super) fn two_of_one_name(&self) -> Result<(), String> {
         let nats = self.nats()?;
         let tools = [("where", WHERE)];
@@ -44,7 +44,7 @@ impl World {
         same(&first.call("where", &json!({}))?, &first.here())
     }
 
-    /// Returns a NATS server that starts again without what it kept.
+    /// A NATS server restarts without its data.
     pub(super) fn forgetful_nats(&self) -> Result<(), String> {
         let mut nats = self.nats()?;
         let alpha = self.node(&nats, "alpha", &[("where", WHERE)])?;
@@ -60,7 +60,7 @@ impl World {
         same(&beta.call("where", &json!({}))?, &alpha.here())
     }
 
-    /// Returns a client of NATS that may do everything, and does.
+    /// A client of NATS may do everything, and does.
     pub(super) fn hostile_node(&self) -> Result<(), String> {
         let nats = self.nats()?;
         let alpha = self.node(&nats, "alpha", &[("echo", ECHO)])?;
@@ -112,7 +112,7 @@ impl World {
         Ok(())
     }
 
-    /// Returns a node that is told, through another one, to take no more calls.
+    /// A request to another node tells a node to take no more calls.
     pub(super) fn draining(&self) -> Result<(), String> {
         let nats = self.nats()?;
         let tools = [("once", ONCE), ("where", WHERE)];
@@ -184,7 +184,7 @@ impl World {
         if counts() != before { Err("a call ran on another node".to_owned()) } else { Ok(()) }
     }
 
-    /// Returns a node whose only place is taken, and another one.
+    /// The only place of one node is taken; another node has room.
     pub(super) fn full_node(&self) -> Result<(), String> {
         let nats = self.nats()?;
         let full = |name: &str| {
@@ -219,7 +219,7 @@ impl World {
 }
 
 impl Node {
-    /// Returns the text of a call that is to run on a node.
+    /// Makes a call on a certain node.
     fn call_at(&self, tool: &str, node: &Value) -> Result<Value, String> {
         let meta = json!({"orla/node": node, "io.modelcontextprotocol/protocolVersion": "2026-07-28",
             "io.modelcontextprotocol/clientCapabilities": {}});

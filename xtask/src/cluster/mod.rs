@@ -460,7 +460,7 @@ impl Node {
         json!(self.folder.display().to_string())
     }
 
-    /// Returns the value of a call, or what its caller is told.
+    /// Returns the value of a call, or its error.
     fn call(&self, capability: &str, input: &Value) -> Result<Value, String> {
         let request = post(&json!({"call": capability, "input": input}));
         let answer = self.exchange(&request)?;
@@ -506,7 +506,7 @@ impl Node {
         fs::read_to_string(self.folder.join(file)).map_or(0, |text| text.lines().count())
     }
 
-    /// Returns the median of so many calls, one after the other.
+    /// Returns the median latency of `calls` sequential calls.
     fn time(&self, capability: &str, calls: usize) -> Result<Duration, String> {
         let request = post(&json!({"call": capability}));
         let mut connection = Connection::open(&self.server.address)?;

@@ -14,7 +14,7 @@ use crate::root;
 const LONGER_THAN_A_LEASE: Duration = Duration::from_secs(14);
 
 impl World {
-    /// Returns the suite that every store passes, on several nodes of one cluster.
+    /// Runs the test suite of all stores on several nodes of one cluster.
     pub(super) fn store(&self) -> Result<(), String> {
         let nats = self.nats()?;
         let address = format!("nats://127.0.0.1:{}", nats.port);
@@ -36,7 +36,7 @@ impl World {
         if status.success() { Ok(()) } else { Err("a promise is broken".to_owned()) }
     }
 
-    /// Returns a node that has none of the capabilities takes tasks, and the nodes that have them run
+    /// A node that has none of the capabilities accepts tasks, and the nodes that have them run
     /// them.
     pub(super) fn tasks(&self) -> Result<(), String> {
         let nats = self.nats()?;
@@ -77,7 +77,7 @@ impl World {
         })
     }
 
-    /// Returns the node of a program is killed, and another one goes on with it. No call that may not be
+    /// The node of a program is killed, and another one continues it. No call that must not be
     /// repeated is made twice.
     pub(super) fn programs(&self) -> Result<(), String> {
         let nats = self.nats()?;
@@ -107,8 +107,8 @@ impl World {
         same(&json!(before + lives.calls("once-calls")), &json!(6))
     }
 
-    /// Returns a node stands still for longer than a lease, and one starts while NATS is gone. Neither
-    /// takes the others for dead.
+    /// A node is suspended for longer than a lease, and one starts while NATS is unavailable. Neither
+    /// considers the others gone.
     pub(super) fn judging(&self) -> Result<(), String> {
         let mut nats = self.nats()?;
         let tools = [("slow", SLOW), ("once", ONCE)];

@@ -61,7 +61,7 @@ pub(super) fn run(context: &mut Context) -> Result<(), String> {
     full_disks(context, &good)
 }
 
-/// Returns a stopped server's state with some completed tasks.
+/// Makes the state of a stopped server with some completed tasks.
 fn stopped(orla: &Path, folder: &Path) -> Result<(), String> {
     fs::create_dir_all(folder).map_err(problem(folder))?;
     let server = Server::start(orla, folder, folder)?;
@@ -78,7 +78,7 @@ fn stopped(orla: &Path, folder: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns a server, and a command that opens the state itself.
+/// Returns the command of a server, and a command that opens the state itself.
 fn commands(orla: &Path, folder: &Path) -> [Command; 2] {
     [&["--port", "0"][..], &["task", "list"]].map(|arguments| {
         let mut command = Command::new(orla);
@@ -142,7 +142,7 @@ fn full_disks(context: &mut Context, good: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns a script in a mount namespace of its own.
+/// Returns a command that runs a script in a mount namespace of its own.
 fn unshared(folder: &Path, script: &str, arguments: &[&Path]) -> Command {
     let mut command = Command::new("unshare");
     if !rustix::process::geteuid().is_root() {

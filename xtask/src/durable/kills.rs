@@ -70,7 +70,7 @@ pub(super) fn run(context: &mut Context) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns a program, and a kill after each of its steps.
+/// Runs a program, and kills the server after each of its steps.
 fn killed(orla: &Path, folder: &Path) -> Result<Seen, String> {
     let steps = folder.join("steps");
     let script = |name: &str| {

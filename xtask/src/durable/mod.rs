@@ -108,7 +108,7 @@ fn write(path: &Path, text: &str) -> Result<(), String> {
     fs::write(path, text).map_err(problem(path))
 }
 
-/// Returns a tool of a folder: a shell script with its block.
+/// Writes a tool into a folder: a shell script with its block.
 fn tool(folder: &Path, name: &str, block: &str, script: &str) -> Result<(), String> {
     let tools = folder.join("tools");
     fs::create_dir_all(&tools).map_err(problem(&tools))?;

@@ -88,7 +88,7 @@ pub(super) fn run(context: &mut Context) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns a stopped server's state with one completed task.
+/// Makes the state of a stopped server with one completed task.
 fn one_task(orla: &Path, folder: &Path) -> Result<(), String> {
     let server = Server::start(orla, folder, folder)?;
     let mut connection = Connection::open(&server.address)?;

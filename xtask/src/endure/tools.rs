@@ -58,7 +58,7 @@ pub(super) fn reload(world: &World) -> Result<String, String> {
     ))
 }
 
-/// Returns a tool that writes 1 GB: the server keeps what fits and grows little.
+/// A tool writes 1 GB. The server keeps what fits, and its memory grows little.
 pub(super) fn flood(world: &World) -> Result<String, String> {
     world.executable("tools/flood", "#!/bin/sh\nexec head -c 1000000000 /dev/zero\n")?;
     let orla = world.serve("")?;
@@ -71,7 +71,7 @@ pub(super) fn flood(world: &World) -> Result<String, String> {
     Ok(format!("grown by {:.1} MB in {:.1} s", grown as f64 / 1e6, answers.slowest.as_secs_f64()))
 }
 
-/// Returns a server that is killed while fifty tools run leaves none of them.
+/// A server that is killed while fifty tools run leaves none of them behind.
 pub(super) fn kill(world: &World) -> Result<String, String> {
     const TOOLS: usize = 50;
     // Half of them ignore what they are asked, and all have a child in a group of its own.

@@ -34,7 +34,7 @@ policy_reveal: true
     Ok((provider, orla, url))
 }
 
-/// Returns the TypeScript SDK; then keys are rotated.
+/// Tests the TypeScript SDK, then rotates the keys.
 pub(super) fn typescript(world: &World<'_>, tally: &mut Tally) -> Result<(), String> {
     let (provider, orla, url) = servers(world, "typescript")?;
     tally.judge("typescript", &world.script("typescript_client.mjs", &[&url])?);
@@ -50,7 +50,7 @@ pub(super) fn typescript(world: &World<'_>, tally: &mut Tally) -> Result<(), Str
     Ok(())
 }
 
-/// Returns the Python SDK.
+/// Tests the Python SDK.
 pub(super) fn python(world: &World<'_>, tally: &mut Tally) -> Result<(), String> {
     let (_provider, _orla, url) = servers(world, "python")?;
     let mut command = Command::new(&world.foreign.python);

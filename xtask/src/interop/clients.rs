@@ -62,7 +62,7 @@ impl Client {
         }
     }
 
-    /// Returns the inspector's command line prints results, not progress.
+    /// Returns whether the client shows progress. The inspector's command line prints only results.
     fn shows_progress(self) -> bool {
         !matches!(self, Self::Inspector)
     }

@@ -109,7 +109,7 @@ pub(super) fn run(binary: &Path, foreign: &Foreign, tally: &mut Tally) -> Result
     Ok(())
 }
 
-/// Returns whether a file's servers are listed and answer.
+/// Checks that a file's servers are listed and answer.
 fn serves(binary: &Path, folder: &Path, file: &str, servers: &[&str]) -> Result<(), String> {
     let mut command = Command::new(binary);
     command.args(["--config", file, "--port", "0", "--log-format", "json"]).current_dir(folder);

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-/// Returns whether `got` has everything that `expected` has.
+/// Checks that `got` has everything that `expected` has.
 ///
 /// Objects may have more keys than expected, arrays must have as many items. A string that ends in
 /// `…` is a beginning. Numbers are compared by value.

@@ -83,7 +83,7 @@ fn sockets(reader: &Reader<'_>, foreign: &Foreign, tally: &mut Tally) -> Result<
     Ok(())
 }
 
-/// Returns a reader of a fifo, which is ended after half a second: lines that it has not read stay in
+/// Starts a reader of a fifo and ends it after half a second. Lines that it has not read stay in
 /// the fifo.
 fn lines(reader: &Reader<'_>, foreign: &Foreign, tally: &mut Tally) -> Result<(), String> {
     let fifo = reader.folder.join("fifo");

@@ -69,7 +69,7 @@ pub(super) struct Language {
     pub(super) program: Vec<u8>,
 }
 
-/// Returns the languages that there are here; says which are missing.
+/// Returns the languages that are available here, and prints which are missing.
 pub(super) fn languages(scratch: &Path) -> Result<Vec<Language>, String> {
     let mut all = Vec::new();
     match compile("probe.c", scratch) {

@@ -37,7 +37,7 @@ impl CapabilityMarketplace {
         result.map_err(|error| self.disclosed(catalog, call, (method, subject), error))
     }
 
-    /// Returns whether a caller may share what a surface has granted to another caller.
+    /// Checks that a caller may share what a surface has granted to another caller.
     ///
     /// # Errors
     /// `NotFound` or `Denied`, as [`request`](Self::request).
@@ -140,7 +140,7 @@ fn unknown(subject: Subject<'_>) -> String {
     format!("unknown {kind}: {}", excerpt(subject.name(), SHOWN))
 }
 
-/// Returns whether the policies permit an item.
+/// Checks that the policies permit an item.
 fn permit(catalog: &Catalog, call: &Call, item: &Item) -> Result<(), SurfaceError> {
     let principal = call.scope.principal.as_ref();
     catalog.permits_item(principal, item).map_err(|permission| SurfaceError::Denied {

@@ -46,7 +46,7 @@ impl Bucket {
         (self.spent, self.at)
     }
 
-    /// Returns the units of `cost` calls that were not made.
+    /// Gives back the units of `cost` calls that were not made.
     pub(super) fn give_back(&mut self, cost: u64, now: Duration, pace: Pace) {
         let spent = self.missing(now, pace).saturating_sub(pace.units(cost));
         *self = Self { spent, at: now.max(self.at) };

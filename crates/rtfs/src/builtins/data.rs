@@ -53,7 +53,7 @@ fn unknown_part(value: &Value) -> Result<Option<Seq>, TooLarge> {
     Ok(None)
 }
 
-/// Returns the fault that realizes lazy parts before a value is converted to text.
+/// Requires that no part of a value is lazy. Its fault realizes such parts before a value becomes text.
 pub(crate) fn known(value: &Value) -> Result<(), Box<Fault>> {
     let may_be = matches!(
         value,

@@ -465,7 +465,7 @@ fn vector(items: Vec<Value>) -> Answer {
     Ok(Value::vector(items)?)
 }
 
-/// Returns a vector with room for this many items. The memory is reserved first.
+/// Reserves the memory of a vector of this many items.
 fn room(context: &mut Context, items: usize) -> Result<(), Box<Fault>> {
     context.reserve(items.saturating_mul(16).saturating_add(56))
 }

@@ -116,7 +116,7 @@ fn reverse(context: &mut Context, args: &mut [Value]) -> Answer {
     if is_list { Ok(Value::List(crate::List::new(items)?)) } else { super::vector(items) }
 }
 
-/// Returns the steps of sorting this many items.
+/// Counts the steps of sorting this many items.
 fn sorting(context: &mut Context, len: usize) {
     context.cost += (len as u64 * u64::from(len.max(2).ilog2())) / 16;
 }

@@ -11,7 +11,7 @@ pub(crate) fn parse(value: &Value) -> Result<TypeExpr, String> {
     TypeExpr::from_value(value).map_err(|invalid| invalid.problem)
 }
 
-/// Returns all violations of a type by a value.
+/// Checks a value against a type, and returns all violations.
 pub(crate) fn check(
     ty: &TypeExpr,
     value: &Value,
