@@ -38,8 +38,8 @@ pub struct Catalog {
     /// The generation in which its sources were loaded.
     pub(crate) loaded: u64,
     entries: Vec<Arc<Entry>>,
-    by_id: HashMap<Arc<str>, usize>,
-    by_name: HashMap<Arc<str>, usize>,
+    /// Where an entry is, by its id and by its MCP name. An id takes precedence over the name of another entry.
+    by_key: HashMap<Arc<str>, usize, foldhash::fast::RandomState>,
     surfaces: Vec<Arc<dyn Surface>>,
     pub(crate) limits: Limits,
     /// Limits calls of providers outside this process.
@@ -260,12 +260,11 @@ impl Catalog {
 
     /// Returns the capability with this id or MCP name.
     pub fn get(&self, id_or_name: &str) -> Option<&Arc<Entry>> {
-        let at = self.by_id.get(id_or_name).or_else(|| self.by_name.get(id_or_name))?;
-        self.entries.get(*at)
+        self.by_key.get(id_or_name).and_then(|at| self.entries.get(*at))
     }
 
     pub(crate) fn with_id(&self, id: &str) -> Option<&Arc<Entry>> {
-        self.by_id.get(id).and_then(|at| self.entries.get(*at))
+        self.get(id).filter(|entry| entry.manifest.id == id)
     }
 
     /// Returns up to three names similar to one that does not exist, the nearest first.

@@ -26,7 +26,9 @@ pub(crate) fn on_lines(text: &str) -> String {
 pub(crate) fn in_json(text: &str) -> Cow<'_, str> {
     let is_layout = |c: char| matches!(c, '\n' | '\t' | '\r');
     let is_escaped = |(before, c)| is_hidden(before, c) && !is_layout(c);
-    if !with_before(text).any(is_escaped) {
+    // Most lines of the log are printable ASCII, which is seen without decoding it.
+    let is_plain = text.bytes().all(|byte| matches!(byte, b' '..=b'~' | b'\n' | b'\t' | b'\r'));
+    if is_plain || !with_before(text).any(is_escaped) {
         return text.into();
     }
     let mut out = String::with_capacity(text.len() + 16);

@@ -258,9 +258,9 @@ impl CatalogBuilder {
             })
             .collect();
         entries.sort_by(|a, b| a.name.cmp(&b.name));
-        let keyed = |key: fn(&Entry) -> Arc<str>| {
-            entries.iter().enumerate().map(|(at, entry)| (key(entry), at)).collect::<HashMap<_, _>>()
-        };
+        let names = entries.iter().map(|entry| Arc::clone(&entry.name)).zip(0..);
+        let ids = entries.iter().map(|entry| entry.manifest.id.as_str().into()).zip(0..);
+        let by_key = names.chain(ids).collect();
         let (bounds, before) = (limits.bounds(&entries), previous.as_ref());
         let admission = kept(before.map(|catalog| &catalog.admission), bounds);
         let internal = kept(before.map(|catalog| &catalog.internal), bounds);
@@ -268,8 +268,7 @@ impl CatalogBuilder {
         Catalog {
             generation: 0,
             loaded: 0,
-            by_id: keyed(|entry| entry.manifest.id.as_str().into()),
-            by_name: keyed(|entry| Arc::clone(&entry.name)),
+            by_key,
             entries,
             surfaces,
             admission,

@@ -11,7 +11,7 @@ const NAMED: usize = "transfer-encoding:".len();
 /// Scans the bytes of one connection, in pieces of any size.
 #[derive(Debug, Default)]
 pub(crate) struct Framing {
-    /// The beginning of the incomplete line.
+    /// The beginning of the line that is not complete yet, up to the longest name.
     line: Vec<u8>,
     has_length: bool,
     has_encoding: bool,
@@ -20,28 +20,37 @@ pub(crate) struct Framing {
 impl Framing {
     /// Returns whether these bytes complete a head with both headers.
     pub(crate) fn is_ambiguous(&mut self, bytes: &[u8]) -> bool {
-        let mut found = false;
-        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
-            let room = NAMED - self.line.len();
-            self.line.extend_from_slice(&piece[..piece.len().min(room)]);
-            if piece.ends_with(b"\n") {
-                found |= self.end_line();
+        let (mut found, mut rest) = (false, bytes);
+        while let Some(end) = memchr::memchr(b'\n', rest) {
+            let (line, after) = (&rest[..end], &rest[end + 1..]);
+            if self.line.is_empty() {
+                found |= self.end_line(line);
+            } else {
+                self.begin_line(line);
+                let line = std::mem::take(&mut self.line);
+                found |= self.end_line(&line);
             }
+            rest = after;
         }
+        self.begin_line(rest);
         found
     }
 
-    fn end_line(&mut self) -> bool {
-        let is_of = |name: &[u8]| {
-            self.line.get(..name.len()).is_some_and(|line| line.eq_ignore_ascii_case(name))
-        };
+    /// Keeps the beginning of a line whose end is in another piece.
+    fn begin_line(&mut self, piece: &[u8]) {
+        let room = NAMED - self.line.len();
+        self.line.extend_from_slice(&piece[..piece.len().min(room)]);
+    }
+
+    fn end_line(&mut self, line: &[u8]) -> bool {
+        let is_of =
+            |name: &[u8]| line.get(..name.len()).is_some_and(|line| line.eq_ignore_ascii_case(name));
         self.has_length |= is_of(b"content-length:");
         self.has_encoding |= is_of(b"transfer-encoding:");
         let is_ambiguous = self.has_length && self.has_encoding;
-        if self.line.trim_ascii().is_empty() {
+        if line.len() < NAMED && line.trim_ascii().is_empty() {
             (self.has_length, self.has_encoding) = (false, false);
         }
-        self.line.clear();
         is_ambiguous
     }
 }

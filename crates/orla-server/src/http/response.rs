@@ -127,13 +127,13 @@ pub(crate) fn why_unreadable(status: StatusCode, max: usize) -> String {
 /// Returns whether the client accepts this type in its Accept headers.
 pub(crate) fn accepts(headers: &HeaderMap, wanted: &str) -> bool {
     let family = wanted.split_once('/').map_or(wanted, |(family, _)| family);
-    headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok()).any(|value| {
-        value.split(',').any(|range| {
-            let range = range.split(';').next().unwrap_or_default().trim();
-            let of_family = range
-                .split_once('/')
-                .is_some_and(|(of, sub)| sub == "*" && of.eq_ignore_ascii_case(family));
-            range.eq_ignore_ascii_case(wanted) || range == "*/*" || of_family
+    headers.get_all(header::ACCEPT).iter().any(|value| {
+        value.as_bytes().split(|byte| *byte == b',').any(|range| {
+            let range = range.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
+            let of_family = || {
+                range.strip_suffix(b"/*").is_some_and(|of| of.eq_ignore_ascii_case(family.as_bytes()))
+            };
+            range.eq_ignore_ascii_case(wanted.as_bytes()) || range == b"*/*" || of_family()
         })
     })
 }

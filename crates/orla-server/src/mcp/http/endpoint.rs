@@ -176,15 +176,18 @@ impl HttpRequest<'_> {
             let answer = Box::pin(dispatch::answer(Arc::clone(core), job, caller)).await;
             return answer.into_response();
         }
-        let ended = ErrorData::invalid_request(ENDED, None);
-        let last = event(None, &rpc::error(Some(&job.id), &ended));
-        let end = StreamEnd { last, is_call: !job.is_subscription() };
+        // Only the stream of an identified caller can end with a credential.
+        let bound = caller.principal.is_some().then(|| (job.id.clone(), !job.is_subscription()));
         let work = dispatch::answer(Arc::clone(core), job, caller);
         let work = Box::pin(async move { Some(work.await) });
         let exchange =
             Exchange { core: Arc::clone(core), work: Some(work), token, stream, session: None };
         let mut response = exchange::respond(exchange).await;
-        response.extensions_mut().insert(end);
+        if let Some((id, is_call)) = bound {
+            let ended = ErrorData::invalid_request(ENDED, None);
+            let last = event(None, &rpc::error(Some(&id), &ended));
+            response.extensions_mut().insert(StreamEnd { last, is_call });
+        }
         response
     }
 
