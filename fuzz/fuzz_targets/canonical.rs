@@ -1,4 +1,4 @@
-//! A JSON text has one canonical form, which is its own, or none; and so has a time and a public key.
+//! A JSON text has at most one canonical form, which is JSON too; a time and a public key have one text.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -8,7 +8,9 @@ use orla_marketplace::attestation::{
 
 fuzz_target!(|text: &str| {
     if let Ok(form) = canonical_json(text) {
-        assert_eq!(canonical_json(&form).as_deref(), Ok(form.as_str()));
+        // It is not its own canonical form: a number that no double represents becomes a string, and a string of
+        // such digits gets a mark.
+        assert!(canonical_json(&form).is_ok(), "{form}");
         assert!(serde_json::from_str::<&serde_json::value::RawValue>(text).is_ok());
     }
     if let Some(at) = parse_instant(text) {

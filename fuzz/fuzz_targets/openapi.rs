@@ -20,8 +20,11 @@ fuzz_target!(|text: &str| {
         assert!(ids.insert(manifest.id.as_str()), "{} comes twice", manifest.id);
         assert!(!manifest.description.is_empty());
         for schema in [&manifest.input_schema, &manifest.output_schema].into_iter().flatten() {
-            let validator = Validator::compile(schema).expect("what is imported is a schema");
-            let _ = validator.check("{}", "input");
+            match Validator::compile(schema) {
+                Ok(validator) => drop(validator.check("{}", "input")),
+                // Patterns of the document are kept. A schema whose patterns cannot be enforced is only shown.
+                Err(error) => assert!(error.problem.contains("regular expression"), "{error}"),
+            }
         }
         let endpoint: &HttpCapability = manifest.provider.settings().expect("an endpoint");
         http::check(endpoint).expect("requests can be made");

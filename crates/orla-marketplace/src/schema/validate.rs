@@ -56,9 +56,12 @@ impl JsonValidator {
     pub(super) fn compile_json(schema: Json) -> Result<Self, SchemaError> {
         jsonschema::meta::validate(&schema).map_err(|error| schema_error(&error, &schema))?;
         let pattern_cost = walk::pattern_cost(&schema)?;
-        if walk::has_references(&schema) {
+        let has_references = walk::has_references(&schema);
+        if has_references {
             walk::bounded_references(&schema)?;
-            // The targets of references are known only when they are followed.
+        }
+        if has_references || walk::has_addresses(&schema) {
+            // Only the compiler resolves addresses and the targets of references.
             compiled_form(&walk::without_patterns(&schema))?;
         }
         Ok(Self { schema, compiled: OnceLock::new(), pattern_cost })
@@ -495,6 +498,20 @@ mod tests {
         for (schema, text) in cases {
             assert_eq!(JsonValidator::compile_json(schema).unwrap_err().to_string(), text);
         }
+    }
+
+    #[test]
+    fn an_address_that_is_no_uri_is_refused_where_it_is_declared() {
+        for schema in [
+            json!({"$id": "^(a"}),
+            json!({"properties": {"p": {"$id": "^(a"}}}),
+            json!({"$defs": {"t": {"$schema": "^(a"}}}),
+        ] {
+            let error = JsonValidator::compile_json(schema.clone()).unwrap_err();
+            assert!(error.problem.contains("Invalid URI reference"), "{schema}: {error}");
+        }
+        JsonValidator::compile_json(json!({"$id": "https://example.com/a.json", "type": "object"}))
+            .unwrap();
     }
 
     #[test]

@@ -113,6 +113,16 @@ fn references(schema: &Json) -> usize {
     }
 }
 
+/// Returns whether a schema or a part of it has an address of its own, or a part has a dialect of its own.
+pub(super) fn has_addresses(schema: &Json) -> bool {
+    let any = |part: &Json| part.get("$schema").is_some() || has_addresses(part);
+    match schema {
+        Json::Object(members) => members.contains_key("$id") || members.values().any(any),
+        Json::Array(items) => items.iter().any(any),
+        _ => false,
+    }
+}
+
 fn is_reference(key: &str) -> bool {
     matches!(key, "$ref" | "$dynamicRef" | "$recursiveRef")
 }
