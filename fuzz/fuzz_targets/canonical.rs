@@ -10,7 +10,8 @@ fuzz_target!(|text: &str| {
     if let Ok(form) = canonical_json(text) {
         // It is not its own canonical form: a number that no double represents becomes a string, and a string of
         // such digits gets a mark.
-        assert!(canonical_json(&form).is_ok(), "{form}");
+        let unmarked = |text: &str| text.replace('=', "");
+        assert_eq!(canonical_json(&form).map(|again| unmarked(&again)).ok(), Some(unmarked(&form)));
         assert!(serde_json::from_str::<&serde_json::value::RawValue>(text).is_ok());
     }
     if let Some(at) = parse_instant(text) {

@@ -16,9 +16,9 @@ pub struct Places<'a> {
     pub base: &'a Path,
     /// The directory that `~` refers to.
     pub home: Option<&'a Path>,
-    /// Returns the value of a variable in `${NAME}`.
+    /// Looks up the variable of `${NAME}`.
     pub variable: &'a dyn Fn(&str) -> Option<String>,
-    /// Returns the program with a name on `PATH`.
+    /// Looks up a program on `PATH` by its name.
     pub program: &'a dyn Fn(&str) -> Option<PathBuf>,
 }
 

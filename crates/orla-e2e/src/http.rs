@@ -165,7 +165,7 @@ impl Http {
         }
     }
 
-    /// Returns a connection back for the next request.
+    /// Keeps a connection for the next request.
     pub(crate) fn put_back(&mut self, stream: Option<TcpStream>) {
         self.stream = stream;
     }

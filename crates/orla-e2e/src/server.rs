@@ -203,7 +203,7 @@ impl Server {
         process::memory_kib(self.id(), "VmRSS").expect("the server's memory is known")
     }
 
-    /// Returns the maximum number of resident memory that the server ever had, in KiB.
+    /// Returns the peak resident memory of the server, in KiB.
     pub fn peak_resident_kib(&self) -> u64 {
         process::memory_kib(self.id(), "VmHWM").expect("the server's memory is known")
     }

@@ -142,7 +142,7 @@ impl Stdio {
         eventually("the server ends", || child.try_wait().expect("a child can be waited for"))
     }
 
-    /// Returns the maximum number of resident memory that the server ever had, in KiB.
+    /// Returns the peak resident memory of the server, in KiB.
     pub fn peak_resident_kib(&self) -> u64 {
         memory_kib(self.child.id(), "VmHWM").expect("the server's memory is known")
     }

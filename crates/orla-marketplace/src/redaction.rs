@@ -104,7 +104,7 @@ impl Redactor {
         Cow::Owned(clean)
     }
 
-    /// Returns a JSON text without secrets, whatever escapes it uses.
+    /// Returns a JSON text without secrets; escapes do not hide them.
     #[must_use]
     pub fn json(&self, json: JsonText) -> JsonText {
         self.cleaned(json.as_str()).unwrap_or(json)

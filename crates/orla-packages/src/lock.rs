@@ -177,7 +177,7 @@ impl Lock {
             }
             line("kind", entry.kind.word());
             line("version", &entry.version);
-            // The value is quoted, whatever its first digit is.
+            // Quoted, because YAML reads some digests as numbers.
             let _ = writeln!(text, "    sha256: \"{}\"", entry.sha256);
             let _ = writeln!(text, "    tools_digest: \"{}\"", entry.tools_digest);
             if !entry.tools.is_empty() {

@@ -209,7 +209,7 @@ impl Pending {
     }
 }
 
-/// Returns whether a notification is about a change: opening and reading a file is none.
+/// Returns whether a notification is about a change. Opening or reading a file is not a change.
 fn is_change(kind: EventKind) -> bool {
     match kind {
         EventKind::Access(kind) => kind == AccessKind::Close(AccessMode::Write),

@@ -59,7 +59,7 @@ pub fn check(changes: &[Change], limits: &Limits) -> Result<usize, StateError> {
     Ok(size)
 }
 
-/// Returns whether a text is a key: one to [`MAX_KEY`] printable characters of ASCII.
+/// Checks that a text is a key: one to [`MAX_KEY`] printable ASCII characters.
 ///
 /// # Errors
 ///

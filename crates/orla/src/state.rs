@@ -165,8 +165,8 @@ const PROBE: &str = "probe";
 /// How long the answer of a check holds.
 const CHECKED: Duration = Duration::from_secs(1);
 
-/// Returns whether the file system of a directory, or of the nearest one around it that exists, takes
-/// more data.
+/// Checks that the file system of a directory, or of its nearest ancestor that exists, has room for more
+/// data.
 fn room(dir: &Path) -> Result<(), StateError> {
     let dir = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
     let Some(place) = dir.ancestors().find(|place| place.exists()) else { return Ok(()) };

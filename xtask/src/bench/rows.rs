@@ -63,7 +63,7 @@ fn row(name: &'static str, clients: &'static [usize], sides: Vec<Side>) -> Prepa
     (Row { name, clients, sides }, Vec::new())
 }
 
-/// Returns a static program as a tool, beside starting it directly.
+/// Calls a static program as a tool, beside starting it directly.
 fn tool(programs: &Programs, _: Effort) -> Result<Prepared, String> {
     let folder = programs.fresh("tool")?;
     fs::copy(&programs.floor, folder.join("tools/floor")).map_err(|err| err.to_string())?;
@@ -90,7 +90,7 @@ fn node(programs: &Programs, _: Effort) -> Result<Prepared, String> {
     script(programs, "Node script", "script.js", NODE)
 }
 
-/// Returns a script as a tool, beside starting it directly.
+/// Calls a script as a tool, beside starting it directly.
 fn script(programs: &Programs, name: &'static str, file: &str, text: &str) -> Result<Prepared, String> {
     let folder = programs.fresh(file)?;
     let path = folder.join("tools").join(file);
@@ -106,7 +106,7 @@ fn script(programs: &Programs, name: &'static str, file: &str, text: &str) -> Re
     Ok(row(name, FEW, sides))
 }
 
-/// Returns the server as a library, with a capability that needs no process, beside the official SDK's
+/// Calls the server as a library, with a capability that needs no process, beside the official SDK's
 /// own HTTP service.
 fn embedded(programs: &Programs, _: Effort) -> Result<Prepared, String> {
     let call = client::call("echo", &arguments());
@@ -121,7 +121,7 @@ fn embedded(programs: &Programs, _: Effort) -> Result<Prepared, String> {
     ))
 }
 
-/// Returns a built-in function.
+/// Calls a built-in function.
 fn builtin(programs: &Programs, _: Effort) -> Result<Prepared, String> {
     let folder = programs.fresh("builtin")?;
     fs::write(folder.join("orla.yaml"), "builtins: true\n").map_err(|err| err.to_string())?;
@@ -133,7 +133,7 @@ fn builtin(programs: &Programs, _: Effort) -> Result<Prepared, String> {
     Ok(row("built-in", MANY, sides))
 }
 
-/// Returns a built-in function on servers that keep less or more of its calls.
+/// Calls a built-in function on servers that keep less or more of its calls.
 fn followed(programs: &Programs, _: Effort) -> Result<Prepared, String> {
     let settings = [
         ("not kept", "history: false"),
@@ -152,7 +152,7 @@ fn followed(programs: &Programs, _: Effort) -> Result<Prepared, String> {
     Ok(row(FOLLOWED, FEW, sides))
 }
 
-/// Returns a program in RTFS that makes ten calls at once.
+/// Runs a program in RTFS that makes ten calls at once.
 fn program(programs: &Programs, _: Effort) -> Result<Prepared, String> {
     let folder = programs.fresh("program")?;
     let text = "; Adds one to ten numbers.\n(defn main [{:keys [from]} :- [:map [:from :int]]]\n  {:sums (pmap (fn [n] (call :math.add {:a n :b 1})) (range from (+ from 10)))})\n";
@@ -178,7 +178,7 @@ fn capsule_folder(programs: &Programs, name: &str) -> Result<PathBuf, String> {
     Ok(folder)
 }
 
-/// Returns a capsule, beside its own pipes.
+/// Calls a capsule, beside its own pipes.
 fn capsule(programs: &Programs, _: Effort) -> Result<Prepared, String> {
     let folder = capsule_folder(programs, "capsule")?;
     let call = client::call("echo", &arguments());
@@ -193,7 +193,7 @@ fn capsule(programs: &Programs, _: Effort) -> Result<Prepared, String> {
     Ok(row("capsule call", MANY, sides))
 }
 
-/// Returns a plugin, beside its own pipes.
+/// Calls a plugin, beside its own pipes.
 fn plugin(programs: &Programs, _: Effort) -> Result<Prepared, String> {
     let folder = programs.fresh("plugin")?;
     let config = format!("plugins:\n  echo: {}\n", programs.echo_plugin.display());
@@ -211,7 +211,7 @@ fn plugin(programs: &Programs, _: Effort) -> Result<Prepared, String> {
     Ok(row("plugin call", MANY, sides))
 }
 
-/// Returns a capsule of another instance, beside that instance.
+/// Calls a capsule of another instance, beside that instance.
 fn remote(programs: &Programs, _: Effort) -> Result<Prepared, String> {
     let there = capsule_folder(programs, "remote-there")?;
     let call = client::call("echo", &arguments());
@@ -227,7 +227,7 @@ fn remote(programs: &Programs, _: Effort) -> Result<Prepared, String> {
     Ok(row("remote call", MANY, sides))
 }
 
-/// Returns an MCP server behind its pipes, beside a relay that reads nothing but the id, and in a full
+/// Calls an MCP server behind its pipes, beside a relay that reads nothing but the id, and in a full
 /// run beside published gateways.
 ///
 /// The server is the smallest there is (`xtask/fixtures/echo_mcp.rs`), so that what is measured is what stands in between.
@@ -267,7 +267,7 @@ fn proxied(programs: &Programs, effort: Effort) -> Result<Prepared, String> {
     Ok((Row { name: "proxied call", clients: MANY, sides }, skipped))
 }
 
-/// Returns an MCP server over HTTP, beside itself.
+/// Calls an MCP server over HTTP, beside itself.
 fn proxied_http(programs: &Programs, _: Effort) -> Result<Prepared, String> {
     let call = client::call("echo", &arguments());
     let upstream = programs.embedded()?;
@@ -329,7 +329,7 @@ impl Programs {
         &self.orlas[0]
     }
 
-    /// Returns an empty folder with an empty `tools`.
+    /// Creates an empty folder with an empty `tools`.
     fn fresh(&self, name: &str) -> Result<PathBuf, String> {
         let folder = self.folder.join(name);
         fresh(&folder)?;

@@ -309,7 +309,7 @@ proptest! {
 }
 
 impl Node {
-    /// Returns the fields that a browser would send.
+    /// Adds the fields that a browser would send.
     pub(super) fn pairs(&self, pairs: &mut Vec<(String, String)>) {
         let mut push = |name: String, value: &str| pairs.push((name, value.replace('\n', "\r\n")));
         let path = &self.path;

@@ -358,7 +358,7 @@ fn both_records(a: MapType, b: MapType) -> MapType {
 
 fn union(types: Vec<TypeExpr>) -> TypeExpr {
     if types.is_empty() {
-        return TypeExpr::ANY; // a schema without this meaning would be a mistake
+        return TypeExpr::ANY; // no schema allows nothing on purpose
     }
     let mut flat = Vec::new();
     for ty in types {

@@ -43,12 +43,13 @@ impl Framing {
     }
 
     fn end_line(&mut self, line: &[u8]) -> bool {
+        let line = &line[..line.len().min(NAMED)];
         let is_of =
             |name: &[u8]| line.get(..name.len()).is_some_and(|line| line.eq_ignore_ascii_case(name));
         self.has_length |= is_of(b"content-length:");
         self.has_encoding |= is_of(b"transfer-encoding:");
         let is_ambiguous = self.has_length && self.has_encoding;
-        if line.len() < NAMED && line.trim_ascii().is_empty() {
+        if line.trim_ascii().is_empty() {
             (self.has_length, self.has_encoding) = (false, false);
         }
         is_ambiguous

@@ -127,7 +127,7 @@ pub(crate) fn why_unreadable(status: StatusCode, max: usize) -> String {
 /// Returns whether the client accepts this type in its Accept headers.
 pub(crate) fn accepts(headers: &HeaderMap, wanted: &str) -> bool {
     let family = wanted.split_once('/').map_or(wanted, |(family, _)| family);
-    headers.get_all(header::ACCEPT).iter().any(|value| {
+    headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok()).any(|value| {
         value.as_bytes().split(|byte| *byte == b',').any(|range| {
             let range = range.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
             let of_family = || {

@@ -166,8 +166,7 @@ impl SurfaceRequest<'_> {
         self.offer(method, params).await.map(|(surface, _)| surface)
     }
 
-    /// Returns whether the caller may learn about a resource that the surface was subscribed to for
-    /// another caller.
+    /// Checks that the caller may learn about a resource that another caller subscribed to.
     pub(crate) fn admitted(
         &self,
         surface: &Arc<dyn Surface>,

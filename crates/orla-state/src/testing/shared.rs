@@ -136,7 +136,7 @@ impl Link {
         if *left == 0 { at.take() } else { None }
     }
 
-    /// Returns a request to the store.
+    /// Waits until a request may reach the store.
     async fn goes(&self) -> Result<(), StateError> {
         let mut ways = self.way.subscribe();
         let way = *ways.wait_for(|way| !matches!(way, Way::Hangs | Way::Stopped)).await.unwrap();

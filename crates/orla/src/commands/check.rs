@@ -167,7 +167,7 @@ fn invisible_in(market: &CapabilityMarketplace) -> Vec<String> {
     warnings
 }
 
-/// Returns whether everything that a server serves is available, by its state.
+/// Checks by a server's status that everything it serves is available.
 fn there(url: &str, status: &Value) -> Result<(), Failure> {
     let list = |key: &str| status[key].as_array().cloned().unwrap_or_default();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();

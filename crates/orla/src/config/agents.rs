@@ -126,7 +126,7 @@ pub(super) fn provider(
     Some(agent)
 }
 
-/// Returns whether an address goes with a protocol.
+/// Checks that an address has the form that its protocol requires.
 fn reachable(address: &str, protocol: Protocol) -> Result<(), String> {
     if protocol != Protocol::Grpc && !address.contains("://") {
         return Err("expected an address such as https://agent.example.com, as only grpc has HOST:PORT"

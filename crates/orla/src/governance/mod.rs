@@ -206,7 +206,7 @@ impl Rules {
         }
     }
 
-    /// Returns whether a long-running process of this content may start. If attestations are required,
+    /// Checks that a long-running process of this content may start. If attestations are required,
     /// an attestation must cover its current content, and the content must not have changed since
     /// `started`.
     ///
@@ -221,7 +221,7 @@ impl Rules {
         if self.required { self.vouched(content, started) } else { Ok(()) }
     }
 
-    /// Returns whether an attestation covers the current content, and the content has not changed since
+    /// Checks that an attestation covers the current content, and that the content has not changed since
     /// `started`.
     fn vouched(&self, content: ContentSource, started: Option<SystemTime>) -> Result<(), String> {
         let content = self.contents.of(content, &self.base);
@@ -307,7 +307,7 @@ impl Rules {
         fits(claim, &subject(manifest, custody)?).map_err(|flaw| flaw.to_string())
     }
 
-    /// Returns whether a claim is signed; a known result is not computed again.
+    /// Checks the signature of a claim; a known result is not computed again.
     fn signed(&self, claim: &CapabilityAttestation) -> Result<(), String> {
         let key = self.keys.get(&claim.authority);
         let mut known = self.signatures.lock();

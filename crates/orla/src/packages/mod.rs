@@ -278,7 +278,7 @@ impl Installed {
 }
 
 impl InstalledPackage {
-    /// Returns whether its files are here.
+    /// Checks that its files exist.
     fn check(&self) -> Result<(), String> {
         let Entry { name, version, .. } = &self.entry;
         match self.presence {

@@ -25,7 +25,7 @@ impl Walk {
         if found.len() >= MAX_VIOLATIONS || !self.may_go_on(level) {
             return;
         }
-        let (mut ty, mut level, before) = (ty, level, found.len()); // names are resolved
+        let (mut ty, mut level, before) = (ty, level, found.len()); // both follow the names of types
         loop {
             let Some(resolved) = self.resolve(ty, &mut level) else {
                 let expected = format!("{}, which no type is named", excerpt(ty, LONG));

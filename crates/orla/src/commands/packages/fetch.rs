@@ -33,7 +33,7 @@ impl Fetch for Http {
     }
 }
 
-/// Returns whether a document at `named_by` may lead to this URL.
+/// Checks that a document at `named_by` may lead to this URL.
 ///
 /// # Errors
 ///

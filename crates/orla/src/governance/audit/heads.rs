@@ -41,7 +41,7 @@ impl Heads {
         }
     }
 
-    /// Returns a line away. A file has it when this returns; a command gets it soon.
+    /// Writes a line. A file has it when this returns; a command receives it soon after.
     pub(super) fn give(&self, line: String) {
         match self {
             Self::File(path) => {

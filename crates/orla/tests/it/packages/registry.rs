@@ -16,7 +16,7 @@ pub(crate) enum Mode {
     /// With the status 500.
     Fails,
     Html,
-    /// Returns another bundle than the one with the digest.
+    /// The bundle is another than the one with the digest.
     OtherBytes,
     OtherName,
     /// With half of its bodies.
