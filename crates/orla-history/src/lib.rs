@@ -46,7 +46,7 @@ pub use call::{
 };
 pub use case::{case, indented, recorded};
 pub use query::{CANCEL, DEFAULT_LIMIT, MAX_LIMIT, Query, READ, Viewer, time_of};
-pub use redact::{NoPointer, PointerPattern, blotted};
+pub use redact::{NoPointer, PointerPattern, redacted};
 pub use store::OpenError;
 pub use trace::{SpanSink, Tracing};
 
@@ -69,7 +69,7 @@ pub struct Options {
     pub max_body_bytes: usize,
     /// Whether inputs, outputs, notices and standard error are kept.
     pub bodies: bool,
-    /// Members of inputs and outputs that are blotted.
+    /// Members of inputs and outputs that are redacted.
     pub redact: Vec<PointerPattern>,
     /// Secrets to redact, in addition to those that the marketplace knows.
     pub secrets: Arc<Redactor>,

@@ -50,17 +50,17 @@ pub(crate) struct LiveCall {
     /// Whether it may be a call that began before, in this process or another.
     pub(crate) goes_on: bool,
     waits_for_approval: AtomicBool,
-    said: Mutex<Told>,
+    notices: Mutex<Notices>,
     pub(crate) end: OnceLock<End>,
 }
 
-/// The notices of a call so far.
+/// The notices of a call so far, and its time in the queue.
 #[derive(Clone, Default)]
-pub(crate) struct Told {
+pub(crate) struct Notices {
     queued: Duration,
-    pub(crate) notices: Vec<NoticeLine>,
+    pub(crate) lines: Vec<NoticeLine>,
     pub(crate) more: u64,
-    /// Bytes that the notices hold.
+    /// The bytes that the lines hold.
     bytes: usize,
     progress: Option<Progress>,
 }
@@ -106,7 +106,7 @@ impl CallObserver for Observer {
             goes_on: scope.journal.is_some(),
             is_kept: self.0.is_keeping.load(Ordering::Relaxed),
             waits_for_approval: AtomicBool::new(false),
-            said: Mutex::default(),
+            notices: Mutex::default(),
             end: OnceLock::new(),
         });
         self.0.running.add(&call);
@@ -140,25 +140,25 @@ impl NoticeObserver for LiveCall {
                 (line.kind, line.message) = (NoticeKind::Text, Some(cut(text)));
             }
         }
-        let mut said = self.said.lock();
+        let mut notices = self.notices.lock();
         if let Some(progress) = line.progress {
-            said.progress =
+            notices.progress =
                 Some(Progress { progress, total: line.total, message: line.message.clone() });
         }
-        if said.notices.len() < MAX_NOTICES {
-            said.bytes += size_of::<NoticeLine>() + line.message.as_deref().map_or(0, str::len);
-            said.notices.push(line);
+        if notices.lines.len() < MAX_NOTICES {
+            notices.bytes += size_of::<NoticeLine>() + line.message.as_deref().map_or(0, str::len);
+            notices.lines.push(line);
         } else {
-            said.more += 1;
+            notices.more += 1;
         }
-        drop(said);
+        drop(notices);
         self.intake.changed();
     }
 }
 
 impl ObservedCall for LiveCall {
     fn admitted(&self, queued: Duration) {
-        self.said.lock().queued = queued;
+        self.notices.lock().queued = queued;
     }
 
     fn waits_for_approval(&self, is_waiting: bool) {
@@ -196,21 +196,21 @@ impl ObservedCall for LiveCall {
 
 impl LiveCall {
     /// Returns the notices so far.
-    pub(crate) fn told(&self) -> Told {
-        self.said.lock().clone()
+    pub(crate) fn notices(&self) -> Notices {
+        self.notices.lock().clone()
     }
 
     /// Returns the number of bytes that the call holds while it waits for the writer, as far as they are
     /// known.
     pub(crate) fn bytes(&self) -> usize {
         let output = self.end.get().and_then(|end| end.output.as_ref());
-        self.input.text_bytes() + output.map_or(0, Outcome::bytes) + self.said.lock().bytes
+        self.input.text_bytes() + output.map_or(0, Outcome::bytes) + self.notices.lock().bytes
     }
 
     /// Returns the row without data.
     pub(crate) fn call(&self) -> Call {
         let end = self.end.get();
-        let queued = || self.said.lock().queued;
+        let queued = || self.notices.lock().queued;
         Call {
             id: self.id.to_string(),
             parent: self.parent.as_deref().map(str::to_owned),
@@ -230,7 +230,7 @@ impl LiveCall {
     }
 
     fn running(&self) -> Running {
-        Running { call: self.call(), progress: self.said.lock().progress.clone() }
+        Running { call: self.call(), progress: self.notices.lock().progress.clone() }
     }
 
     fn is_seen_by(&self, viewer: &Viewer) -> bool {

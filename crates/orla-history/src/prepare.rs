@@ -4,8 +4,8 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Weak};
 
 use orla_marketplace::catalog::Entry;
-use orla_marketplace::{CapabilityMarketplace, JsonText, Outcome, REDACTED, Redactor, RuntimeResult};
-use orla_mcp::call_result::{call_result_json, plain_json};
+use orla_marketplace::{CapabilityMarketplace, JsonText, Outcome, REDACTED, Redactor};
+use orla_mcp::call_result::plain_output;
 use parking_lot::{Mutex, RwLock};
 use serde::Deserialize;
 use serde_json::Value;
@@ -13,14 +13,14 @@ use serde_json::Value;
 use crate::Options;
 use crate::call::{Body, Row};
 use crate::live::{End, LiveCall, RunningCalls};
-use crate::redact::{Rules, may_mark};
+use crate::redact::{PointerPattern, Rules, may_mark};
 
 /// Schemas that are kept to be used again.
 const MAX_SCHEMAS: usize = 1000;
-/// Texts that are blotted in one call and looked for in its other texts, and their bytes. With more, none of its other texts
+/// Texts that are redacted in one call and looked for in its other texts, and their bytes. With more, none of its other texts
 /// is kept.
-const MAX_BLOTTED: usize = 64;
-const MAX_BLOTTED_BYTES: usize = 16 << 10;
+const MAX_REDACTED: usize = 64;
+const MAX_REDACTED_BYTES: usize = 16 << 10;
 /// Trees of calls whose secrets are known at once. Beyond, the oldest is forgotten.
 const MAX_TREES: usize = 1000;
 /// Calls of a tree that are remembered as looked at. Beyond, they are looked at again.
@@ -87,7 +87,7 @@ impl Tree {
     /// Notes texts. Beyond the maximum number, texts are not kept, except for a marker that says so.
     fn add(&mut self, texts: BTreeSet<String>) {
         for text in texts {
-            if self.texts.len() > MAX_BLOTTED {
+            if self.texts.len() > MAX_REDACTED {
                 return;
             }
             self.texts.insert(text);
@@ -112,12 +112,12 @@ enum OfCall {
 }
 
 impl OfCall {
-    fn new(blotted: BTreeSet<String>) -> Self {
-        let bytes: usize = blotted.iter().map(String::len).sum();
-        match blotted.len() {
+    fn new(redacted: BTreeSet<String>) -> Self {
+        let bytes: usize = redacted.iter().map(String::len).sum();
+        match redacted.len() {
             0 => Self::Nothing,
-            texts if texts > MAX_BLOTTED || bytes > MAX_BLOTTED_BYTES => Self::TooMuch,
-            _ => Self::Known(Redactor::new(blotted)),
+            texts if texts > MAX_REDACTED || bytes > MAX_REDACTED_BYTES => Self::TooMuch,
+            _ => Self::Known(Redactor::new(redacted)),
         }
     }
 }
@@ -163,6 +163,7 @@ impl Preparation {
     /// searched for them.
     pub(crate) fn note(&self, ended: &[Arc<LiveCall>], running: &RunningCalls) {
         let by_id: HashMap<&str, &Arc<LiveCall>> = ended.iter().map(|call| (&*call.id, call)).collect();
+        let patterns = self.options.read().redact.clone();
         for call in ended {
             let Some(root) = &call.root else { continue };
             let mut next = Some(Arc::clone(call));
@@ -171,7 +172,7 @@ impl Preparation {
                 if self.trees.lock().of(root).knows(&call.id) {
                     break;
                 }
-                let (_, _, texts) = self.blotted(&call);
+                let (_, _, texts) = self.redacted(&call, &patterns);
                 self.trees.lock().of(root).add(texts);
                 let parent = call.parent.as_deref();
                 next = parent.and_then(|id| {
@@ -190,52 +191,56 @@ impl Preparation {
     }
 
     /// Returns the redacted input and output of a call, and the texts that were redacted.
-    fn blotted(&self, live: &LiveCall) -> (Option<JsonText>, Option<JsonText>, BTreeSet<String>) {
-        let options = self.options.read().clone();
+    fn redacted(
+        &self,
+        live: &LiveCall,
+        patterns: &[PointerPattern],
+    ) -> (Option<JsonText>, Option<JsonText>, BTreeSet<String>) {
         let outcome = live.end.get().and_then(|End { output, .. }| output.as_ref());
         let marked = self.marked(&live.entry);
         let mut texts = BTreeSet::new();
-        let mut blot = |json: Option<JsonText>, schema: &Option<Arc<Value>>| {
+        let mut redact = |json: Option<JsonText>, schema: &Option<Arc<Value>>| {
             let json = json?;
-            let rules = Rules { schema: schema.as_deref(), patterns: &options.redact };
+            let rules = Rules { schema: schema.as_deref(), patterns };
             let Some(done) = rules.apply(json.as_str()) else { return Some(json) };
             texts.extend(done.texts);
             JsonText::parse(done.json).ok()
         };
-        let input = blot(live.input.json().ok().cloned(), &marked.input);
-        let output = blot(outcome.and_then(output_of), &marked.output);
+        let input = redact(live.input.json().ok().cloned(), &marked.input);
+        let output = outcome.and_then(|outcome| plain_output(outcome).ok());
+        let output = redact(output, &marked.output);
         (input, output, texts)
     }
 
     /// Returns the row of a call that has ended.
     pub(crate) fn row(&self, live: &Arc<LiveCall>) -> Row {
         let options = self.options.read().clone();
-        let (told, end) = (live.told(), live.end.get());
+        let (notices, end) = (live.notices(), live.end.get());
         let outcome = end.and_then(|End { output, .. }| output.as_ref());
-        let (input, output, mut blotted) = self.blotted(live);
+        let (input, output, mut redacted) = self.redacted(live, &options.redact);
         let root = live.root.as_ref().unwrap_or(&live.id);
         if let Some(tree) = self.trees.lock().all.get(root) {
-            blotted.extend(tree.texts.iter().cloned());
+            redacted.extend(tree.texts.iter().cloned());
         }
-        let is_blotted = !blotted.is_empty();
+        let is_redacted = !redacted.is_empty();
         let secrets = Secrets {
             of_configuration: self.market.upgrade().map(|market| market.redaction()).unwrap_or_default(),
             of_options: Arc::clone(&options.secrets),
-            of_call: OfCall::new(blotted),
+            of_call: OfCall::new(redacted),
         };
         let mut row = Row {
             call: live.call(),
             input: None,
             output: None,
             error: end.and_then(|end| end.error.clone()),
-            notices: told.notices,
-            more_notices: told.more,
+            notices: notices.lines,
+            more_notices: notices.more,
             stderr: None,
             trace: live.trace.as_ref().map(|context| context.trace.clone()),
             replaces: live.goes_on,
         };
         // It quotes values, cut where no secret would be found any more.
-        if is_blotted && row.call.outcome.starts_with("invalid-") {
+        if is_redacted && row.call.outcome.starts_with("invalid-") {
             row.error =
                 Some(format!("{}: its data are not valid; some of them are secret", row.call.name));
         }
@@ -297,13 +302,6 @@ fn boundary(text: &str, max_bytes: usize) -> usize {
         end -= 1;
     }
     end
-}
-
-/// Returns the output of a call, as plain JSON.
-fn output_of(outcome: &Outcome) -> Option<JsonText> {
-    let bare = Outcome { meta: None, ..outcome.clone() };
-    let result: RuntimeResult<Outcome> = Ok(bare);
-    Some(plain_json(&JsonText::parse(call_result_json(&result)).ok()?))
 }
 
 /// Returns the standard error of a call's process.

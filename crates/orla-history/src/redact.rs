@@ -9,7 +9,9 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::LazyLock;
 
+use aho_corasick::AhoCorasick;
 use orla_marketplace::json::RawObject;
 use orla_marketplace::{REDACTED, schema};
 use serde_json::Value;
@@ -17,7 +19,7 @@ use serde_json::value::RawValue;
 
 /// The maximum depth of JSON that is searched. Deeper values are redacted as a whole.
 const MAX_DEPTH: usize = 100;
-/// Schemas that apply to one place at most. Beyond, the place is blotted.
+/// Schemas that apply to one place at most. Beyond, the place is redacted.
 const MAX_SCHEMAS: usize = 500;
 
 /// Names of header fields that carry credentials, in lower case.
@@ -75,14 +77,14 @@ pub(crate) struct Rules<'a> {
 }
 
 /// A redacted JSON text, and the texts that were redacted.
-pub(crate) struct Blotted {
+pub(crate) struct Redacted {
     pub(crate) json: String,
     pub(crate) texts: Vec<String>,
 }
 
 impl Rules<'_> {
     /// Redacts a JSON text. Returns `None` if nothing in it is redacted.
-    pub(crate) fn apply(&self, json: &str) -> Option<Blotted> {
+    pub(crate) fn apply(&self, json: &str) -> Option<Redacted> {
         if self.schema.is_none() && self.patterns.is_empty() && !may_name_credentials(json) {
             return None;
         }
@@ -96,14 +98,14 @@ impl Rules<'_> {
             hits: 0,
         };
         walk.value(json, &schemas, &patterns, 0);
-        (walk.hits > 0).then_some(Blotted { json: walk.out, texts: walk.texts })
+        (walk.hits > 0).then_some(Redacted { json: walk.out, texts: walk.texts })
     }
 }
 
 /// Returns the data of a call without the members that its schema marks (`writeOnly`, `format:
 /// password`), and without credentials by their names. Returns `None` if nothing is redacted, and
 /// otherwise also the texts that were.
-pub fn blotted(schema: &Value, json: &str) -> Option<(String, Vec<String>)> {
+pub fn redacted(schema: &Value, json: &str) -> Option<(String, Vec<String>)> {
     let done = Rules { schema: Some(schema), patterns: &[] }.apply(json)?;
     Some((done.json, done.texts))
 }
@@ -113,9 +115,11 @@ pub(crate) fn may_mark(schema: &str) -> bool {
     schema.contains("writeOnly") || schema.contains("\"password\"")
 }
 
+/// Returns whether a JSON text may contain a name of [`CREDENTIALS`].
 fn may_name_credentials(json: &str) -> bool {
-    let lower = json.to_ascii_lowercase();
-    CREDENTIALS.iter().any(|name| lower.contains(name))
+    static NAMES: LazyLock<Option<AhoCorasick>> =
+        LazyLock::new(|| AhoCorasick::builder().ascii_case_insensitive(true).build(CREDENTIALS).ok());
+    NAMES.as_ref().is_none_or(|names| names.is_match(json))
 }
 
 struct Walk<'a> {
@@ -128,10 +132,10 @@ struct Walk<'a> {
 
 impl<'a> Walk<'a> {
     fn value(&mut self, json: &str, schemas: &[&'a Value], patterns: &Vec<&[String]>, depth: usize) {
-        let Some(schemas) = self.expanded(schemas) else { return self.blot(json) };
+        let Some(schemas) = self.expanded(schemas) else { return self.redact(json) };
         let is_named = patterns.iter().any(|rest| rest.is_empty());
         if is_named || schemas.iter().any(|schema| is_secret(schema)) {
-            return self.blot(json);
+            return self.redact(json);
         }
         let json = json.trim();
         if json.starts_with('"') {
@@ -142,14 +146,14 @@ impl<'a> Walk<'a> {
             return self.out.push_str(json);
         }
         if depth >= MAX_DEPTH {
-            return self.blot(json);
+            return self.redact(json);
         }
         let below = |name: &str| -> Vec<&[String]> {
             let first = |rest: &&&[String]| rest[0] == "*" || rest[0] == name;
             patterns.iter().filter(first).map(|rest| &rest[1..]).collect()
         };
         if json.starts_with('{') {
-            let Ok(RawObject(members)) = serde_json::from_str(json) else { return self.blot(json) };
+            let Ok(RawObject(members)) = serde_json::from_str(json) else { return self.redact(json) };
             self.out.push('{');
             let names_credential = members
                 .iter()
@@ -162,7 +166,7 @@ impl<'a> Walk<'a> {
                 self.out.push(':');
                 let is_credential = CREDENTIALS.contains(&name.to_ascii_lowercase().as_str());
                 if is_credential || (names_credential && name == "value") {
-                    self.blot(value.get());
+                    self.redact(value.get());
                 } else {
                     let schemas: Vec<&Value> =
                         schemas.iter().flat_map(|schema| of_member(schema, name)).collect();
@@ -172,7 +176,7 @@ impl<'a> Walk<'a> {
             self.out.push('}');
         } else {
             let Ok(items) = serde_json::from_str::<Vec<&RawValue>>(json) else {
-                return self.blot(json);
+                return self.redact(json);
             };
             self.out.push('[');
             for (at, value) in items.iter().enumerate() {
@@ -180,7 +184,7 @@ impl<'a> Walk<'a> {
                     self.out.push(',');
                 }
                 if at == 1 && items.len() == 2 && is_credential(items[0].get()) {
-                    self.blot(value.get());
+                    self.redact(value.get());
                     continue;
                 }
                 let schemas: Vec<&Value> =
@@ -217,7 +221,7 @@ impl<'a> Walk<'a> {
         self.out.push_str(&Value::from(inside.out).to_string());
     }
 
-    fn blot(&mut self, json: &str) {
+    fn redact(&mut self, json: &str) {
         self.hits += 1;
         self.out.push_str(&Value::from(REDACTED).to_string());
         let mut note = |text: &str| self.texts.push(text.to_owned());
@@ -335,11 +339,11 @@ mod tests {
     fn applied(json: &str, schema: Option<&Value>, patterns: &[&str]) -> String {
         let patterns: Vec<PointerPattern> = patterns.iter().map(|text| text.parse().unwrap()).collect();
         let rules = Rules { schema, patterns: &patterns };
-        rules.apply(json).map_or_else(|| json.to_owned(), |blotted| blotted.json)
+        rules.apply(json).map_or_else(|| json.to_owned(), |redacted| redacted.json)
     }
 
     #[test]
-    fn what_a_schema_marks_is_blotted_wherever_it_stands() {
+    fn marked_members_are_redacted_at_any_depth() {
         let schema = json!({
             "properties": {
                 "pin": {"type": "string", "writeOnly": true},
@@ -366,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_reference_is_followed_and_what_is_not_found_is_blotted() {
+    fn every_kind_of_reference_is_followed_and_missing_targets_are_redacted() {
         for (reference, defs) in [
             (json!({"$ref": "#/$defs/a%20b"}), json!({"a b": {"writeOnly": true}})),
             (json!({"$ref": "#pin"}), json!({"p": {"$anchor": "pin", "writeOnly": true}})),
@@ -397,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn credentials_in_headers_are_blotted_and_their_texts_are_told() {
+    fn credentials_in_headers_are_redacted_and_returned() {
         let json = r#"{"headers":{"Authorization":"Bearer x1","Accept":"*/*"},"Cookie":["c=1"]}"#;
         let done = Rules { schema: None, patterns: &[] }.apply(json).unwrap();
         assert_eq!(
@@ -424,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_is_told_as_it_was_written() {
+    fn a_redacted_number_is_returned_as_written() {
         let patterns = ["/n".parse().unwrap()];
         let done = Rules { schema: None, patterns: &patterns }
             .apply(r#"{"n": 18446744073709551617.10}"#)
@@ -433,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_deep_is_blotted_as_a_whole() {
+    fn values_beyond_the_depth_are_redacted_as_a_whole() {
         let deep = format!("{}\"x\"{}", "[".repeat(300), "]".repeat(300));
         let schema = json!({"writeOnly": false});
         let done = applied(&deep, Some(&schema), &["/nowhere"]);

@@ -230,7 +230,7 @@ async fn more_secrets_than_are_looked_for_leave_no_text_of_the_call() {
 }
 
 #[tokio::test]
-async fn secrets_are_blotted_before_they_are_written() {
+async fn secrets_are_redacted_before_they_are_written() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("h.db");
     let mut options = Options::default();

@@ -135,15 +135,31 @@ fn length(text: &JsonText) -> usize {
     text.bytes().len()
 }
 
-/// Returns the result of a call as plain JSON, from the text that [`call_result_json`] wrote: the
-/// structured content if there is one; else the text, if the content is one block of text; else
-/// `{"content": […]}`.
+/// Returns an outcome as plain JSON: the structured value if there is one; else the text, if the content
+/// is one block of text; else `{"content": […]}`.
+///
+/// # Errors
+///
+/// Returns an error if the structured value has no JSON form.
+pub fn plain_output(outcome: &Outcome) -> RuntimeResult<JsonText> {
+    match &outcome.structured {
+        Some(value) => value.json().cloned(),
+        None => Ok(plain_content(outcome.content.as_ref().map_or("[]", JsonText::as_str))),
+    }
+}
+
+/// Returns the result of a call as plain JSON, like [`plain_output`], from the text that
+/// [`call_result_json`] wrote.
 pub fn plain_json(call_result: &JsonText) -> JsonText {
     let Some(result) = Object::parse(call_result.as_str()) else { return call_result.clone() };
-    if let Some(structured) = result.get("structuredContent") {
-        return trusted(structured.to_owned());
+    match result.get("structuredContent") {
+        Some(structured) => trusted(structured.to_owned()),
+        None => plain_content(result.get("content").unwrap_or("[]")),
     }
-    let content = result.get("content").unwrap_or("[]");
+}
+
+/// Returns a JSON array of content blocks as plain JSON.
+fn plain_content(content: &str) -> JsonText {
     if let Ok([TextBlock { kind, text: Some(text) }]) =
         serde_json::from_str::<[TextBlock<'_>; 1]>(content)
         && kind == "text"
@@ -178,7 +194,23 @@ mod tests {
             ),
             (r#"{"content":[]}"#, r#"{"content":[]}"#),
         ] {
-            assert_eq!(plain_json(&JsonText::parse(result).unwrap()).as_str(), plain);
+            let result = JsonText::parse(result).unwrap();
+            assert_eq!(plain_json(&result).as_str(), plain);
+            let members = Object::parse(result.as_str()).unwrap();
+            let member = |name| members.get(name).map(|text| JsonText::parse(text).unwrap());
+            let outcome = Outcome {
+                structured: member("structuredContent").map(Payload::from_json),
+                content: member("content"),
+                ..Outcome::default()
+            };
+            assert_eq!(plain_output(&outcome).unwrap().as_str(), plain);
         }
+    }
+
+    #[test]
+    fn a_value_without_a_json_form_has_no_plain_output() {
+        let value = Payload::from_value(orla_marketplace::rtfs::Value::Float(f64::NAN));
+        let outcome = Outcome { structured: Some(value), ..Outcome::default() };
+        assert!(plain_output(&outcome).is_err());
     }
 }

@@ -17,7 +17,7 @@ use rmcp::model::{
 };
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
+use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
 use crate::a2a::{Agent, PushSender};
 use crate::http::guard::Guard;
@@ -65,6 +65,8 @@ pub(crate) struct Core {
     pub(crate) abort: CancellationToken,
     pub(crate) started: Instant,
     serving: AtomicBool,
+    /// Asks the providers that the last list did not wait for.
+    learning: Mutex<Option<AbortOnDropHandle<()>>>,
     pub(crate) auth_failures: Mutex<Failures>,
     /// Observes every failed authentication that is worth a record.
     pub(crate) on_unauthenticated: OnceLock<Box<UnauthenticatedObserver>>,
@@ -122,6 +124,7 @@ impl Core {
             abort: CancellationToken::new(),
             started: Instant::now(),
             serving: AtomicBool::new(false),
+            learning: Mutex::default(),
             auth_failures: Mutex::default(),
             on_unauthenticated: OnceLock::new(),
             tls: tls::Current::default(),
@@ -331,12 +334,14 @@ impl Core {
         let limit = self.market.snapshot().limits().listing_timeout;
         if tokio::time::timeout(limit, &mut learning).await.is_err() {
             let draining = self.draining.clone();
-            self.tracker.spawn(async move {
+            let learning = self.tracker.spawn(async move {
                 tokio::select! {
                     () = learning => {}
                     () = draining.cancelled() => {}
                 }
             });
+            // It asks all providers, so it replaces the one of an earlier list.
+            *self.learning.lock() = Some(AbortOnDropHandle::new(learning));
             self.market.refreshed();
         }
     }

@@ -138,7 +138,7 @@ fn sentence(violation: &Violation, secrets: &[String]) -> String {
 
 /// Returns the input as a page shows it, and the secrets that it does not show.
 fn visible_input(schema: &Value, input: &str) -> (String, Vec<String>) {
-    orla_history::blotted(schema, input).unwrap_or_else(|| (input.to_owned(), Vec::new()))
+    orla_history::redacted(schema, input).unwrap_or_else(|| (input.to_owned(), Vec::new()))
 }
 
 fn too_large() -> Form {

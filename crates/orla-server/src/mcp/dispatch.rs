@@ -355,6 +355,7 @@ impl Job {
         Ok(())
     }
 
+    /// Runs the request. Rare and large branches are boxed, so that the future of a plain call stays small.
     async fn run(
         self,
         core: &Arc<Core>,
@@ -386,7 +387,8 @@ impl Job {
                     }
                     tasks::start::Mode::Task { tasks, keep_ms } => {
                         let start = tasks::start::Start { keep_ms, capabilities };
-                        return start.run(tasks, caller.task_caller(), &id, &tool, arguments).await;
+                        let task = start.run(tasks, caller.task_caller(), &id, &tool, arguments);
+                        return Box::pin(task).await;
                     }
                 }
                 let mut call = caller.call(tool, arguments, notices, meta.traceparent, channel);
@@ -413,7 +415,7 @@ impl Job {
             }
             Operation::Complete(params) => {
                 let call = caller.surface_call(notices, meta.traceparent, channel);
-                complete(core, &id, &params, call, caller).await
+                Box::pin(complete(core, &id, &params, call, caller)).await
             }
             Operation::Tasks(params) => {
                 let request = tasks::methods::Request {
@@ -423,7 +425,7 @@ impl Job {
                     declares: declares_tasks,
                     client: channel.client(),
                 };
-                request.answer(core, caller.task_caller()).await
+                Box::pin(request.answer(core, caller.task_caller())).await
             }
             Operation::Refused(error) => Err(error),
 
@@ -431,7 +433,7 @@ impl Job {
             Operation::SetLevel(params) if has_session => set_level(&id, &params, caller),
             Operation::Subscribe(params) if has_session => {
                 let call = caller.surface_call(notices, meta.traceparent, channel);
-                listen::subscribe(core, &id, &params, call, caller).await
+                Box::pin(listen::subscribe(core, &id, &params, call, caller)).await
             }
             Operation::Unsubscribe(params) if has_session => {
                 listen::unsubscribe(core, &id, &params, caller).await
@@ -443,7 +445,7 @@ impl Job {
                 let watched =
                     tasks::watch::Watched::of(core, caller.task_caller(), &params, declares_tasks)
                         .await?;
-                listen::listen(core, &id, &params, call, caller, watched).await
+                Box::pin(listen::listen(core, &id, &params, call, caller, watched)).await
             }
 
             Operation::Ping
@@ -669,7 +671,7 @@ async fn call_tool(
             if let (Some(start), Some(tasks)) = (continues, core.tasks())
                 && let Some(input) = tasks::start::continuation(&outcome)
             {
-                return start.run(tasks, caller.task_caller(), id, &target, input).await;
+                return Box::pin(start.run(tasks, caller.task_caller(), id, &target, input)).await;
             }
             Ok(tools::success(id, &outcome, form))
         }

@@ -2,7 +2,7 @@
 //!
 //! | request | answer |
 //! |---|---|
-//! | `POST /api/ID` with the input as a JSON object | 200 and the output as JSON ([`plain_json`]) |
+//! | `POST /api/ID` with the input as a JSON object | 200 and the output as JSON ([`plain_output`]) |
 //! | the same with `Prefer: respond-async` | 202, the task, and its place in `Location` |
 //! | the same with `Accept: text/event-stream`, or for a stream | the items, or the course of the call, as events ([`events`]) |
 //! | `GET /api/openapi.json` | the caller's capabilities, as OpenAPI 3.1 ([`openapi`]) |
@@ -27,7 +27,7 @@ use hyper::body::Incoming;
 use orla_marketplace::{
     Call, JsonText, Outcome, Payload, Principal, ProviderType, RuntimeError, RuntimeResult,
 };
-use orla_mcp::call_result::{call_result_json, plain_json};
+use orla_mcp::call_result::plain_output;
 use orla_tasks::{NewTask, Task, TaskError, Viewer};
 use percent_encoding::percent_decode_str;
 
@@ -324,12 +324,13 @@ impl From<KeptAnswer> for Answer {
 
 impl Answer {
     fn of(result: &RuntimeResult<Outcome>) -> Self {
-        match result {
-            Ok(_) => {
-                let whole = JsonText::parse(call_result_json(result)).unwrap_or_default();
-                let body = plain_json(&whole).bytes().clone();
+        match result.as_ref().map(plain_output) {
+            Ok(Ok(output)) => {
+                let body = output.bytes().clone();
                 KeptAnswer { status: StatusCode::OK, retry_after: None, body }.into()
             }
+            // The value has no JSON form.
+            Ok(Err(error)) => Self { run: Run::Complete, ..Problem::of(&error).into_answer() },
             Err(error) => {
                 let run = match error {
                     RuntimeError::Unknown { .. }

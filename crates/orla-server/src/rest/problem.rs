@@ -2,7 +2,7 @@
 
 use http::{Response, StatusCode};
 use orla_marketplace::{JsonText, RuntimeError, Violation};
-use orla_mcp::call_result::{call_result_json, plain_json};
+use orla_mcp::call_result::plain_output;
 use serde_json::{Value, json};
 
 use super::Answer;
@@ -57,9 +57,7 @@ impl Problem {
             !matches!(error, RuntimeError::Quota { .. } | RuntimeError::Structured { .. })
                 && (outcome.structured.is_some() || outcome.content.is_some())
         });
-        let output = output.and_then(|outcome| {
-            Some(plain_json(&JsonText::parse(call_result_json(&Ok(outcome.clone()))).ok()?))
-        });
+        let output = output.and_then(|outcome| plain_output(outcome).ok());
         let plain = Self::new(status_of(error), &kind, error.to_string());
         let wait = error.retry_after();
         let retry_after = wait.map(|wait| u64::try_from(wait.as_nanos().div_ceil(1_000_000_000)));

@@ -2,9 +2,9 @@
 
 use std::error::Error;
 use std::fmt::{Debug, Write as _};
-use std::io::Write as _;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use jiff::fmt::temporal::DateTimePrinter;
 use orla_marketplace::Redactor;
 use tracing::field::{Field as Name, Visit};
 
@@ -136,17 +136,21 @@ impl Visit for Fields {
 /// written in one pass.
 pub(crate) fn json(at: SystemTime, level: Severity, fields: &Fields) -> Styled {
     let mut line = Vec::with_capacity(128 + 32 * fields.0.len());
-    // Writing to memory does not fail.
-    let _ = write!(line, r#"{{"timestamp":"{}","level":"{}","message":"#, timestamp(at), level.as_str());
+    line.extend_from_slice(br#"{"timestamp":""#);
+    line.extend_from_slice(timestamp(at).as_bytes());
+    line.extend_from_slice(br#"","level":""#);
+    line.extend_from_slice(level.as_str().as_bytes());
+    line.extend_from_slice(br#"","message":"#);
     push(&mut line, fields.message());
     for (name, value) in &fields.0 {
-        let prefix = match *name {
+        line.extend_from_slice(match *name {
             "message" => continue,
             // A field must not be mistaken for a member of the line itself.
-            "timestamp" | "level" => "field_",
-            _ => "",
-        };
-        let _ = write!(line, r#","{prefix}{name}":"#);
+            "timestamp" | "level" => br#","field_"#,
+            _ => br#",""#,
+        });
+        line.extend_from_slice(name.as_bytes());
+        line.extend_from_slice(br#"":"#);
         match value {
             Field::Text(text) => push(&mut line, text),
             Field::Bool(value) => push(&mut line, value),
@@ -206,11 +210,14 @@ fn is_word(text: &str) -> bool {
     !text.is_empty() && !text.chars().any(|c| c.is_whitespace() || c.is_control() || c == '"')
 }
 
+const PRINTER: DateTimePrinter = DateTimePrinter::new().precision(Some(3));
+
 /// RFC 3339 in UTC with milliseconds: `2026-11-20T08:03:24.120Z`.
 pub(crate) fn timestamp(at: SystemTime) -> String {
     let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
     let millis = i64::try_from(since.as_millis()).unwrap_or(i64::MAX);
-    format!("{:.3}", jiff::Timestamp::from_millisecond(millis).unwrap_or(jiff::Timestamp::MAX))
+    let at = jiff::Timestamp::from_millisecond(millis).unwrap_or(jiff::Timestamp::MAX);
+    PRINTER.timestamp_to_string(&at)
 }
 
 #[cfg(test)]

@@ -167,7 +167,7 @@ fn a_history_that_is_turned_off_keeps_nothing_more() {
 }
 
 #[test]
-fn credentials_that_stand_in_the_configuration_are_blotted() {
+fn credentials_in_the_configuration_are_redacted() {
     let config = "mcpServers:\n  far: {url: 'http://ada:pass-in-url@127.0.0.1:9/mcp', headers: {Authorization: 'Bearer literal-credential'}}\n\
                   telemetry: {otlp: 'http://127.0.0.1:9', headers: {x-token: header-of-telemetry}}\n";
     let server = world()

@@ -95,7 +95,7 @@ capabilities:
 }
 
 #[test]
-fn a_secret_reaches_what_asks_for_it_and_is_blotted_out_of_everything_that_comes_back() {
+fn a_secret_reaches_the_tool_that_asks_for_it_and_is_redacted_from_all_output() {
     const FIRST: &str = "s3cr3t-of-the-store/+first";
     const SECOND: &str = "s3cr3t-of-the-store/+second";
     let package = "name: teller\nversion: 1.0.0\nentrypoint: run.sh\ndescription: Tells.\n\
