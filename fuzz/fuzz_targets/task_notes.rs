@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use orla_tasks::program::{Course, read_notes, read_saved, write_saved};
+use orla_tasks::program::{Timeline, read_notes, read_saved, write_saved};
 
 fuzz_target!(|data: &[u8]| {
     let _ = read_notes(data);
@@ -11,13 +11,13 @@ fuzz_target!(|data: &[u8]| {
         let again = read_saved(&write_saved(&saved));
         assert_eq!(again.as_ref(), Ok(&saved), "what was written cannot be read");
     }
-    let _ = Course::read([data], Some(data), [data], None);
+    let _ = Timeline::read([data], Some(data), [data], None);
     // The versions are found soon enough; this is what follows them.
     for version in [1, 2] {
         let record: Vec<u8> = std::iter::once(version).chain(data.iter().copied()).collect();
         let _ = (read_notes(&record), read_saved(&record));
-        if let Ok(course) = Course::read([&record[..]], None, [], std::str::from_utf8(data).ok()) {
-            let _ = orla_tasks::program::render("a task", &course);
+        if let Ok(timeline) = Timeline::read([&record[..]], None, [], std::str::from_utf8(data).ok()) {
+            let _ = orla_tasks::program::render("a task", &timeline);
         }
     }
 });

@@ -8,7 +8,7 @@ use crate::{Outcome, root};
 const STEPS: &str = "100000000";
 
 /// The test that simulates.
-const TEST: &str = "program::simulation::programs_end_right_though_their_processes_end_at_any_step";
+const TEST: &str = "program::simulation::programs_survive_crashes_at_any_step";
 
 /// Runs the simulation with so many steps, from a seed.
 pub(crate) fn run(arguments: &[String]) -> Outcome {

@@ -34,9 +34,9 @@ use crate::shared::Shared;
 use crate::store::ClusterStore;
 
 /// How long a listing waits for the first answer of the cluster.
-const LEARN: Duration = Duration::from_secs(2);
+const LEARN_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long the start of an instance waits for its cluster.
-const JOIN: Duration = Duration::from_secs(2);
+const JOIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The cluster of an instance, with the capabilities of its other nodes.
 ///
@@ -144,7 +144,7 @@ impl Cluster {
             learner: Learner::new(&self.shared),
             contested: Notify::new(),
         });
-        let joined = timeout(JOIN, member.join())
+        let joined = timeout(JOIN_TIMEOUT, member.join())
             .await
             .unwrap_or_else(|_| Err(ClusterError::Unreachable("it does not answer soon".to_owned())));
         self.is_started.store(true, Ordering::Relaxed);
@@ -166,9 +166,9 @@ impl Cluster {
 
     /// Leaves the cluster. No further call of other nodes begins, and running ones have this long to
     /// end. Calls to other nodes continue.
-    pub async fn leave(&self, patience: Duration) {
+    pub async fn leave(&self, max_wait: Duration) {
         self.leaving.cancel();
-        self.serving.end(patience).await;
+        self.serving.end(max_wait).await;
     }
 
     /// Makes a node stop taking calls of other nodes, or take them again. Running calls and calls of the
@@ -179,7 +179,7 @@ impl Cluster {
     /// Returns an error if the node does not exist or does not answer.
     pub async fn drain(&self, node: &str, drains: bool) -> Result<(), OrderError> {
         if node != self.link.settings.node {
-            return orders::tell(&self.link, node, drains).await;
+            return orders::send(&self.link, node, drains).await;
         }
         self.shared.drain(drains);
         Ok(())
@@ -196,7 +196,7 @@ impl Cluster {
     }
 
     /// Returns the maximum number of bytes of a question and of an answer.
-    pub fn room(&self) -> usize {
+    pub fn max_payload(&self) -> usize {
         self.link.chunk()
     }
 
@@ -210,9 +210,9 @@ impl Cluster {
         instance: &str,
         caller: Option<&Principal>,
         question: Bytes,
-        patience: Duration,
+        max_wait: Duration,
     ) -> Result<Bytes, NoReply> {
-        self.inquiries.ask(instance, caller, question, patience).await
+        self.inquiries.ask(instance, caller, question, max_wait).await
     }
 
     /// Returns the other nodes that are present, with the identifiers of their processes.
@@ -327,7 +327,7 @@ impl Source for Cluster {
 
     async fn learn(&self) {
         if self.is_started() {
-            drop(timeout(LEARN, self.shared.wait_until_learned()).await);
+            drop(timeout(LEARN_TIMEOUT, self.shared.wait_until_learned()).await);
         }
     }
 

@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_passes_by_itself_does_not_end_an_instance() {
+    fn transient_errors_do_not_end_an_instance() {
         let answer = |code: u64| {
             let text = format!(r#"{{"code": 503, "err_code": {code}, "description": "d"}}"#);
             AccountErrorKind::JetStream(serde_json::from_str(&text).unwrap())

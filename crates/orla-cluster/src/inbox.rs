@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_all_calls_have_waiting_is_bounded_and_given_back() {
+    fn the_waiting_bytes_of_all_calls_are_bounded_and_released() {
         let inboxes = Arc::<Inboxes>::default();
         let open = |number: usize| inboxes.open(number.to_string()).unwrap();
         let all: Vec<Inbox> = (0..MAX_ALL / MAX_BYTES + 3).map(open).collect();
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_frames_wait_however_small_they_are() {
+    fn the_number_of_waiting_frames_is_bounded() {
         let inboxes = Arc::<Inboxes>::default();
         let inbox = inboxes.open("a".to_owned()).unwrap();
         for _ in 0..MAX_FRAMES + 1 {

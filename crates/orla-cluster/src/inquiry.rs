@@ -25,7 +25,7 @@ use crate::shared::Shared;
 /// The version of inquiries, which is a part of their subject.
 pub(crate) const VERSION: &str = "1";
 /// The maximum number of inquiries of other nodes that are answered at once.
-const MAX_ASKED: usize = 1024;
+const MAX_INQUIRIES: usize = 1024;
 const ANSWER: &str = "answer";
 const REFUSAL: &str = "refused";
 
@@ -33,7 +33,7 @@ const REFUSAL: &str = "refused";
 #[async_trait]
 pub trait Answerer: Send + Sync {
     /// Returns the answer to a question in the name of this caller, of at most
-    /// [`Cluster::room`](crate::Cluster::room) bytes.
+    /// [`Cluster::max_payload`](crate::Cluster::max_payload) bytes.
     async fn answer(&self, caller: Option<Principal>, question: Bytes) -> Bytes;
 }
 
@@ -77,7 +77,7 @@ impl Inquiries {
             link: Arc::clone(link),
             shared: Arc::clone(shared),
             answerer: OnceLock::new(),
-            places: Arc::new(Semaphore::new(MAX_ASKED)),
+            places: Arc::new(Semaphore::new(MAX_INQUIRIES)),
             stop: stop.clone(),
             tasks: tasks.clone(),
         })
@@ -93,10 +93,10 @@ impl Inquiries {
         instance: &str,
         caller: Option<&Principal>,
         question: Bytes,
-        patience: Duration,
+        max_wait: Duration,
     ) -> Result<Bytes, NoReply> {
         let peer = self.shared.read(|registry| registry.peer(instance));
-        self.ask_peer(&peer.ok_or(NoReply::Gone)?, caller, question, patience).await
+        self.ask_peer(&peer.ok_or(NoReply::Gone)?, caller, question, max_wait).await
     }
 
     async fn ask_peer(
@@ -104,7 +104,7 @@ impl Inquiries {
         peer: &Peer,
         caller: Option<&Principal>,
         question: Bytes,
-        patience: Duration,
+        max_wait: Duration,
     ) -> Result<Bytes, NoReply> {
         let link = &self.link;
         if question.len() > link.chunk() {
@@ -116,10 +116,11 @@ impl Inquiries {
             return Err(NoReply::Silent("the data about the caller is too large to be sent".to_owned()));
         }
         let mut inbox = link.open().map_err(NoReply::Silent)?;
-        let reply = link.frames_here(&inbox.token);
-        let sent = link.send(link.asked(&peer.node, &peer.instance), Some(reply), &head, question);
+        let reply = link.own_frames(&inbox.token);
+        let sent =
+            link.send(link.inquiries_of(&peer.node, &peer.instance), Some(reply), &head, question);
         sent.await.map_err(NoReply::Silent)?;
-        match timeout(patience, inbox.next()).await {
+        match timeout(max_wait, inbox.next()).await {
             Ok(Some(Message { status: Some(StatusCode::NO_RESPONDERS), .. })) => Err(NoReply::Gone),
             Ok(Some(message)) if header(&message) == ANSWER => Ok(message.payload),
             Ok(Some(message)) => {
@@ -131,26 +132,26 @@ impl Inquiries {
     }
 
     /// Answers what another node asks.
-    pub(crate) fn asked(self: &Arc<Self>, message: Message) {
+    pub(crate) fn receive(self: &Arc<Self>, message: Message) {
         let Some(reply) = message.reply.clone().filter(|reply| self.link.is_of_cluster(reply)) else {
             return;
         };
         // No task takes more than that, and they ask again.
         let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else { return };
-        let this = Arc::clone(self);
+        let inquiries = Arc::clone(self);
         self.tasks.spawn(async move {
             let _place = place;
-            let answered = tokio::select! {
-                answered = this.answer(&message) => answered,
-                () = this.stop.cancelled() => Err("the node is shutting down".to_owned()),
+            let result = tokio::select! {
+                result = inquiries.answer(&message) => result,
+                () = inquiries.stop.cancelled() => Err("the node is shutting down".to_owned()),
             };
-            let (header, answer) = match answered {
-                Ok(answer) if answer.len() <= this.link.chunk() => (ANSWER, answer),
+            let (header, answer) = match result {
+                Ok(answer) if answer.len() <= inquiries.link.chunk() => (ANSWER, answer),
                 Ok(_) => (REFUSAL, Bytes::from_static(b"its answer is too large")),
                 Err(why) => (REFUSAL, why.into()),
             };
             // The sender notices the missing answer.
-            drop(this.link.send(reply.to_string(), None, header, answer).await);
+            drop(inquiries.link.send(reply.to_string(), None, header, answer).await);
         });
     }
 
@@ -191,7 +192,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn an_inquiry_is_in_the_name_of_the_caller_that_it_says() {
+    fn an_inquiry_is_made_in_the_name_of_its_caller() {
         let ada = Principal::token("ada")
             .with_groups(["ops"])
             .with_expiry(SystemTime::UNIX_EPOCH + Duration::from_secs(9));

@@ -17,7 +17,7 @@ use crate::presence::{Learned, Lease, MAX_OFFER, Offers, Wants, is_name};
 use crate::shared::Shared;
 
 /// How long one offer may take to be read.
-const READ: Duration = Duration::from_secs(30);
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
 /// The maximum number of entries of the bucket of leases that are looked at.
 const MAX_LISTED: usize = 1024;
 
@@ -59,7 +59,7 @@ impl Learner {
         loop {
             while let Some(lease) = self.next() {
                 reads.push(async move {
-                    let read = timeout(READ, read_offer(buckets, &lease)).await;
+                    let read = timeout(READ_TIMEOUT, read_offer(buckets, &lease)).await;
                     (lease, read.unwrap_or_else(|_| Err("it takes too long".to_owned())))
                 });
             }

@@ -34,7 +34,7 @@ pub(crate) const HEADER: &str = "orla";
 /// How long a connection may take to come about.
 const CONNECT: Duration = Duration::from_secs(5);
 /// How long JetStream may take to answer.
-const ANSWER: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// The least and the most bytes of a message besides its header.
 const CHUNK: (usize, usize) = (16 * 1024, 512 * 1024);
 /// The maximum size of the header of a message.
@@ -44,7 +44,7 @@ const ECHO: Duration = Duration::from_secs(2);
 /// How long calls wait for a new connection, possibly to another server, after a connection was lost.
 const RECONNECT: Duration = Duration::from_secs(5);
 /// How often the same complaint of NATS is logged, and how many different ones are remembered.
-const COMPLAINTS: (Duration, usize) = (Duration::from_secs(60), 64);
+const LOGGED_PROBLEMS: (Duration, usize) = (Duration::from_secs(60), 64);
 /// The replicas of a bucket where NATS is a cluster.
 pub(crate) const REPLICAS: usize = 3;
 /// How long the offers of nodes are kept that left without a word.
@@ -117,7 +117,7 @@ impl Link {
 
     async fn options(&self) -> Result<ConnectOptions, ClusterError> {
         let (is_connected, lost) = (Arc::clone(&self.is_connected), Arc::clone(&self.lost));
-        let complaints = Complaints::default();
+        let logged_problems = LoggedProblems::default();
         let settings = &self.settings;
         let mut options = ConnectOptions::new()
             .name(format!("orla {}", settings.node))
@@ -142,7 +142,7 @@ impl Link {
                         }
                     }
                     Event::ServerError(_) | Event::ClientError(_) | Event::SlowConsumer(_) => {
-                        if complaints.is_new(&event.to_string(), Instant::now()) {
+                        if logged_problems.is_new(&event.to_string(), Instant::now()) {
                             tracing::warn!(%event, "NATS complains about this node");
                         }
                     }
@@ -194,7 +194,7 @@ impl Link {
             return Err(ClusterError::Unreachable("there is no connection".to_owned()));
         };
         let mut context = jetstream::new(client.clone());
-        context.set_timeout(ANSWER);
+        context.set_timeout(ANSWER_TIMEOUT);
         let account = context.query_account().await;
         account.map_err(|err| ClusterError::of_account(&err.kind()))?;
         let name = &self.settings.name;
@@ -249,12 +249,12 @@ impl Link {
     }
 
     /// Where an instance receives inquiries.
-    pub(crate) fn asked(&self, node: &str, instance: &str) -> String {
+    pub(crate) fn inquiries_of(&self, node: &str, instance: &str) -> String {
         format!("{}.ask.{}", self.subjects(node, instance), crate::inquiry::VERSION)
     }
 
     /// Where this instance receives the frames of this call.
-    pub(crate) fn frames_here(&self, token: &str) -> String {
+    pub(crate) fn own_frames(&self, token: &str) -> String {
         self.frames_of(&self.settings.node, &self.instance, token)
     }
 
@@ -296,7 +296,7 @@ impl Link {
     /// Waits until everything is sent.
     pub(crate) async fn flush(&self) {
         if let Some(client) = self.client.get().filter(|_| self.is_connected()) {
-            drop(timeout(ANSWER, client.flush()).await);
+            drop(timeout(ANSWER_TIMEOUT, client.flush()).await);
         }
     }
 
@@ -305,7 +305,7 @@ impl Link {
     pub(crate) async fn probe(&self) -> bool {
         let Ok(mut inbox) = self.open() else { return false };
         let echo = async {
-            self.send(self.frames_here(&inbox.token), None, "echo", Bytes::new()).await.ok()?;
+            self.send(self.own_frames(&inbox.token), None, "echo", Bytes::new()).await.ok()?;
             inbox.next().await
         };
         matches!(timeout(ECHO, echo).await, Ok(Some(_)))
@@ -340,12 +340,12 @@ pub(crate) fn random<const BYTES: usize>() -> Result<String, String> {
 
 /// The recently logged problems.
 #[derive(Default)]
-struct Complaints(Mutex<HashMap<String, Instant>>);
+struct LoggedProblems(Mutex<HashMap<String, Instant>>);
 
-impl Complaints {
+impl LoggedProblems {
     /// Returns whether this one is worth a line.
     fn is_new(&self, text: &str, now: Instant) -> bool {
-        let (pause, most) = COMPLAINTS;
+        let (pause, most) = LOGGED_PROBLEMS;
         let mut known = self.0.lock();
         known.retain(|_, logged| now.saturating_duration_since(*logged) < pause);
         let is_new = known.len() < most && !known.contains_key(text);
@@ -444,16 +444,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_complaint_is_logged_once_a_minute() {
-        let (complaints, now) = (Complaints::default(), Instant::now());
-        assert!(complaints.is_new("a", now) && complaints.is_new("b", now));
-        assert!(!complaints.is_new("a", now + COMPLAINTS.0 / 2));
-        assert!(complaints.is_new("a", now + COMPLAINTS.0));
-        assert!((0..1000).filter(|n| complaints.is_new(&n.to_string(), now)).count() <= COMPLAINTS.1);
+    fn the_same_problem_is_logged_once_a_minute() {
+        let (logged_problems, now) = (LoggedProblems::default(), Instant::now());
+        assert!(logged_problems.is_new("a", now) && logged_problems.is_new("b", now));
+        assert!(!logged_problems.is_new("a", now + LOGGED_PROBLEMS.0 / 2));
+        assert!(logged_problems.is_new("a", now + LOGGED_PROBLEMS.0));
+        assert!(
+            (0..1000).filter(|n| logged_problems.is_new(&n.to_string(), now)).count()
+                <= LOGGED_PROBLEMS.1
+        );
     }
 
     #[test]
-    fn a_user_stands_in_an_address() {
+    fn an_address_may_name_a_user() {
         let user = |address: &str| user(&["nats://h:1".to_owned(), address.to_owned()]);
         assert_eq!(user("nats://a:b%20c@h"), Some(("a".to_owned(), Some("b c".to_owned()))));
         assert_eq!(user("nats://token@h:4222"), Some(("token".to_owned(), None)));

@@ -1,8 +1,8 @@
 //! This node as a member of the cluster: maintains its lease and its offer, and receives those of the
 //! others.
 //!
-//! A member has four tasks. `receive` passes messages to their calls, `hear` receives leases, the
-//! learner reads offers, and `keep` writes this node's lease and offer. No task waits for another, so a
+//! A member has four tasks. `receive` passes messages to their calls, `follow_leases` receives leases, the
+//! learner reads offers, and `run` writes this node's lease and offer. No task waits for another, so a
 //! slow answer of JetStream delays no call.
 
 use std::collections::HashMap;
@@ -34,9 +34,9 @@ use crate::store::ClusterStore;
 /// How often the lease is renewed.
 const RENEW: Duration = Duration::from_secs(3);
 /// The interval between two searches for expired leases.
-const LOOK: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// The pause between attempts to join.
-const AGAIN: Duration = Duration::from_secs(2);
+const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 /// The least time between two offers of a node whose capabilities change all the time.
 const SETTLE: Duration = Duration::from_millis(50);
 /// How often an offer is written again, so that it is not removed as old.
@@ -112,7 +112,7 @@ impl Member {
                 }
             }
             tokio::select! {
-                () = sleep(AGAIN) => {}
+                () = sleep(RETRY_INTERVAL) => {}
                 () = self.stop.cancelled() => return,
             }
         }
@@ -122,10 +122,10 @@ impl Member {
     pub(crate) fn serve(self: &Arc<Self>, joined: Joined, tasks: &TaskTracker) {
         let Joined { buckets, messages, leases, orders } = joined;
         tasks.spawn(Arc::clone(self).receive(messages));
-        tasks.spawn(Arc::clone(self).hear(leases));
+        tasks.spawn(Arc::clone(self).follow_leases(leases));
         tasks.spawn(Arc::clone(self).learn(buckets.clone()));
-        tasks.spawn(Arc::clone(self).obey(orders));
-        tasks.spawn(Keeper::new(self, buckets).keep());
+        tasks.spawn(Arc::clone(self).follow_orders(orders));
+        tasks.spawn(Keeper::new(self, buckets).run());
     }
 
     /// Passes messages to their calls, in the order of arrival.
@@ -135,7 +135,7 @@ impl Member {
             let (last, what) = (parts.next().map(str::to_owned), parts.next().map(str::to_owned));
             match (what.as_deref(), last.as_deref()) {
                 (Some("call"), Some(digest)) => self.serving.begin(digest, message),
-                (Some("ask"), Some(inquiry::VERSION)) => self.inquiries.asked(message),
+                (Some("ask"), Some(inquiry::VERSION)) => self.inquiries.receive(message),
                 (Some("in"), Some(token)) => self.link.deliver(token, message),
                 _ => {}
             }
@@ -143,24 +143,24 @@ impl Member {
     }
 
     /// Takes the leases of the others.
-    async fn hear(self: Arc<Self>, mut leases: Subscriber) {
+    async fn follow_leases(self: Arc<Self>, mut leases: Subscriber) {
         let mut connection = self.link.connection();
-        let mut look = interval(LOOK);
-        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut ticker = interval(CHECK_INTERVAL);
+        ticker.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 message = next(&mut leases, &self.stop) => {
                     let Some(message) = message else { return };
-                    self.heard(&message);
+                    self.on_lease(&message);
                 }
                 Ok(()) = connection.changed() => {
                     self.shared.change(|registry| {
-                        registry.excuse(Instant::now());
+                        registry.restart_leases(Instant::now());
                         false
                     });
                 }
                 // Without a connection, no lease can arrive.
-                _ = look.tick() => if self.link.is_connected() {
+                _ = ticker.tick() => if self.link.is_connected() {
                     self.shared.change(|registry| registry.expire(Instant::now()));
                 }
             }
@@ -168,7 +168,7 @@ impl Member {
     }
 
     /// Takes in a message of the lease bucket.
-    fn heard(&self, message: &Message) {
+    fn on_lease(&self, message: &Message) {
         let is_end = message.headers.as_ref().is_some_and(|headers| {
             // Written when an entry is deleted or expires.
             headers.get("KV-Operation").is_some() || headers.get("Nats-Marker-Reason").is_some()
@@ -178,11 +178,11 @@ impl Member {
             self.shared.change(|registry| registry.forget(node));
             return;
         }
-        self.take(node, &message.payload);
+        self.apply_lease(node, &message.payload);
     }
 
     /// Takes the lease that a node wrote in its place.
-    fn take(&self, node: &str, lease: &[u8]) {
+    fn apply_lease(&self, node: &str, lease: &[u8]) {
         let lease = match Lease::read(lease) {
             Ok(lease) if lease.node != node => {
                 return tracing::warn!(
@@ -195,13 +195,13 @@ impl Member {
             Err(problem) => return tracing::debug!(problem, "a node cannot be understood"),
         };
         if lease.node == self.link.settings.node {
-            return self.meet(&lease);
+            return self.check_name_conflict(&lease);
         }
         let mut wants = false;
         self.shared.change(|registry| {
-            let heard = registry.hear(lease.clone(), Instant::now());
-            wants = heard.wants_offer;
-            heard.is_news
+            let update = registry.apply_lease(lease.clone(), Instant::now());
+            wants = update.wants_offer;
+            update.is_news
         });
         if wants {
             self.learner.want(lease);
@@ -209,7 +209,7 @@ impl Member {
     }
 
     /// Takes a lease with the name of this node.
-    fn meet(&self, lease: &Lease) {
+    fn check_name_conflict(&self, lease: &Lease) {
         let own = self.epoch.load(Ordering::Relaxed);
         if lease.instance == self.link.instance || own == 0 {
             return;
@@ -228,7 +228,7 @@ impl Member {
 
     /// Reads the offers of the others.
     async fn learn(self: Arc<Self>, buckets: Buckets) {
-        let learning = self.learner.learn(&buckets, |node, lease| self.take(node, lease));
+        let learning = self.learner.learn(&buckets, |node, lease| self.apply_lease(node, lease));
         tokio::select! {
             () = learning => {}
             () = self.stop.cancelled() => {}
@@ -236,9 +236,9 @@ impl Member {
     }
 
     /// Follows the orders to this node.
-    async fn obey(self: Arc<Self>, orders: Subscriber) {
+    async fn follow_orders(self: Arc<Self>, orders: Subscriber) {
         tokio::select! {
-            () = orders::obey(&self.link, &self.shared, orders) => {}
+            () = orders::follow(&self.link, &self.shared, orders) => {}
             () = self.stop.cancelled() => {}
         }
     }
@@ -276,7 +276,7 @@ struct Keeper {
     offer: Offer,
     /// Whether the last write is known to be made.
     is_written: bool,
-    failing: Failing,
+    failures: LeaseFailures,
     changes: watch::Receiver<u64>,
     connection: watch::Receiver<bool>,
     draining: watch::Receiver<bool>,
@@ -295,9 +295,9 @@ struct Offer {
 
 /// How long all writes have failed.
 #[derive(Debug, Default)]
-struct Failing {
+struct LeaseFailures {
     since: Option<Instant>,
-    is_told: bool,
+    is_reported: bool,
 }
 
 impl Keeper {
@@ -312,7 +312,7 @@ impl Keeper {
             buckets,
             offer: Offer::default(),
             is_written: false,
-            failing: Failing::default(),
+            failures: LeaseFailures::default(),
             changes: market.map_or_else(|| watch::Sender::new(0).subscribe(), |market| market.changes()),
             connection: member.link.connection(),
             draining: member.shared.draining(),
@@ -321,9 +321,9 @@ impl Keeper {
         }
     }
 
-    async fn keep(mut self) {
+    async fn run(mut self) {
         let member = Arc::clone(&self.member);
-        let keeping = async {
+        let running = async {
             self.begin().await;
             loop {
                 self.step().await;
@@ -333,7 +333,7 @@ impl Keeper {
             biased;
             () = member.leaving.cancelled() => {}
             () = member.shared.replaced.cancelled() => return,
-            () = keeping => {}
+            () = running => {}
         }
         drop(self.buckets.leases.delete(&member.link.settings.node).await);
     }
@@ -346,14 +346,14 @@ impl Keeper {
                 self.begin().await;
             },
             _ = self.renew.tick() => self.renew().await,
-            _ = self.refresh.tick() => self.say(true).await,
+            _ = self.refresh.tick() => self.announce(true).await,
             () = self.member.contested.notified() => {
-                self.say(true).await;
+                self.announce(true).await;
                 sleep(SETTLE).await;
             }
             Ok(()) = self.draining.changed() => self.renew().await,
             Ok(()) = self.changes.changed() => {
-                self.say(false).await;
+                self.announce(false).await;
                 sleep(SETTLE).await;
             }
         }
@@ -362,16 +362,16 @@ impl Keeper {
     /// Writes the offer and reads which nodes are present: at first, and after each loss of the
     /// connection.
     async fn begin(&mut self) {
-        self.say(true).await;
+        self.announce(true).await;
         self.member.learner.want_list();
     }
 
-    /// Writes the offer, if it is another than before or `anew` is set, and the lease that names it.
-    async fn say(&mut self, anew: bool) {
+    /// Writes the offer, if it is another than before or `is_forced` is set, and the lease that names it.
+    async fn announce(&mut self, is_forced: bool) {
         let offers = self.member.offers();
         let text = offers.write();
         let digest = hex::encode(digest(&SHA256, text.as_bytes()).as_ref());
-        if digest == self.offer.digest && self.is_written && !anew {
+        if digest == self.offer.digest && self.is_written && !is_forced {
             return;
         }
         let ids = offers.capabilities.iter().map(|one| (one.digest.clone(), one.id.clone()));
@@ -427,7 +427,7 @@ impl Keeper {
             return;
         }
         if !self.is_written {
-            return Box::pin(self.say(true)).await;
+            return Box::pin(self.announce(true)).await;
         }
         let Some(market) = member.market.upgrade() else { return };
         let lease = Lease {
@@ -445,7 +445,7 @@ impl Keeper {
         };
         match self.buckets.leases.put(&lease.node, lease.write().into()).await {
             Ok(_) => {
-                if self.failing.ends() {
+                if self.failures.reset() {
                     tracing::info!("the other nodes hear this one again");
                 }
             }
@@ -459,7 +459,7 @@ impl Keeper {
     /// Prepares the next attempt: a NATS server that lost its data has no buckets.
     async fn failed(&mut self, problem: &str) {
         tracing::debug!(problem, "what this node offers cannot be written");
-        if self.failing.is_news(Instant::now()) {
+        if self.failures.should_report(Instant::now()) {
             tracing::warn!(problem, "the other nodes do not hear this one: JetStream takes no lease");
         }
         match self.member.link.buckets().await {
@@ -469,17 +469,17 @@ impl Keeper {
     }
 }
 
-impl Failing {
+impl LeaseFailures {
     /// Returns an attempt failed. Returns whether others take this node for gone now, and did not
     /// before.
-    fn is_news(&mut self, now: Instant) -> bool {
+    fn should_report(&mut self, now: Instant) -> bool {
         let since = *self.since.get_or_insert(now);
-        now.saturating_duration_since(since) >= LEASE && !std::mem::replace(&mut self.is_told, true)
+        now.saturating_duration_since(since) >= LEASE && !std::mem::replace(&mut self.is_reported, true)
     }
 
     /// Returns an attempt succeeded. Returns whether that is worth a line.
-    fn ends(&mut self) -> bool {
-        std::mem::take(self).is_told
+    fn reset(&mut self) -> bool {
+        std::mem::take(self).is_reported
     }
 }
 
@@ -488,11 +488,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn that_nobody_hears_this_node_is_said_once() {
-        let (mut failing, now) = (Failing::default(), Instant::now());
-        assert!(!failing.is_news(now) && !failing.is_news(now + LEASE / 2));
-        assert!(failing.is_news(now + LEASE) && !failing.is_news(now + LEASE * 2));
-        assert!(failing.ends() && !failing.ends());
-        assert!(!failing.is_news(now + LEASE * 3));
+    fn a_failing_lease_is_reported_once() {
+        let (mut failures, now) = (LeaseFailures::default(), Instant::now());
+        assert!(!failures.should_report(now) && !failures.should_report(now + LEASE / 2));
+        assert!(failures.should_report(now + LEASE) && !failures.should_report(now + LEASE * 2));
+        assert!(failures.reset() && !failures.reset());
+        assert!(!failures.should_report(now + LEASE * 3));
     }
 }

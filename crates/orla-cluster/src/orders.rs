@@ -15,7 +15,7 @@ use crate::presence::is_name;
 use crate::shared::Shared;
 
 /// How long a node may take to answer.
-const ANSWER: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 const DRAIN: &str = "drain";
 const TAKE: &str = "take";
 
@@ -37,9 +37,9 @@ pub(crate) async fn receive(link: &Link) -> Result<Subscriber, String> {
 }
 
 /// Follows the orders to this node.
-pub(crate) async fn obey(link: &Link, shared: &Shared, mut orders: Subscriber) {
+pub(crate) async fn follow(link: &Link, shared: &Shared, mut orders: Subscriber) {
     while let Some(order) = orders.next().await {
-        let Some(drains) = wanted(&order.payload) else { continue };
+        let Some(drains) = parse(&order.payload) else { continue };
         if shared.drain(drains) {
             tracing::info!(drains, "this node was told whether to take calls of others");
         }
@@ -49,23 +49,23 @@ pub(crate) async fn obey(link: &Link, shared: &Shared, mut orders: Subscriber) {
 }
 
 /// Has another node take no more calls of others, or take them again.
-pub(crate) async fn tell(link: &Link, node: &str, drains: bool) -> Result<(), OrderError> {
+pub(crate) async fn send(link: &Link, node: &str, drains: bool) -> Result<(), OrderError> {
     if !is_name(node) {
         return Err(OrderError::Unknown);
     }
     let mut inbox = link.open().map_err(OrderError::Unavailable)?;
-    let (order, reply) = (if drains { DRAIN } else { TAKE }, link.frames_here(&inbox.token));
+    let (order, reply) = (if drains { DRAIN } else { TAKE }, link.own_frames(&inbox.token));
     let sent =
         link.send(subject(link, node), Some(reply), "order", Bytes::from_static(order.as_bytes()));
     sent.await.map_err(OrderError::Unavailable)?;
-    match timeout(ANSWER, inbox.next()).await {
+    match timeout(ANSWER_TIMEOUT, inbox.next()).await {
         Ok(Some(Message { status: Some(StatusCode::NO_RESPONDERS), .. })) => Err(OrderError::Unknown),
         Ok(Some(_)) => Ok(()),
         Ok(None) | Err(_) => Err(OrderError::Unavailable("it does not answer".to_owned())),
     }
 }
 
-fn wanted(order: &[u8]) -> Option<bool> {
+fn parse(order: &[u8]) -> Option<bool> {
     match order {
         order if order == DRAIN.as_bytes() => Some(true),
         order if order == TAKE.as_bytes() => Some(false),

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_capability_is_described_here_as_it_is_there() {
+    fn a_remote_capability_keeps_its_description() {
         let needs = requires(&["nats://user:hush@h:4222".to_owned()]);
         assert_eq!(*needs, ["net:h:4222".to_owned()]);
         let tool = r#"{"name": "x", "description": "Does x.", "annotations": {"idempotentHint": true},

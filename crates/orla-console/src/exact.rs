@@ -153,7 +153,7 @@ impl Reader<'_> {
 
     fn object(&mut self, depth: usize) -> Result<Json, NotJson> {
         let mut members = Vec::new();
-        while self.enters(b'}') {
+        while self.next_part(b'}') {
             let key = self.string()?;
             // The colon.
             self.rest = &self.rest.trim_ascii_start()[1..];
@@ -164,14 +164,14 @@ impl Reader<'_> {
 
     fn array(&mut self, depth: usize) -> Result<Json, NotJson> {
         let mut items = Vec::new();
-        while self.enters(b']') {
+        while self.next_part(b']') {
             items.push(self.value(depth + 1)?);
         }
         Ok(Json::Array(items))
     }
 
     /// Skips the bracket or the comma before the next part. Returns whether there is one.
-    fn enters(&mut self, end: u8) -> bool {
+    fn next_part(&mut self, end: u8) -> bool {
         let rest = self.rest.trim_ascii_start();
         let is_end = rest.as_bytes().first() == Some(&end);
         self.rest = rest[1..].trim_ascii_start();
@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_is_read_and_written_as_it_was() {
+    fn text_round_trips() {
         for text in [
             "null",
             "true",
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_json_is_an_error() {
+    fn invalid_json_is_an_error() {
         let deep = "[".repeat(200) + &"]".repeat(200);
         for text in ["", "{", "[1,]", "nul", r#""\ud800""#, "01", &deep] {
             assert!(Json::parse(text).is_err(), "{text}");

@@ -26,9 +26,9 @@
 
 #![warn(missing_docs)]
 
+mod embedder;
 mod exact;
 mod form;
-mod inside;
 mod listing;
 mod pages;
 mod plot;
@@ -48,7 +48,7 @@ use orla_marketplace::{CapabilityMarketplace, Catalog, Principal};
 use orla_server::{PageBody, Pages, Visit, Visitor};
 use orla_tasks::Tasks;
 
-pub use crate::inside::{AuditLog, Connection, Inside, Process, Setting, Verified};
+pub use crate::embedder::{AuditLog, Connection, Embedder, Process, Setting, Verified};
 
 use crate::form::Fields;
 use crate::runs::Runs;
@@ -68,7 +68,7 @@ struct Inner {
     runs: Runs,
     history: Option<History>,
     tasks: OnceLock<Tasks>,
-    inside: Arc<dyn Inside>,
+    embedder: Arc<dyn Embedder>,
 }
 
 /// A request of a visitor that is known.
@@ -93,7 +93,7 @@ impl Console {
     pub fn new(
         market: Arc<CapabilityMarketplace>,
         history: Option<History>,
-        inside: Arc<dyn Inside>,
+        embedder: Arc<dyn Embedder>,
     ) -> Self {
         let runs = Runs::new(Arc::clone(&market));
         Self(Arc::new(Inner {
@@ -102,7 +102,7 @@ impl Console {
             runs,
             history,
             tasks: OnceLock::new(),
-            inside,
+            embedder,
         }))
     }
 
@@ -123,7 +123,7 @@ impl Pages for Console {
         self.0.sessions.token(head, Instant::now()).map(|token| Box::from(&*token))
     }
 
-    fn most_from_strangers(&self, head: &Parts) -> usize {
+    fn max_anonymous_body(&self, head: &Parts) -> usize {
         if head.uri.path() == pages::sign_in::PATH { MAX_SIGN_IN } else { 0 }
     }
 

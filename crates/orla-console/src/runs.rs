@@ -65,7 +65,7 @@ pub(crate) struct Run {
 struct State {
     progress: Option<Progress>,
     lines: VecDeque<Line>,
-    question: Option<Asked>,
+    question: Option<PendingQuestion>,
     end: Option<(Duration, Arc<RuntimeResult<Outcome>>)>,
 }
 
@@ -76,7 +76,7 @@ pub(crate) struct Line {
     pub(crate) text: String,
 }
 
-struct Asked {
+struct PendingQuestion {
     question: Question,
     answer: oneshot::Sender<String>,
 }
@@ -141,7 +141,7 @@ impl Runs {
         let listener = Arc::downgrade(&run);
         call.scope.notices = NoticeSink::new(move |notice| {
             if let Some(run) = listener.upgrade() {
-                run.hear(notice);
+                run.record(notice);
             }
         });
         let (market, own) = (Arc::clone(&self.market), Arc::clone(&run));
@@ -212,7 +212,7 @@ impl Run {
         Snapshot {
             progress: state.progress.clone(),
             lines: state.lines.iter().cloned().collect(),
-            question: state.question.as_ref().map(|asked| asked.question.clone()),
+            question: state.question.as_ref().map(|pending| pending.question.clone()),
             end: state.end.clone(),
         }
     }
@@ -226,8 +226,8 @@ impl Run {
         self.changes.subscribe()
     }
 
-    /// Waits until the call is over or needs its visitor, at most for `patience`.
-    pub(crate) async fn settled(&self, patience: Duration) {
+    /// Waits until the call is over or needs its visitor, at most for `max_wait`.
+    pub(crate) async fn settled(&self, max_wait: Duration) {
         let mut changes = self.changes();
         let settled = async {
             loop {
@@ -240,7 +240,7 @@ impl Run {
                 }
             }
         };
-        let _late = tokio::time::timeout(patience, settled).await;
+        let _late = tokio::time::timeout(max_wait, settled).await;
     }
 
     /// Withdraws the call.
@@ -250,19 +250,19 @@ impl Run {
 
     /// Answers the question with this number, with the JSON text of an MCP result. Returns whether it was waiting.
     pub(crate) fn answer(&self, number: u64, answer: String) -> bool {
-        let asked = {
+        let pending = {
             let mut state = self.state.lock();
             match &state.question {
-                Some(asked) if asked.question.number == number => state.question.take(),
+                Some(pending) if pending.question.number == number => state.question.take(),
                 _ => None,
             }
         };
-        let is_taken = asked.is_some_and(|asked| asked.answer.send(answer).is_ok());
+        let is_taken = pending.is_some_and(|pending| pending.answer.send(answer).is_ok());
         self.changed();
         is_taken
     }
 
-    fn hear(&self, notice: Notice) {
+    fn record(&self, notice: Notice) {
         {
             let mut state = self.state.lock();
             let (level, text) = match notice {
@@ -309,7 +309,7 @@ impl Run {
 
 /// Returns an outcome as the JSON of an MCP result. An outcome that is too large for a page becomes a
 /// text.
-pub(crate) fn shown(outcome: &Outcome) -> RuntimeResult<Json> {
+pub(crate) fn outcome_json(outcome: &Outcome) -> RuntimeResult<Json> {
     let json = |text: &JsonText| {
         let text = text.as_str();
         let parsed = (text.len() <= MAX_READ).then(|| Json::parse(text).ok()).flatten();
@@ -335,13 +335,14 @@ impl Client for Visitor {
     }
 
     async fn request(&self, method: &str, params: JsonText) -> Result<JsonText, ClientError> {
-        let asked: serde_json::Value = serde_json::from_str(params.as_str()).unwrap_or_default();
-        let is_form = asked.get("mode").is_none_or(|mode| mode == "form");
+        let request: serde_json::Value = serde_json::from_str(params.as_str()).unwrap_or_default();
+        let is_form = request.get("mode").is_none_or(|mode| mode == "form");
         if method != "elicitation/create" || !is_form {
             return Err(ClientError::Unsupported(method.to_owned()));
         }
-        let message = asked.get("message").and_then(|text| text.as_str()).unwrap_or_default().to_owned();
-        let schema = asked.get("requestedSchema").cloned().unwrap_or_default();
+        let message =
+            request.get("message").and_then(|text| text.as_str()).unwrap_or_default().to_owned();
+        let schema = request.get("requestedSchema").cloned().unwrap_or_default();
         let (answer, answered) = oneshot::channel();
         let number = self.0.changes.borrow().wrapping_add(1);
         {
@@ -350,9 +351,10 @@ impl Client for Visitor {
                 let message = "another question waits for its answer".to_owned();
                 return Err(ClientError::Refused { code: -32000, message, data: None });
             }
-            state.question = Some(Asked { question: Question { number, message, schema }, answer });
+            state.question =
+                Some(PendingQuestion { question: Question { number, message, schema }, answer });
         }
-        let _withdrawn = Withdrawn { run: &self.0, number };
+        let _guard = WithdrawOnDrop { run: &self.0, number };
         self.0.changed();
         let answer = answered.await.map_err(|_| ClientError::Gone)?;
         JsonText::parse(answer).map_err(|_| ClientError::Gone)
@@ -360,16 +362,16 @@ impl Client for Visitor {
 }
 
 /// Takes a question back when its provider no longer waits for the answer.
-struct Withdrawn<'a> {
+struct WithdrawOnDrop<'a> {
     run: &'a Run,
     number: u64,
 }
 
-impl Drop for Withdrawn<'_> {
+impl Drop for WithdrawOnDrop<'_> {
     fn drop(&mut self) {
         {
             let mut state = self.run.state.lock();
-            if state.question.as_ref().is_none_or(|asked| asked.question.number != self.number) {
+            if state.question.as_ref().is_none_or(|pending| pending.question.number != self.number) {
                 return;
             }
             state.question = None;

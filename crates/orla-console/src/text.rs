@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_copied_means_what_was_called() {
+    fn copied_text_has_the_same_value() {
         let json = "{\"a\":\"x\u{202e}y\u{e0041}\\n\"}";
         let escaped = escaped_strings(json);
         assert_eq!(escaped, r#"{"a":"x\u202ey\udb40\udc41\n"}"#);

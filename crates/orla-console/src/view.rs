@@ -71,7 +71,7 @@ fn tree(value: &Json, depth: usize, left: &mut Room) -> Markup {
             let shown = match columns(items) {
                 Some(columns) => table(items, &columns, depth, left),
                 None => html! {
-                    ol start="0" { @for item in room(items, left.values) { li { (tree(item, depth + 1, left)) } } }
+                    ol start="0" { @for item in fitting(items, left.values) { li { (tree(item, depth + 1, left)) } } }
                 },
             };
             let note = counted(items.len(), "item");
@@ -80,7 +80,7 @@ fn tree(value: &Json, depth: usize, left: &mut Room) -> Markup {
         Json::Object(members) => {
             let shown = html! {
                 dl {
-                    @for (key, value) in room(members, left.values) {
+                    @for (key, value) in fitting(members, left.values) {
                         div { dt { (left.text(key)) } dd { (tree(value, depth + 1, left)) } }
                     }
                 }
@@ -96,7 +96,7 @@ fn counted(count: usize, what: &str) -> String {
 }
 
 /// As many parts as there is room for.
-fn room<T>(parts: &[T], left: usize) -> &[T] {
+fn fitting<T>(parts: &[T], left: usize) -> &[T] {
     &parts[..parts.len().min(left)]
 }
 
@@ -104,8 +104,8 @@ fn more(count: usize, left: &Room) -> Markup {
     html! { @if left.values == 0 || left.bytes == 0 { p.note { "Too large to be shown whole: " (count) " parts here." } } }
 }
 
-fn folded(summary: &str, is_open: bool, inside: &Markup) -> Markup {
-    html! { details open[is_open] { summary { (summary) } (inside) } }
+fn folded(summary: &str, is_open: bool, content: &Markup) -> Markup {
+    html! { details open[is_open] { summary { (summary) } (content) } }
 }
 
 /// Returns the columns of a list of objects that is a table.
@@ -134,7 +134,7 @@ fn table(items: &[Json], columns: &[&str], depth: usize, left: &mut Room) -> Mar
             table {
                 thead { tr { @for column in columns { th scope="col" { (left.text(column)) } } } }
                 tbody {
-                    @for item in room(items, left.values) {
+                    @for item in fitting(items, left.values) {
                         tr { @for column in columns {
                             td { @if let Some(value) = item.get(column) { (tree(value, depth + 3, left)) } }
                         } }

@@ -36,7 +36,7 @@ pub(crate) struct Intake {
     done: Condvar,
     dropped: AtomicU64,
     /// Whether it has been said that calls are dropped.
-    is_drop_said: AtomicBool,
+    is_drop_logged: AtomicBool,
     changes: watch::Sender<u64>,
     /// Whether the calls that begin now are kept.
     pub(crate) is_keeping: AtomicBool,
@@ -65,7 +65,7 @@ impl Intake {
             wake: Condvar::new(),
             done: Condvar::new(),
             dropped: AtomicU64::new(0),
-            is_drop_said: AtomicBool::new(false),
+            is_drop_logged: AtomicBool::new(false),
             changes: watch::Sender::new(0),
             is_keeping: AtomicBool::new(true),
             tracing: OnceLock::new(),
@@ -81,7 +81,7 @@ impl Intake {
         if is_full || queue.is_ended {
             drop(queue);
             self.dropped.fetch_add(1, Ordering::Relaxed);
-            if !self.is_drop_said.swap(true, Ordering::Relaxed) {
+            if !self.is_drop_logged.swap(true, Ordering::Relaxed) {
                 tracing::warn!(
                     "calls end faster than the history is written: it leaves some of them out"
                 );
@@ -139,20 +139,20 @@ impl Intake {
 
     /// Writes calls until it is closed.
     pub(crate) fn serve(&self, preparation: &Preparation, store: &dyn Store) {
-        let _ended = Ended(self);
+        let _guard = EndOnDrop(self);
         let mut spare = Vec::new();
         loop {
             let (mut calls, wanted, is_closed) = {
                 let mut queue = self.queue.lock();
-                let is_asked = |queue: &Queue| queue.is_closed || queue.wanted > queue.written;
-                while queue.calls.is_empty() && !is_asked(&queue) {
+                let is_requested = |queue: &Queue| queue.is_closed || queue.wanted > queue.written;
+                while queue.calls.is_empty() && !is_requested(&queue) {
                     queue.is_idle = true;
                     if self.wake.wait_for(&mut queue, TIDY).timed_out() {
                         break;
                     }
                 }
                 queue.is_idle = false;
-                if !queue.calls.is_empty() && !is_asked(&queue) {
+                if !queue.calls.is_empty() && !is_requested(&queue) {
                     self.wake.wait_for(&mut queue, GATHER);
                 }
                 queue.bytes = 0;
@@ -202,9 +202,9 @@ fn row(preparation: &Preparation, call: &Arc<LiveCall>) -> Option<Row> {
 }
 
 /// Notes that the thread has ended, however it did.
-struct Ended<'a>(&'a Intake);
+struct EndOnDrop<'a>(&'a Intake);
 
-impl Drop for Ended<'_> {
+impl Drop for EndOnDrop<'_> {
     fn drop(&mut self) {
         self.0.queue.lock().is_ended = true;
         self.0.done.notify_all();

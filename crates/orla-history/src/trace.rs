@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_context_begins_a_trace() {
+    fn an_invalid_context_begins_a_trace() {
         for wrong in [
             "",
             "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7",

@@ -163,7 +163,7 @@ async fn a_foreign_file_is_refused_and_left_as_it_is() {
 }
 
 #[tokio::test]
-async fn a_locked_file_costs_no_call_anything_and_nothing_is_lost() {
+async fn a_locked_file_delays_no_call_and_loses_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("h.db");
     let (market, history) = open(&path, Options::default());
@@ -185,7 +185,7 @@ async fn a_locked_file_costs_no_call_anything_and_nothing_is_lost() {
 }
 
 #[tokio::test]
-async fn nothing_older_than_it_is_kept_is_shown_though_no_call_follows() {
+async fn expired_calls_are_not_shown_even_without_new_calls() {
     let dir = tempfile::tempdir().unwrap();
     let mut options = Options::default();
     let (market, history) = open(&dir.path().join("h.db"), options.clone());
@@ -216,7 +216,7 @@ async fn a_call_whose_input_had_a_secret_is_made_again_only_with_an_input() {
 }
 
 #[tokio::test]
-async fn more_secrets_than_are_looked_for_leave_no_text_of_the_call() {
+async fn a_call_with_too_many_secrets_is_stored_without_texts() {
     let dir = tempfile::tempdir().unwrap();
     let mut options = Options::default();
     options.redact = vec!["/pins".parse().unwrap()];

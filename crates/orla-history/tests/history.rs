@@ -11,7 +11,7 @@ use orla_marketplace::{
 };
 use tokio_util::task::TaskTracker;
 
-fn kept(capabilities: &[(&str, Canned)]) -> (Arc<CapabilityMarketplace>, History) {
+fn recorded(capabilities: &[(&str, Canned)]) -> (Arc<CapabilityMarketplace>, History) {
     let market = marketplace(Limits::default(), capabilities.iter().cloned());
     let history = History::in_memory(&market, Options::default()).unwrap();
     (market, history)
@@ -24,7 +24,7 @@ fn call(id: &str, input: &str) -> Call {
 #[tokio::test]
 async fn a_call_is_kept_with_its_data_and_the_newest_is_the_first() {
     let (market, history) =
-        kept(&[("echo", Canned::Echoes), ("bad", Canned::Fails("the reason".to_owned()))]);
+        recorded(&[("echo", Canned::Echoes), ("bad", Canned::Fails("the reason".to_owned()))]);
     market.call(call("echo", r#"{"n":18446744073709551616}"#)).await.unwrap();
     market.call(call("bad", "{}")).await.unwrap_err();
     let calls = history.list(&Query::default(), &Viewer::All).await.unwrap();
@@ -50,7 +50,7 @@ async fn a_call_is_kept_with_its_data_and_the_newest_is_the_first() {
 
 #[tokio::test]
 async fn a_viewer_sees_its_own_calls() {
-    let (market, history) = kept(&[("echo", Canned::Echoes)]);
+    let (market, history) = recorded(&[("echo", Canned::Echoes)]);
     for name in ["ada", "bob"] {
         let mut call = call("echo", "{}");
         call.scope.principal = Some(Principal::token(name));
@@ -72,7 +72,7 @@ async fn a_viewer_sees_its_own_calls() {
 
 #[tokio::test]
 async fn a_call_that_runs_is_seen_and_can_be_cancelled() {
-    let (market, history) = kept(&[("hangs", Canned::Hangs)]);
+    let (market, history) = recorded(&[("hangs", Canned::Hangs)]);
     let mut changes = history.changes();
     let running = TaskTracker::new().spawn({
         let market = Arc::clone(&market);
@@ -92,11 +92,11 @@ async fn a_call_that_runs_is_seen_and_can_be_cancelled() {
 }
 
 #[tokio::test]
-async fn what_a_call_says_is_kept_whether_or_not_its_caller_listens() {
-    let (market, history) = kept(&[("reports", Canned::Reports(3))]);
-    let mut heard = call("reports", "{}");
-    heard.scope.notices = NoticeSink::new(|_| {});
-    market.call(heard).await.unwrap();
+async fn notices_are_recorded_even_if_the_caller_does_not_listen() {
+    let (market, history) = recorded(&[("reports", Canned::Reports(3))]);
+    let mut listened = call("reports", "{}");
+    listened.scope.notices = NoticeSink::new(|_| {});
+    market.call(listened).await.unwrap();
     market.call(call("reports", "{}")).await.unwrap();
     for call in history.list(&Query::default(), &Viewer::All).await.unwrap() {
         let detail = history.detail(&call.id, &Viewer::All).await.unwrap().unwrap();
@@ -107,7 +107,7 @@ async fn what_a_call_says_is_kept_whether_or_not_its_caller_listens() {
 
 #[tokio::test]
 async fn a_call_is_made_again_with_its_own_input_or_another() {
-    let (market, history) = kept(&[("echo", Canned::Echoes)]);
+    let (market, history) = recorded(&[("echo", Canned::Echoes)]);
     market.call(call("echo", r#"{"n":4}"#)).await.unwrap();
     let first = history.list(&Query::default(), &Viewer::All).await.unwrap()[0].id.clone();
     let mut changes = history.changes();

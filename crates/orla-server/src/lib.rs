@@ -78,7 +78,7 @@ pub use nodes::{DrainError, NoAnswer, NodeRow, Nodes, OtherNode};
 pub use options::{AgentOptions, ServerOptions, Unauthenticated};
 pub use orla_identity::{AuthOptions, BearerToken, Fetch, IssuerOptions, OwnToken};
 pub use orla_mcp::call_result::call_result_json;
-pub use pages::{Door, PageBody, Pages, Refused, Visit, Visitor};
+pub use pages::{Gateway, PageBody, Pages, Refused, Visit, Visitor};
 pub use rtfs::federation::shared_tool;
 
 pub use tasks::{ResultForm, shown as task_json, shown_with_result as task_json_with_result};
@@ -86,7 +86,7 @@ pub use throttle::AuthLimits;
 pub use tls::{CertificateName, Tls, TlsError, TlsSettings};
 pub use waiting::{ApprovalRefused, ApprovalRequest};
 
-use crate::mcp::session::elsewhere;
+use crate::mcp::session::other_nodes;
 use crate::state::Core;
 
 /// Serves a marketplace to MCP clients. Clones share the server.
@@ -135,7 +135,7 @@ impl Server {
     /// another began. Later states are ignored. Must be called within a runtime.
     pub fn share_sessions(&self, state: Arc<dyn StateStore>) {
         self.core.share_sessions(state);
-        self.core.tracker.spawn(elsewhere::forward(Arc::clone(&self.core)));
+        self.core.tracker.spawn(other_nodes::forward(Arc::clone(&self.core)));
     }
 
     /// Serves these tasks, and closes them when the server ends. Without tasks, clients find none. Later

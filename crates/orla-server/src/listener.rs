@@ -28,9 +28,9 @@ use crate::tls::{self, ClientCertificate, Tls, TlsError};
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LAST_PAUSE: Duration = Duration::from_millis(500);
 /// How long all activities may take to end after the abort.
-const GRACE: Duration = Duration::from_secs(4);
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(4);
 /// How long connections stay open after the abort, for the answers to the calls that it ends. The time
-/// is shorter than [`GRACE`], because activities without a connection are awaited too.
+/// is shorter than [`SHUTDOWN_GRACE`], because activities without a connection are awaited too.
 const LAST_ANSWERS: Duration = Duration::from_millis(3500);
 /// The interval between two checks of the certificate files.
 const CERTIFICATE_CHECK: Duration = Duration::from_secs(1);
@@ -160,7 +160,7 @@ async fn end_requests(core: &Core, time: Duration) {
     }
     tracing::warn!(after_ms = time.as_secs_f64() * 1000.0, "calls still run and are cancelled");
     core.end_calls();
-    if tokio::time::timeout(GRACE, core.tracker.wait()).await.is_err() {
+    if tokio::time::timeout(SHUTDOWN_GRACE, core.tracker.wait()).await.is_err() {
         tracing::error!("calls did not end when they were cancelled");
     }
 }
@@ -171,27 +171,27 @@ async fn begin(core: &Arc<Core>, stream: TcpStream, peer: IpAddr) {
     // ACK.
     let _ = stream.set_nodelay(true);
     match core.tls.get() {
-        None => converse(core, stream, peer, None).await,
+        None => serve_connection(core, stream, peer, None).await,
         // Boxed, because it would enlarge the future of every other connection.
-        Some(tls) => Box::pin(begin_tls(core, &tls, stream, peer)).await,
+        Some(tls) => Box::pin(handshake(core, &tls, stream, peer)).await,
     }
 }
 
-async fn begin_tls(core: &Arc<Core>, tls: &Arc<Tls>, stream: TcpStream, peer: IpAddr) {
+async fn handshake(core: &Arc<Core>, tls: &Arc<Tls>, stream: TcpStream, peer: IpAddr) {
     let limit = core.settings.load().options.header_timeout;
     let accepted = tokio::select! {
         accepted = tokio::time::timeout(limit, tls::accept(tls, stream)) => accepted,
         () = core.draining.cancelled() => return,
     };
     match accepted {
-        Ok(Ok((stream, client))) => converse(core, stream, peer, client).await,
+        Ok(Ok((stream, client))) => serve_connection(core, stream, peer, client).await,
         Ok(Err(error)) => tracing::debug!(%peer, %error, "no TLS connection"),
         Err(_) => tracing::debug!(%peer, "the TLS handshake took too long"),
     }
 }
 
 /// Serves the requests of a connection.
-async fn converse(
+async fn serve_connection(
     core: &Arc<Core>,
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     peer: IpAddr,
@@ -229,7 +229,7 @@ async fn converse(
             tokio::select! {
                 ended = connection.as_mut() => ended,
                 // Dropping the connection cancels its requests. Their tasks are awaited.
-                () = answered_for_long(core) => Ok(()),
+                () = wait_for_answers(core) => Ok(()),
             }
         }
     };
@@ -239,7 +239,7 @@ async fn converse(
 }
 
 /// Waits until cancelled calls have had time to send their answers.
-async fn answered_for_long(core: &Core) {
+async fn wait_for_answers(core: &Core) {
     core.abort.cancelled().await;
     tokio::time::sleep(LAST_ANSWERS).await;
 }

@@ -70,7 +70,7 @@ impl CallCounts {
     }
 
     /// Counts for this capability from now on. A reload may have replaced the previous one.
-    fn concern(&mut self, entry: &Arc<Entry>) {
+    fn register(&mut self, entry: &Arc<Entry>) {
         if !std::ptr::eq(self.entry.as_ptr(), Arc::as_ptr(entry)) {
             self.entry = Arc::downgrade(entry);
             self.item = entry.item();
@@ -151,7 +151,7 @@ impl Metrics {
             let mut calls = calls.lock();
             let name = Arc::clone(&record.name);
             let counts = calls.entry(name).or_insert_with(|| CallCounts::new(&record.entry));
-            counts.concern(&record.entry);
+            counts.register(&record.entry);
             counts.by_outcome.entry(record.outcome).or_default().inc();
             counts.durations.observe(record.duration.as_secs_f64());
         });

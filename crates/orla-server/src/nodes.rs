@@ -45,7 +45,7 @@ pub trait Nodes: Send + Sync {
     fn others(&self) -> Vec<OtherNode>;
 
     /// Returns the maximum number of bytes of a question to another node, and of its answer.
-    fn room(&self) -> usize;
+    fn max_payload(&self) -> usize;
 
     /// Asks an instance of another node, in the name of this caller. Its server
     /// [answers](crate::Server::answer_node).
@@ -58,7 +58,7 @@ pub trait Nodes: Send + Sync {
         instance: &str,
         caller: Option<&Principal>,
         question: Bytes,
-        patience: Duration,
+        max_wait: Duration,
     ) -> Result<Bytes, NoAnswer>;
 }
 
@@ -158,7 +158,7 @@ pub(crate) async fn drain(
 ) -> Response<Body> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
-    struct Wanted {
+    struct DrainRequest {
         drain: bool,
     }
     let Some(cluster) = core.cluster() else {
@@ -168,7 +168,7 @@ pub(crate) async fn drain(
         let what = format!("the policy does not grant {DRAIN}");
         return refused(StatusCode::FORBIDDEN, "denied", &what);
     }
-    let Ok(Wanted { drain }) = serde_json::from_slice(body) else {
+    let Ok(DrainRequest { drain }) = serde_json::from_slice(body) else {
         let expected = r#"expected {"drain": true} or {"drain": false}"#;
         return malformed(expected);
     };

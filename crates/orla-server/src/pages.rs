@@ -4,7 +4,7 @@
 //! A browser cannot send a token with each request, so the pages may keep one for it. [`Pages::token`]
 //! returns the token for the cookies of a request, and the token is checked as if the request had
 //! carried it. A visitor without a valid credential reaches the pages as [`Visitor::Unknown`], so that
-//! the pages can ask for a credential and check it with [`Door::check`]. Failures of this check count
+//! the pages can ask for a credential and check it with [`Gateway::check`]. Failures of this check count
 //! like all others (`auth.limits`).
 
 use std::pin::Pin;
@@ -27,7 +27,7 @@ pub trait Pages: Send + Sync {
 
     /// Returns the maximum size of a body that an unknown visitor may send to this path. At 0, the body
     /// is not read.
-    fn most_from_strangers(&self, head: &Parts) -> usize;
+    fn max_anonymous_body(&self, head: &Parts) -> usize;
 
     /// Answers a request. To a response with status 401, the server adds how a client gets a token. A
     /// visitor that has failed too often (`auth.limits`) gets the response with status 429.
@@ -47,7 +47,7 @@ pub struct Visit<'a> {
     /// Whether it came over TLS.
     pub is_tls: bool,
     /// Checks credentials.
-    pub door: &'a dyn Door,
+    pub gateway: &'a dyn Gateway,
 }
 
 /// The visitor that requests a page.
@@ -61,7 +61,7 @@ pub enum Visitor {
 
 /// Checks a visitor's credentials.
 #[async_trait]
-pub trait Door: Send + Sync {
+pub trait Gateway: Send + Sync {
     /// Checks whether requests with this bearer token are accepted. A failure is counted and recorded.
     ///
     /// # Errors

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use orla_marketplace::Principal;
 
-use crate::admin::approvals::elsewhere as approvals;
-use crate::mcp::session::elsewhere as sessions;
+use crate::admin::approvals::other_nodes as approvals;
+use crate::mcp::session::other_nodes as sessions;
 use crate::state::Core;
 
 /// Answers a question in the name of this caller. The answer to an unreadable question is empty.

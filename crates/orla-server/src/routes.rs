@@ -69,7 +69,7 @@ pub(crate) async fn serve(
     // Pages are for their own origin alone.
     if let Some(origin) = parts.headers.get(header::ORIGIN)
         && response.status() != StatusCode::FORBIDDEN
-        && !visits::is_here(parts.uri.path())
+        && !visits::is_console_path(parts.uri.path())
     {
         allow_origin(response.headers_mut(), origin);
     }
@@ -95,8 +95,8 @@ impl Log {
                 tracing::event!(
                     $level,
                     method = %parts.method,
-                    path = shown(parts.uri.path(), SHOWN),
-                    rpc = self.method.as_deref().map(|method| shown(method, SHOWN)),
+                    path = excerpt(parts.uri.path(), SHOWN),
+                    rpc = self.method.as_deref().map(|method| excerpt(method, SHOWN)),
                     status = status.as_u16(),
                     duration_ms = took.as_micros() as f64 / 1000.0,
                     "request answered"
@@ -114,11 +114,11 @@ impl Log {
 
 /// Returns a header for the log, if it is text.
 fn header_text<'a>(parts: &'a Parts, name: &HeaderName) -> Option<&'a str> {
-    parts.headers.get(name)?.to_str().ok().map(|text| shown(text, 200))
+    parts.headers.get(name)?.to_str().ok().map(|text| excerpt(text, 200))
 }
 
 /// Returns the beginning of a text.
-fn shown(text: &str, limit: usize) -> &str {
+fn excerpt(text: &str, limit: usize) -> &str {
     text.char_indices().nth(limit).map_or(text, |(end, _)| &text[..end])
 }
 
@@ -137,7 +137,7 @@ async fn route(
             reason = denied.reason,
             "request refused"
         );
-        return turn_away(&denied);
+        return denied_response(&denied);
     }
     let path = parts.uri.path();
     if parts.method == Method::OPTIONS {
@@ -157,7 +157,7 @@ async fn route(
         return only_get(parts, || json(StatusCode::OK, metadata));
     }
     if let Some(pages) = core.pages(settings) {
-        if visits::is_here(path) {
+        if visits::is_console_path(path) {
             return Box::pin(visits::serve(core, settings, pages, parts, body, peer)).await;
         }
         if visits::is_browser_at_root(parts) {
@@ -169,11 +169,11 @@ async fn route(
         Err(denied) => return unauthenticated(core, settings, peer, parts, denied),
     };
     let answered = answer(core, settings, principal.clone(), parts, body, log);
-    while_accepted(core, settings, principal, parts, peer, answered).await
+    while_authenticated(core, settings, principal, parts, peer, answered).await
 }
 
 /// Returns the answer to a request, as long as its credential is accepted.
-pub(crate) async fn while_accepted(
+pub(crate) async fn while_authenticated(
     core: &Arc<Core>,
     settings: &Settings,
     principal: Option<Principal>,
@@ -227,7 +227,7 @@ async fn answer(
             Method::POST => {
                 let headers = &parts.headers;
                 let answer = async |body: Bytes| programs::answer(core, principal, headers, &body).await;
-                Box::pin(posted(core, settings, headers, body, answer)).await
+                Box::pin(answer_json(core, settings, headers, body, answer)).await
             }
             Method::GET if names(&parts.headers, federation::CATALOGUE) => {
                 let catalogue = federation::catalogue(core, principal.as_ref(), parts.uri.query());
@@ -235,16 +235,18 @@ async fn answer(
             }
             _ => not_allowed("POST, OPTIONS"),
         },
-        path if rest::is_here(path) => {
+        path if rest::is_route(path) => {
             Box::pin(rest::serve(core, settings, principal, parts, body)).await
         }
-        path if tasks::is_here(path) => {
+        path if tasks::is_route(path) => {
             Box::pin(tasks::serve(core, settings, principal, parts, body)).await
         }
-        path if calls::is_here(path) => {
+        path if calls::is_route(path) => {
             Box::pin(calls::serve(core, settings, principal, parts, body)).await
         }
-        path if a2a::is_here(path) => Box::pin(a2a::serve(core, settings, principal, parts, body)).await,
+        path if a2a::is_route(path) => {
+            Box::pin(a2a::serve(core, settings, principal, parts, body)).await
+        }
         "/approvals" => match parts.method {
             Method::GET | Method::HEAD => {
                 let list = Box::pin(approvals::render(core, principal.as_ref())).await;
@@ -257,7 +259,7 @@ async fn answer(
                 let id = &path[APPROVALS.len()..];
                 let answer =
                     async |body: Bytes| approvals::answer(core, principal.as_ref(), id, &body).await;
-                Box::pin(posted(core, settings, &parts.headers, body, answer)).await
+                Box::pin(answer_json(core, settings, &parts.headers, body, answer)).await
             }
             _ => not_allowed("POST, OPTIONS"),
         },
@@ -266,7 +268,7 @@ async fn answer(
                 let node = &path[NODES.len()..];
                 let answer =
                     async |body: Bytes| nodes::drain(core, principal.as_ref(), node, &body).await;
-                Box::pin(posted(core, settings, &parts.headers, body, answer)).await
+                Box::pin(answer_json(core, settings, &parts.headers, body, answer)).await
             }
             _ => not_allowed("POST, OPTIONS"),
         },
@@ -306,7 +308,7 @@ pub(crate) async fn authenticate(
 }
 
 /// Reads the JSON body of a request and answers it.
-async fn posted(
+async fn answer_json(
     core: &Core,
     settings: &Settings,
     headers: &HeaderMap,
@@ -330,7 +332,7 @@ async fn readiness(core: &Core) -> Response<Body> {
     if !core.is_ready() {
         return refuse("not ready\n".to_owned());
     }
-    match core.state_trouble().await {
+    match core.state_problem().await {
         None => text(StatusCode::OK, status::readiness(core)),
         Some(why) => refuse(format!("not ready: tasks cannot be kept: {why}\n")),
     }
@@ -402,7 +404,7 @@ pub(crate) fn count_failure(
         Verdict::Tolerated | Verdict::Limited { is_first: true, .. } => {
             let limited = verdict != Verdict::Tolerated;
             let (path, problem, reason) = (parts.uri.path(), denied.problem(), denied.reason());
-            tracing::warn!(%peer, path = shown(path, 100), problem, reason, limited, "authentication failed");
+            tracing::warn!(%peer, path = excerpt(path, 100), problem, reason, limited, "authentication failed");
             if let Some(observe) = core.on_unauthenticated.get() {
                 observe(&Unauthenticated { peer, problem, reason });
             }
@@ -411,7 +413,7 @@ pub(crate) fn count_failure(
     verdict
 }
 
-fn turn_away(denied: &Denied) -> Response<Body> {
+fn denied_response(denied: &Denied) -> Response<Body> {
     text(denied.status, format!("{}\n", denied.reason))
 }
 
@@ -448,8 +450,8 @@ fn challenge_with(response: &mut Response<Body>, challenge: &str) {
 
 /// Answers a request for the methods of a path, such as the preflight request of a browser. The guard has passed its origin
 /// already.
-fn preflight(path: &str, asked: &HeaderMap) -> Response<Body> {
-    let methods = match rest::is_here(path) {
+fn preflight(path: &str, request: &HeaderMap) -> Response<Body> {
+    let methods = match rest::is_route(path) {
         true => rest::methods(path),
         false => "GET, POST, DELETE, OPTIONS",
     };
@@ -458,9 +460,9 @@ fn preflight(path: &str, asked: &HeaderMap) -> Response<Body> {
     *response.status_mut() = StatusCode::NO_CONTENT;
     let headers = response.headers_mut();
     headers.insert(header::ALLOW, methods.clone());
-    if asked.contains_key(header::ORIGIN) {
+    if request.contains_key(header::ORIGIN) {
         headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, methods);
-        if let Some(wanted) = asked.get(header::ACCESS_CONTROL_REQUEST_HEADERS) {
+        if let Some(wanted) = request.get(header::ACCESS_CONTROL_REQUEST_HEADERS) {
             headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, wanted.clone());
         }
         headers.insert(header::ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("86400"));

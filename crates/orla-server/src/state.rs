@@ -24,8 +24,8 @@ use crate::http::guard::Guard;
 use crate::idempotency::Answers;
 use crate::mcp::dispatch::pending::PendingRequests;
 use crate::mcp::notify::changes::Lists;
+use crate::mcp::notify::pending_changes::PendingChanges;
 use crate::mcp::notify::subscriptions::Subscriptions;
-use crate::mcp::notify::unheard::Unheard;
 use crate::mcp::session::Sessions;
 use crate::mcp::session::shared::SharedSessions;
 use crate::mcp::surfaces;
@@ -54,7 +54,7 @@ pub(crate) struct Core {
     pub(crate) lists: watch::Sender<Lists>,
     pub(crate) subscriptions: Subscriptions,
     /// Changes of which clients may have to be notified at other servers.
-    pub(crate) unheard: Arc<Unheard>,
+    pub(crate) pending_changes: Arc<PendingChanges>,
     /// Sends whenever a credential may have been withdrawn.
     pub(crate) credentials: watch::Sender<()>,
     /// Tracks all spawned tasks.
@@ -117,7 +117,7 @@ impl Core {
             pending: PendingRequests::default(),
             lists: watch::Sender::default(),
             subscriptions: Subscriptions::default(),
-            unheard: Arc::default(),
+            pending_changes: Arc::default(),
             credentials: watch::Sender::default(),
             tracker: TaskTracker::new(),
             draining: CancellationToken::new(),
@@ -306,10 +306,10 @@ impl Core {
     }
 
     /// Returns why tasks cannot be kept, if that is known.
-    pub(crate) async fn state_trouble(&self) -> Option<String> {
+    pub(crate) async fn state_problem(&self) -> Option<String> {
         /// How long the state may take to answer.
-        const PATIENCE: Duration = Duration::from_secs(2);
-        let checking = tokio::time::timeout(PATIENCE, self.tasks()?.check_store());
+        const STATE_TIMEOUT: Duration = Duration::from_secs(2);
+        let checking = tokio::time::timeout(STATE_TIMEOUT, self.tasks()?.check_store());
         match checking.await {
             Ok(found) => found.err().map(|error| error.to_string()),
             Err(_) => Some("the state does not answer".to_owned()),

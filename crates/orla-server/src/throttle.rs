@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn more_peers_than_are_counted_share_a_count_and_take_no_more_memory() {
+    fn peers_beyond_the_limit_share_a_count() {
         let (mut failures, now) = (Failures::default(), Instant::now());
         let peers = (0..20_000u32).map(|n| IpAddr::from((0x0b00_0000 + n).to_be_bytes()));
         let limited = peers.filter(|peer| is_limited(failures.count(*peer, LIMITS, now))).count();

@@ -17,9 +17,9 @@ use crate::admin::approvals;
 use crate::http::body::{self, Body};
 use crate::http::response::{closing, names, not_allowed, text, why_unreadable};
 use crate::http::url::below;
-use crate::pages::{Door, PageBody, Pages, Refused, Visit, Visitor};
+use crate::pages::{Gateway, PageBody, Pages, Refused, Visit, Visitor};
 use crate::routes::{
-    authenticate, challenged, count_failure, unauthenticated, unauthenticated_with, while_accepted,
+    authenticate, challenged, count_failure, unauthenticated, unauthenticated_with, while_authenticated,
 };
 use crate::state::{Core, Settings};
 use crate::throttle::Verdict;
@@ -29,7 +29,7 @@ use crate::waiting::{ApprovalRefused, ApprovalRequest};
 const PATH: &str = "/console";
 
 /// Checks tokens as if the request of a visitor had carried them.
-struct Entrance<'a> {
+struct ServerGateway<'a> {
     core: &'a Arc<Core>,
     settings: &'a Settings,
     head: &'a Parts,
@@ -37,7 +37,7 @@ struct Entrance<'a> {
 }
 
 #[async_trait]
-impl Door for Entrance<'_> {
+impl Gateway for ServerGateway<'_> {
     async fn check(&self, token: &str) -> Result<Option<Principal>, Refused> {
         let head = with_token(self.head, token);
         authenticate(self.core, self.settings, &head, self.peer).await.map_err(|denied| {
@@ -61,7 +61,7 @@ impl Door for Entrance<'_> {
 }
 
 /// Returns whether a path leads to pages.
-pub(crate) fn is_here(path: &str) -> bool {
+pub(crate) fn is_console_path(path: &str) -> bool {
     below(PATH, path).is_some()
 }
 
@@ -96,8 +96,8 @@ pub(crate) async fn serve(
     };
     // A token in the header counts as on every route.
     let own = head.headers.contains_key(AUTHORIZATION);
-    let kept = pages.token(head).filter(|_| !own).map(|token| with_token(head, &token));
-    let known = authenticate(core, settings, kept.as_ref().unwrap_or(head), peer).await;
+    let with_cookie = pages.token(head).filter(|_| !own).map(|token| with_token(head, &token));
+    let known = authenticate(core, settings, with_cookie.as_ref().unwrap_or(head), peer).await;
     let denied = known.as_ref().err().copied();
     if let Some(denied) = denied.filter(|_| own) {
         return unauthenticated(core, settings, peer, head, denied);
@@ -111,7 +111,7 @@ pub(crate) async fn serve(
             (false, _) => 0,
             (true, Visitor::Known(_)) => settings.options.max_body_bytes,
             (true, Visitor::Unknown) => {
-                pages.most_from_strangers(head).min(settings.options.max_body_bytes)
+                pages.max_anonymous_body(head).min(settings.options.max_body_bytes)
             }
         };
         let body = match most {
@@ -128,9 +128,9 @@ pub(crate) async fn serve(
                 }
             }
         };
-        let door = Entrance { core, settings, head, peer };
+        let gateway = ServerGateway { core, settings, head, peer };
         let is_tls = core.tls.get().is_some();
-        let response = pages.answer(Visit { head, body, visitor, is_tls, door: &door }).await;
+        let response = pages.answer(Visit { head, body, visitor, is_tls, gateway: &gateway }).await;
         // A token that was tried on the page has been counted.
         let is_sign_in = is_post && most > 0;
         let response = response.map(|body| match body {
@@ -147,7 +147,7 @@ pub(crate) async fn serve(
         };
         if is_post && most == 0 { closing(response) } else { response }
     };
-    while_accepted(core, settings, principal.flatten(), head, peer, answered).await
+    while_authenticated(core, settings, principal.flatten(), head, peer, answered).await
 }
 
 /// Returns the request as if it had carried a token.

@@ -37,7 +37,7 @@ pub struct ApprovalRequest {
 pub enum ApprovalRefused {
     /// See the marketplace.
     #[error(transparent)]
-    Here(#[from] AnswerError),
+    Local(#[from] AnswerError),
     /// It may wait at a node that does not answer.
     #[error(
         "no call waits for an approval with this id here, and node {0} does not answer: it may have taken the answer; look at the list"
@@ -49,8 +49,8 @@ impl ApprovalRefused {
     /// Returns the status of the response.
     pub fn status(&self) -> StatusCode {
         match self {
-            Self::Here(AnswerError::NotAllowed) => StatusCode::FORBIDDEN,
-            Self::Here(_) => StatusCode::NOT_FOUND,
+            Self::Local(AnswerError::NotAllowed) => StatusCode::FORBIDDEN,
+            Self::Local(_) => StatusCode::NOT_FOUND,
             Self::Unreachable(_) => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
@@ -58,7 +58,7 @@ impl ApprovalRefused {
 
 impl ApprovalRequest {
     /// One of this node.
-    pub(crate) fn here(pending: PendingApproval, secrets: &Redactor) -> Self {
+    pub(crate) fn local(pending: PendingApproval, secrets: &Redactor) -> Self {
         let null = || JsonText::from(RawValue::NULL.to_owned());
         let input = pending.input.json().map_or_else(|_| null(), Clone::clone);
         let input = match secrets.text(input.as_str()) {

@@ -180,7 +180,7 @@ async fn a_killed_state_whose_files_are_damaged_is_refused() {
 }
 
 #[tokio::test]
-async fn what_is_read_only_or_no_file_is_refused() {
+async fn read_only_and_irregular_files_are_refused() {
     let directory = closed().await;
     let path = directory.path().join(FILE);
     for (target, mode) in [(path.as_path(), 0o400), (directory.path(), 0o500)] {

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_known_may_be_awaited() {
+    fn unknown_tasks_may_be_awaited() {
         let awaited = Awaited::default();
         let ids: Vec<TaskId> = (0..=KNOWN).map(|_| TaskId::new()).collect();
         assert!(awaited.has(&ids[0]), "nothing was read yet");

@@ -17,16 +17,16 @@ use crate::task::{Runner, TaskId};
 /// The prefix of the keys of node records.
 const NODES: &str = "node/";
 /// The interval between two heartbeats of a node.
-const BEAT: Duration = Duration::from_secs(3);
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(3);
 /// The interval between two searches for nodes that no longer send heartbeats.
-const LOOK: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// A node whose search is this late was suspended, and has missed the heartbeats of the others.
-const LATE: Duration = Duration::from_secs(4);
+const MAX_DELAY: Duration = Duration::from_secs(4);
 /// The interval between two scans of all tasks, which find any task that was missed.
-const ALL: Duration = Duration::from_secs(60);
+const SCAN_INTERVAL: Duration = Duration::from_secs(60);
 /// After a scan of all tasks, the next scan waits for this multiple of the scan's duration, unless a
 /// node is gone.
-const REST: u32 = 4;
+const SCAN_PAUSE: u32 = 4;
 /// The number of records read at once.
 const PAGE: usize = 1000;
 /// The maximum number of nodes in a cluster.
@@ -37,7 +37,7 @@ impl Tasks {
     pub(crate) fn serve_shared(&self) {
         let Some(changes) = self.0.store.changed_keys() else { return };
         let inner = Arc::clone(&self.0);
-        self.0.node.spawn(async move { inner.be_there().await });
+        self.0.node.spawn(async move { inner.send_heartbeats().await });
         let inner = Arc::clone(&self.0);
         self.0.node.spawn(async move { inner.follow(changes).await });
     }
@@ -45,23 +45,23 @@ impl Tasks {
 
 impl Inner {
     /// Sends heartbeats until nothing runs on this node any more.
-    async fn be_there(self: Arc<Self>) {
+    async fn send_heartbeats(self: Arc<Self>) {
         let Some(shared) = &self.shared else { return };
         // The previous life of this node is over.
         let mut own = Expect::Anything;
-        let mut beat = interval(BEAT);
-        beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut ticker = interval(HEARTBEAT_INTERVAL);
+        ticker.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 biased;
                 () = self.drained.cancelled() => break,
-                _ = beat.tick() => {}
+                _ = ticker.tick() => {}
             }
-            let begun = Instant::now();
-            let says = async {
-                match self.beat(shared, &mut own).await {
-                    Ok(is_there) => {
-                        is_there && (shared.is_there() || self.comes_back(shared).await.is_ok())
+            let started = Instant::now();
+            let heartbeat = async {
+                match self.heartbeat(shared, &mut own).await {
+                    Ok(is_present) => {
+                        is_present && (shared.is_present() || self.rejoin(shared).await.is_ok())
                     }
                     Err(error) => {
                         tracing::debug!(%error, "this node cannot say that it is there");
@@ -69,27 +69,27 @@ impl Inner {
                     }
                 }
             };
-            let is_there = tokio::select! {
+            let is_present = tokio::select! {
                 biased;
                 () = self.drained.cancelled() => break,
-                is_there = says => is_there,
+                is_present = heartbeat => is_present,
             };
-            shared.said(is_there.then_some(begun));
-            if !is_there {
-                beat.reset_after(LOOK);
+            shared.set_last_heartbeat(is_present.then_some(started));
+            if !is_present {
+                ticker.reset_after(CHECK_INTERVAL);
             }
         }
         // By now, everything that ran here has ended or is written. Only then do the others learn that
         // this node is gone.
         if let Expect::Revision(_) = own {
             let gone = Change::remove(key(&shared.me.node)).expecting(own);
-            drop(tokio::time::timeout(BEAT, self.store.write(vec![gone])).await);
+            drop(tokio::time::timeout(HEARTBEAT_INTERVAL, self.store.write(vec![gone])).await);
         }
     }
 
     /// Writes one heartbeat. Returns `false` if the other nodes had to consider this node gone, or if
     /// another instance uses its name.
-    async fn beat(&self, shared: &Shared, own: &mut Expect) -> Result<bool, StateError> {
+    async fn heartbeat(&self, shared: &Shared, own: &mut Expect) -> Result<bool, StateError> {
         if shared.is_replaced.load(Ordering::Relaxed) {
             return Ok(false);
         }
@@ -122,10 +122,10 @@ impl Inner {
 
     /// Reads which nodes are present after a time in which no node could be heard. From then on, this
     /// node judges the others.
-    async fn comes_back(&self, shared: &Shared) -> Result<(), StateError> {
+    async fn rejoin(&self, shared: &Shared) -> Result<(), StateError> {
         self.store.sync().await?;
         self.catch_up(shared).await?;
-        shared.nodes.lock().excuse(Instant::now());
+        shared.nodes.lock().restart_leases(Instant::now());
         Ok(())
     }
 
@@ -133,12 +133,12 @@ impl Inner {
     /// runs on this node any more.
     async fn follow(self: Arc<Self>, mut changes: broadcast::Receiver<Arc<str>>) {
         let Some(shared) = &self.shared else { return };
-        let (mut look, mut all) = (interval(LOOK), interval(ALL));
-        for ticks in [&mut look, &mut all] {
+        let (mut check_tick, mut scan_tick) = (interval(CHECK_INTERVAL), interval(SCAN_INTERVAL));
+        for ticks in [&mut check_tick, &mut scan_tick] {
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         }
         let mut market = self.market.changes();
-        let mut looked = Instant::now();
+        let mut last_check = Instant::now();
         // A scan of all tasks may take so long that changes of other nodes are missed. That is a reason
         // to scan again.
         let mut rest = Instant::now();
@@ -147,31 +147,31 @@ impl Inner {
             tokio::select! {
                 biased;
                 () = self.drained.cancelled() => return,
-                _ = look.tick() => {
-                    let is_late = looked.elapsed() > LATE;
-                    looked = Instant::now();
+                _ = check_tick.tick() => {
+                    let is_late = last_check.elapsed() > MAX_DELAY;
+                    last_check = Instant::now();
                     if is_late {
-                        shared.nodes.lock().excuse(looked);
+                        shared.nodes.lock().restart_leases(last_check);
                     }
                     let takes = shared.takes();
                     if takes && !has_taken {
-                        shared.look_soon();
+                        shared.request_scan();
                     }
                     has_taken = takes;
-                    let looked = tokio::select! {
+                    let checked = tokio::select! {
                         biased;
                         () = self.drained.cancelled() => return,
-                        looked = self.look(shared, &mut rest) => looked,
+                        checked = self.check_nodes(shared, &mut rest) => checked,
                     };
-                    if let Err(error) = looked {
+                    if let Err(error) = checked {
                         tracing::debug!(%error, "the tasks of the cluster cannot be looked at");
-                        shared.look_soon();
+                        shared.request_scan();
                     }
                 }
-                _ = all.tick() => shared.look_soon(),
+                _ = scan_tick.tick() => shared.request_scan(),
                 // A capability may have become available.
                 changed = market.changed() => match changed {
-                    Ok(()) => shared.look_soon(),
+                    Ok(()) => shared.request_scan(),
                     Err(_) => return,
                 },
                 key = changes.recv() => {
@@ -182,7 +182,7 @@ impl Inner {
                     };
                     if let Err(error) = followed {
                         tracing::debug!(%error, "a change of another node cannot be followed");
-                        shared.look_soon();
+                        shared.request_scan();
                     }
                 }
             }
@@ -190,35 +190,39 @@ impl Inner {
     }
 
     /// Checks whether a node is gone, and scans all tasks if there is a reason.
-    async fn look(self: &Arc<Self>, shared: &Shared, rest: &mut Instant) -> Result<(), StateError> {
-        if !shared.is_there() || self.closing.is_cancelled() {
+    async fn check_nodes(
+        self: &Arc<Self>,
+        shared: &Shared,
+        rest: &mut Instant,
+    ) -> Result<(), StateError> {
+        if !shared.is_present() || self.closing.is_cancelled() {
             return Ok(());
         }
-        let is_silent = shared.nodes.lock().is_anyone_silent(Instant::now());
+        let is_silent = shared.nodes.lock().has_silent_node(Instant::now());
         if is_silent {
             // Heartbeats written until now may not have arrived here yet.
-            let asked = Instant::now();
+            let cutoff = Instant::now();
             self.store.sync().await?;
-            self.hear_all(shared).await?;
-            let gone = shared.nodes.lock().expire(asked);
+            self.read_nodes(shared).await?;
+            let gone = shared.nodes.lock().expire(cutoff);
             for (node, revision) in gone {
                 tracing::warn!(node, "a node of the cluster is gone: its tasks are taken by others");
-                shared.look_soon();
+                shared.request_scan();
                 *rest = Instant::now();
                 let record = Change::remove(key(&node)).expecting(Expect::Revision(revision));
                 // Another node may have removed the record.
                 drop(self.store.write(vec![record]).await);
             }
         }
-        if Instant::now() >= *rest && shared.is_to_look() {
-            let begun = Instant::now();
+        if Instant::now() >= *rest && shared.take_scan_request() {
+            let started = Instant::now();
             for id in shared.offered() {
                 let task = self.load(&id).await?;
-                self.is_taken(shared, &id, task.as_ref());
+                self.release_if_taken(shared, &id, task.as_ref());
             }
-            let looked = self.look_at_all().await;
-            *rest = Instant::now() + begun.elapsed() * REST;
-            looked?;
+            let checked = self.check_all_tasks().await;
+            *rest = Instant::now() + started.elapsed() * SCAN_PAUSE;
+            checked?;
             self.wake_all_awaiting().await?;
         }
         Ok(())
@@ -226,17 +230,17 @@ impl Inner {
 
     /// Reads what changed while this node was not listening.
     async fn catch_up(&self, shared: &Shared) -> Result<(), StateError> {
-        self.hear_all(shared).await?;
+        self.read_nodes(shared).await?;
         self.refresh().await?;
         self.timer_set.notify_one();
-        shared.look_soon();
+        shared.request_scan();
         Ok(())
     }
 
     /// Reads the records of all nodes.
-    async fn hear_all(&self, shared: &Shared) -> Result<(), StateError> {
+    async fn read_nodes(&self, shared: &Shared) -> Result<(), StateError> {
         for record in self.store.list(Query::below(NODES, MAX_NODES)).await? {
-            hear(shared, &record.key, Some(&record));
+            apply_node_record(shared, &record.key, Some(&record));
         }
         Ok(())
     }
@@ -248,7 +252,7 @@ impl Inner {
             && let Some(runner) = &task.runner
         {
             let key = key(&runner.node);
-            hear(shared, &key, self.store.get(&key).await?.as_ref());
+            apply_node_record(shared, &key, self.store.get(&key).await?.as_ref());
         }
         Ok(shared.is_free(task))
     }
@@ -257,7 +261,7 @@ impl Inner {
     async fn refresh(&self) -> Result<(), StateError> {
         for id in self.live.ids() {
             let Some(task) = self.load(&id).await? else { continue };
-            self.live.publish(&self.shown(task.clone()));
+            self.live.publish(&self.with_notices(task.clone()));
             self.end_if_lost(&task);
             if let Some(running) = self.live.running(&id) {
                 running.arrived.notify_waiters();
@@ -267,10 +271,10 @@ impl Inner {
     }
 
     /// Gives back the place of a task that was accepted here after another node has taken the task.
-    fn is_taken(&self, shared: &Shared, id: &TaskId, task: Option<&crate::Task>) {
+    fn release_if_taken(&self, shared: &Shared, id: &TaskId, task: Option<&crate::Task>) {
         let is_taken = task.is_none_or(|task| task.runner.is_some() || task.state.is_terminal());
         if is_taken && let Some(owner) = shared.remove_offer(id) {
-            self.give_place_back(&owner);
+            self.release_place(&owner);
         }
     }
 
@@ -290,17 +294,17 @@ impl Inner {
         match kind {
             "node" => {
                 let record = self.store.get(key).await?;
-                hear(shared, key, record.as_ref());
+                apply_node_record(shared, key, record.as_ref());
             }
             "timer" => self.timer_set.notify_one(),
             "task" => {
                 let Some(id) = TaskId::parse(rest) else { return Ok(()) };
                 let Some(task) = self.load(&id).await? else { return Ok(()) };
-                self.live.publish(&self.shown(task.clone()));
+                self.live.publish(&self.with_notices(task.clone()));
                 self.end_if_lost(&task);
-                self.is_taken(shared, &id, Some(&task));
+                self.release_if_taken(shared, &id, Some(&task));
                 if !task.state.is_terminal() {
-                    self.look_at(&id).await?;
+                    self.check_task(&id).await?;
                 }
             }
             "open" => {
@@ -309,7 +313,7 @@ impl Inner {
                 if let Some(running) = self.live.running(&id) {
                     running.arrived.notify_waiters();
                 }
-                self.look_at(&id).await?;
+                self.check_task(&id).await?;
             }
             _ => {}
         }
@@ -317,7 +321,7 @@ impl Inner {
     }
 
     /// Checks for every task whether this node must act on it.
-    async fn look_at_all(self: &Arc<Self>) -> Result<(), StateError> {
+    async fn check_all_tasks(self: &Arc<Self>) -> Result<(), StateError> {
         let mut pages = Pages::below(&*self.store, keys::OPEN, PAGE);
         loop {
             let rows = pages.next().await?;
@@ -335,7 +339,7 @@ impl Inner {
     }
 
     /// Checks whether this node must act on a task.
-    pub(crate) async fn look_at(self: &Arc<Self>, id: &TaskId) -> Result<(), StateError> {
+    pub(crate) async fn check_task(self: &Arc<Self>, id: &TaskId) -> Result<(), StateError> {
         let Some(row) = self.store.get(&keys::open(id)).await? else { return Ok(()) };
         if OwnerKey::read(&row.value).is_none()
             && let Some(task) = self.load(id).await?
@@ -348,19 +352,19 @@ impl Inner {
 
 /// Takes in the record of a node. If the record ends a life of that node, schedules a look at the tasks
 /// of that life.
-fn hear(shared: &Shared, key: &str, record: Option<&Record>) {
+fn apply_node_record(shared: &Shared, key: &str, record: Option<&Record>) {
     let node = key.strip_prefix(NODES).unwrap_or_default();
     let is_over = match record {
-        None => shared.nodes.lock().left(node),
+        None => shared.nodes.lock().remove(node),
         Some(Record { value, revision, .. }) => match serde_json::from_slice::<Runner>(value) {
             Ok(runner) if runner.node == node => {
-                shared.nodes.lock().heard(runner, *revision, Instant::now())
+                shared.nodes.lock().record_heartbeat(runner, *revision, Instant::now())
             }
             _ => false,
         },
     };
     if is_over {
-        shared.look_soon();
+        shared.request_scan();
     }
 }
 

@@ -36,7 +36,7 @@ pub(crate) fn result(id: &TaskId) -> String {
     format!("result/{id}")
 }
 
-pub(crate) fn given(id: &TaskId) -> String {
+pub(crate) fn cancelled_output(id: &TaskId) -> String {
     format!("given/{id}")
 }
 

@@ -27,9 +27,9 @@ mod client;
 mod counting;
 mod error;
 mod follow;
-mod here;
 mod keys;
 mod live;
+mod local;
 #[cfg(test)]
 mod nodes_tests;
 mod options;
@@ -52,7 +52,7 @@ mod timers;
 mod verdict;
 
 pub use error::TaskError;
-pub use live::Said;
+pub use live::Update;
 pub use options::TaskOptions;
 pub use schedule::{Expression, ExpressionError, Overlap, Schedule, ScheduleStatus, Schedules};
 pub use service::{Filter, MANAGE, READ, Started, TaskCounts, Tasks, Viewer};

@@ -26,16 +26,16 @@ const BACKLOG: usize = 256;
 pub(crate) struct Live {
     running: Mutex<HashMap<TaskId, Arc<Running>>>,
     /// Watchers of everything that a task reports.
-    watched: Watched,
+    watchers: Watchers,
     /// Watchers of the state of a task only.
-    states: Watched,
+    states: Watchers,
     /// Listeners to each single notice of a task.
-    heard: Mutex<HashMap<TaskId, broadcast::Sender<Said>>>,
+    listeners: Mutex<HashMap<TaskId, broadcast::Sender<Update>>>,
 }
 
 /// A notice from the call of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Said {
+pub enum Update {
     /// The current activity of the call, or a line of its log.
     Line(Arc<str>),
     /// A piece of the text of the result. The result contains the whole text.
@@ -49,7 +49,7 @@ pub enum Said {
 
 /// The tasks that have watchers.
 #[derive(Default)]
-struct Watched {
+struct Watchers {
     senders: Mutex<HashMap<TaskId, watch::Sender<Arc<Task>>>>,
     /// The number of watched tasks at which the tasks without watchers are dropped.
     sweep_at: AtomicUsize,
@@ -59,7 +59,7 @@ struct Watched {
 #[derive(Default)]
 pub(crate) struct Running {
     /// Cancelled when no part of the task runs in this process any more.
-    pub(crate) has_left: CancellationToken,
+    pub(crate) stopped: CancellationToken,
     /// Cancelled to end its call.
     pub(crate) cancellation: CancellationToken,
     /// The waiting questions of the call, and the receivers of their answers.
@@ -109,8 +109,8 @@ impl Live {
     /// Returns the tasks that run here or are watched.
     pub(crate) fn ids(&self) -> HashSet<TaskId> {
         let mut ids: HashSet<TaskId> = self.running.lock().keys().cloned().collect();
-        for watched in [&self.watched, &self.states] {
-            ids.extend(watched.senders.lock().keys().cloned());
+        for watchers in [&self.watchers, &self.states] {
+            ids.extend(watchers.senders.lock().keys().cloned());
         }
         ids
     }
@@ -122,7 +122,7 @@ impl Live {
 
     /// Watches the changes of a task from now on, including its notices.
     pub(crate) fn watch(&self, task: Arc<Task>) -> watch::Receiver<Arc<Task>> {
-        self.watched.watch(task)
+        self.watchers.watch(task)
     }
 
     /// Watches the state of a task from now on. Notices do not wake the watcher.
@@ -132,35 +132,35 @@ impl Live {
 
     /// Returns whether a task has watchers.
     pub(crate) fn is_watched(&self, id: &TaskId) -> bool {
-        self.watched.has(id) || self.states.has(id)
+        self.watchers.has(id) || self.states.has(id)
     }
 
     /// Listens to the notices of a task from now on.
-    pub(crate) fn hear(&self, id: &TaskId) -> broadcast::Receiver<Said> {
-        let mut heard = self.heard.lock();
-        heard.retain(|_, sender| sender.receiver_count() > 0);
-        heard.entry(id.clone()).or_insert_with(|| broadcast::Sender::new(BACKLOG)).subscribe()
+    pub(crate) fn listen(&self, id: &TaskId) -> broadcast::Receiver<Update> {
+        let mut listeners = self.listeners.lock();
+        listeners.retain(|_, sender| sender.receiver_count() > 0);
+        listeners.entry(id.clone()).or_insert_with(|| broadcast::Sender::new(BACKLOG)).subscribe()
     }
 
     /// Shows a task to its watchers.
     pub(crate) fn publish(&self, task: &Task) {
-        self.watched.publish(task);
+        self.watchers.publish(task);
         self.states.publish(task);
     }
 
     /// Tells the watchers of a task that it runs.
-    pub(crate) fn begun(&self, id: &TaskId, running: &Running) {
-        self.watched.fill(id, running);
+    pub(crate) fn publish_begun(&self, id: &TaskId, running: &Running) {
+        self.watchers.fill(id, running);
         self.states.fill(id, running);
     }
 
     /// Shows the notices of a task to its watchers.
-    fn said(&self, id: &TaskId, running: &Running) {
-        self.watched.fill(id, running);
+    fn publish_notices(&self, id: &TaskId, running: &Running) {
+        self.watchers.fill(id, running);
     }
 }
 
-impl Watched {
+impl Watchers {
     fn watch(&self, task: Arc<Task>) -> watch::Receiver<Arc<Task>> {
         let mut senders = self.senders.lock();
         if senders.len() >= self.sweep_at.load(Ordering::Relaxed) {
@@ -207,13 +207,13 @@ impl Watched {
 impl Drop for Registered<'_> {
     fn drop(&mut self) {
         self.live.running.lock().remove(self.id);
-        self.running.has_left.cancel();
+        self.running.stopped.cancel();
     }
 }
 
 impl Running {
     /// Returns the state to show for a task whose record has this state.
-    pub(crate) fn seen(&self, recorded: State) -> State {
+    pub(crate) fn shown_state(&self, recorded: State) -> State {
         match self.begun.get() {
             Some(_) if recorded == State::Queued => State::Working,
             _ => recorded,
@@ -221,7 +221,7 @@ impl Running {
     }
 
     /// Keeps a record that was read or written, unless a later one is known.
-    pub(crate) fn know(&self, task: &Task) {
+    pub(crate) fn keep_record(&self, task: &Task) {
         let mut record = self.record.lock();
         if record.as_ref().is_none_or(|known| known.revision < task.revision) {
             *record = Some(task.clone());
@@ -230,30 +230,30 @@ impl Running {
 
     /// Copies the notices of the call into its record.
     pub(crate) fn fill(&self, task: &mut Task) {
-        task.state = self.seen(task.state);
-        let said = self.notes.lock();
-        if said.progress.is_some() {
-            task.progress.clone_from(&said.progress);
+        task.state = self.shown_state(task.state);
+        let notes = self.notes.lock();
+        if notes.progress.is_some() {
+            task.progress.clone_from(&notes.progress);
         }
-        if !said.log.is_empty() {
-            task.log = said.log.iter().cloned().collect();
+        if !notes.log.is_empty() {
+            task.log = notes.log.iter().cloned().collect();
         }
     }
 
-    fn take(&self, notice: Notice) {
-        let mut said = self.notes.lock();
+    fn keep_notice(&self, notice: Notice) {
+        let mut notes = self.notes.lock();
         match notice {
             Notice::Progress(progress) => {
                 let message = progress.message.map(|message| excerpt(&message, LINE));
                 let (progress, total) = (progress.progress, progress.total);
-                said.progress = Some(TaskProgress { progress, total, message });
+                notes.progress = Some(TaskProgress { progress, total, message });
             }
             Notice::Log { level, message } => {
-                if said.log.len() >= LINES {
-                    said.log.pop_front();
+                if notes.log.len() >= LINES {
+                    notes.log.pop_front();
                 }
                 let message = excerpt(&message, LINE);
-                said.log.push_back(LogLine { level: level.as_str().to_owned(), message });
+                notes.log.push_back(LogLine { level: level.as_str().to_owned(), message });
             }
             Notice::Text(_) => {}
         }
@@ -267,26 +267,26 @@ pub(crate) fn sink(live: &Arc<Live>, id: &TaskId, running: &Arc<Running>) -> Not
     let has_text = AtomicBool::new(false);
     NoticeSink::new(move |notice| {
         let Some(live) = live.upgrade() else { return };
-        let heard = match &notice {
+        let update = match &notice {
             Notice::Text(text) => {
                 let is_first = !has_text.swap(true, Ordering::Relaxed);
-                Some(Said::Text { text: text.as_str().into(), is_first })
+                Some(Update::Text { text: text.as_str().into(), is_first })
             }
             Notice::Progress(progress) => progress.message.as_deref().map(line),
             Notice::Log { message, .. } => Some(line(message)),
         };
-        if let (Some(sender), Some(heard)) = (live.heard.lock().get(&id), heard) {
+        if let (Some(sender), Some(update)) = (live.listeners.lock().get(&id), update) {
             // The listeners may be gone.
-            let _ = sender.send(heard);
+            let _ = sender.send(update);
         }
         // The text is part of the result.
         if !matches!(notice, Notice::Text(_)) {
-            running.take(notice);
-            live.said(&id, &running);
+            running.keep_notice(notice);
+            live.publish_notices(&id, &running);
         }
     })
 }
 
-fn line(text: &str) -> Said {
-    Said::Line(excerpt(text, LINE).into())
+fn line(text: &str) -> Update {
+    Update::Line(excerpt(text, LINE).into())
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use orla_marketplace::rtfs::Value;
 use orla_marketplace::testing::{Canned, MockExecutor, PATIENCE};
 use orla_marketplace::{CapabilityMarketplace, JsonText, Limits, Payload};
-use orla_state::testing::{At, Link, Shared, Way};
+use orla_state::testing::{Fault, Link, LinkState, Shared};
 use orla_state::{Change, Query, StateStore as _};
 use tokio::time::Instant;
 
@@ -31,13 +31,13 @@ async fn node(common: &Arc<Shared>, name: &str, canned: Canned, has_them: bool) 
     let market = Arc::new(CapabilityMarketplace::new(Limits::default()));
     market.register_executor(Arc::new(MockExecutor)).unwrap();
     counting::register(&market, "again", |id| canned.clone().manifest(id));
-    open(common, name, market, has_them, Way::Open).await
+    open(common, name, market, has_them, LinkState::Open).await
 }
 
 /// Returns a node that runs programs and counts their calls of `once` and `again`.
 async fn counting(common: &Arc<Shared>, name: &str, calls: &Calls) -> Node {
     let market = counting::market(calls, "again");
-    open(common, name, market, true, Way::Open).await
+    open(common, name, market, true, LinkState::Open).await
 }
 
 async fn open(
@@ -45,9 +45,9 @@ async fn open(
     name: &str,
     market: Arc<CapabilityMarketplace>,
     has_them: bool,
-    way: Way,
+    state: LinkState,
 ) -> Node {
-    let (store, link) = common.reach(way);
+    let (store, link) = common.connect(state);
     let is_closed = name == "closed";
     let sharing = Sharing {
         node: name.to_owned(),
@@ -77,10 +77,10 @@ impl Node {
 
     /// Waits until the node is stopped at a write. Returns `false` if the task ends or falls asleep
     /// first.
-    async fn stands_still(&self, id: &str, other: &Self) -> bool {
+    async fn wait_suspended(&self, id: &str, other: &Self) -> bool {
         let stops = async {
             loop {
-                if self.link.way() == Way::Stopped {
+                if self.link.state() == LinkState::Stopped {
                     return true;
                 }
                 let task = other.tasks.get(id, ANYONE).await.unwrap();
@@ -128,11 +128,11 @@ async fn a_task_is_run_by_a_node_that_has_its_capability() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_task_that_no_node_can_run_says_what_it_waits_for() {
+async fn a_task_that_no_node_can_run_shows_its_reason() {
     let common = common();
     let beta = node(&common, "beta", Canned::Echoes, false).await;
     let nothing = Arc::new(CapabilityMarketplace::new(Limits::default()));
-    let gamma = open(&common, "gamma", nothing, true, Way::Open).await;
+    let gamma = open(&common, "gamma", nothing, true, LinkState::Open).await;
     let id = beta.start("once").await;
     assert_eq!(beta.tasks.get(&id, ANYONE).await.unwrap().waiting_for, None, "beta knows who has it");
     let task = gamma.tasks.get(&id, ANYONE).await.unwrap();
@@ -145,7 +145,7 @@ async fn a_task_that_no_node_can_run_says_what_it_waits_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_accepted_for_others_is_bounded_until_they_take_it() {
+async fn tasks_accepted_for_other_nodes_are_bounded() {
     let common = common();
     let beta = node(&common, "beta", Canned::Echoes, false).await;
     beta.tasks.configure(TaskOptions { max_tasks: 3, ..TaskOptions::default() });
@@ -187,25 +187,25 @@ async fn a_node_runs_no_task_of_others_that_it_does_not_share() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_program_goes_on_through_a_short_loss_of_the_store() {
+async fn a_program_survives_a_short_loss_of_the_store() {
     let (common, calls) = (common(), Calls::default());
     let alpha = counting(&common, "alpha", &calls).await;
     // The store makes each change of the node, and the answer is lost.
     for at in 1..8 {
-        alpha.link.at(Some(At::Unanswered("run/", at)));
+        alpha.link.set_fault(Some(Fault::Unanswered("run/", at)));
         let id = alpha.start_program("[(:n (call :once {:n 1})) (:n (call :once {:n 2}))]").await;
         alpha.reaches(&id, State::Completed).await;
         assert_eq!(std::mem::take(&mut *calls.lock()).len(), 2, "{at}");
-        alpha.link.at(None);
+        alpha.link.set_fault(None);
     }
     // The node is disconnected while a call is made.
-    alpha.link.at(Some(At::Before("run/", 2)));
+    alpha.link.set_fault(Some(Fault::Before("run/", 2)));
     let beta = counting(&common, "beta", &calls).await;
     let id = alpha.start_program("[(:n (call :once {:n 1})) (:n (call :once {:n 2}))]").await;
-    assert!(alpha.stands_still(&id, &beta).await);
-    alpha.link.set(Way::Away);
+    assert!(alpha.wait_suspended(&id, &beta).await);
+    alpha.link.set(LinkState::Disconnected);
     tokio::time::sleep(Duration::from_secs(3)).await;
-    alpha.link.set(Way::Open);
+    alpha.link.set(LinkState::Open);
     alpha.reaches(&id, State::Completed).await;
     assert_eq!(calls.lock().len(), 2);
 }
@@ -232,7 +232,7 @@ async fn a_node_that_lost_its_task_changes_nothing_of_it() {
     alpha.reaches(&once, State::Working).await;
     let beta = node(&common, "beta", Canned::Echoes, true).await;
 
-    alpha.link.set(Way::Away);
+    alpha.link.set(LinkState::Disconnected);
     let taken = beta.reaches(&again, State::Completed).await;
     assert_eq!(taken.runner.as_ref().unwrap().node, "beta");
     let interrupted = beta.reaches(&once, State::Interrupted).await;
@@ -240,7 +240,7 @@ async fn a_node_that_lost_its_task_changes_nothing_of_it() {
     let refused = alpha.tasks.get(&again, ANYONE).await.unwrap_err();
     assert!(matches!(refused, TaskError::State(_)), "{refused}");
 
-    alpha.link.set(Way::Open);
+    alpha.link.set(LinkState::Open);
     alpha.tasks.close(PATIENCE).await;
     for before in [taken, interrupted] {
         let after = beta.tasks.get(before.id.as_str(), ANYONE).await.unwrap();
@@ -273,23 +273,23 @@ async fn a_program_whose_node_was_stopped_makes_no_call_that_another_node_made()
         let (common, calls) = (common(), Calls::default());
         let alpha = counting(&common, "alpha", &calls).await;
         let beta = counting(&common, "beta", &calls).await;
-        alpha.link.at(Some(At::Before("run/", at)));
+        alpha.link.set_fault(Some(Fault::Before("run/", at)));
         let id = alpha.start_program(PROGRAM).await;
         if is_early {
             // The run does not fall asleep.
             beta.tasks.event(&id, ANYONE, "go", JsonText::default()).await.unwrap();
         }
-        let mut has_stopped = alpha.stands_still(&id, &beta).await;
+        let mut has_stopped = alpha.wait_suspended(&id, &beta).await;
         if !is_early {
             beta.falls_asleep(&id).await;
             beta.tasks.event(&id, ANYONE, "go", JsonText::default()).await.unwrap();
-            has_stopped |= alpha.stands_still(&id, &beta).await;
+            has_stopped |= alpha.wait_suspended(&id, &beta).await;
         }
         stopped += usize::from(has_stopped);
         let before = beta.reaches(&id, State::Completed).await;
         let rows = async || common.records().list(Query::below("run/", 1000)).await.unwrap();
         let kept = rows().await;
-        alpha.link.set(Way::Open);
+        alpha.link.set(LinkState::Open);
         alpha.close().await;
         let after = beta.tasks.get(&id, ANYONE).await.unwrap();
         assert_eq!((after.state, after.revision), (before.state, before.revision), "{at} {is_early}");
@@ -304,7 +304,7 @@ async fn a_program_whose_node_was_stopped_makes_no_call_that_another_node_made()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_stood_still_takes_no_task_of_nodes_that_are_there() {
+async fn a_suspended_node_takes_no_task_of_live_nodes() {
     let common = common();
     let alpha = node(&common, "alpha", Canned::Hangs, true).await;
     let gamma = node(&common, "gamma", Canned::Echoes, true).await;
@@ -312,21 +312,21 @@ async fn a_node_that_stood_still_takes_no_task_of_nodes_that_are_there() {
     for id in [&again, &once] {
         gamma.reaches(id, State::Working).await;
     }
-    for way in [Way::Stopped, Way::Away] {
-        gamma.link.set(way);
+    for state in [LinkState::Stopped, LinkState::Disconnected] {
+        gamma.link.set(state);
         tokio::time::sleep(3 * LEASE).await;
-        gamma.link.set(Way::Open);
+        gamma.link.set(LinkState::Open);
         tokio::time::sleep(3 * LEASE).await;
         for id in [&again, &once] {
             let task = gamma.tasks.get(id, ANYONE).await.unwrap();
             let runner = task.runner.as_ref().unwrap();
-            assert_eq!((task.state, &*runner.node), (State::Working, "alpha"), "after {way:?}");
+            assert_eq!((task.state, &*runner.node), (State::Working, "alpha"), "after {state:?}");
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_starts_alone_judges_nobody_before_it_has_heard_them() {
+async fn a_starting_node_takes_no_tasks_before_it_has_read_the_other_nodes() {
     let common = common();
     let alpha = node(&common, "alpha", Canned::Hangs, true).await;
     let (again, once) = (alpha.start("again").await, alpha.start("once").await);
@@ -335,13 +335,13 @@ async fn a_node_that_starts_alone_judges_nobody_before_it_has_heard_them() {
     let market = Arc::new(CapabilityMarketplace::new(Limits::default()));
     market.register_executor(Arc::new(MockExecutor)).unwrap();
     counting::register(&market, "again", |id| Canned::Echoes.manifest(id));
-    let gamma = open(&common, "gamma", market, true, Way::Away).await;
+    let gamma = open(&common, "gamma", market, true, LinkState::Disconnected).await;
     tokio::time::sleep(Duration::from_secs(5)).await;
     // It receives all records at once, before it says that it is there.
     for record in common.records().list(Query::below("", usize::MAX)).await.unwrap() {
-        common.tell(record.key);
+        common.notify(record.key);
     }
-    gamma.link.set(Way::Open);
+    gamma.link.set(LinkState::Open);
     tokio::time::sleep(3 * LEASE).await;
     for id in [&again, &once] {
         let task = gamma.tasks.get(id, ANYONE).await.unwrap();
@@ -351,15 +351,15 @@ async fn a_node_that_starts_alone_judges_nobody_before_it_has_heard_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_task_of_a_node_that_nobody_has_heard_yet_is_not_interrupted() {
+async fn a_task_of_a_node_without_a_heartbeat_yet_is_not_interrupted() {
     let common = common();
     let alpha = node(&common, "alpha", Canned::Echoes, true).await;
     let market = Arc::new(CapabilityMarketplace::new(Limits::default()));
     market.register_executor(Arc::new(MockExecutor)).unwrap();
     counting::register(&market, "again", |id| Canned::Echoes.manifest(id));
-    let gamma = open(&common, "gamma", market, true, Way::Away).await;
+    let gamma = open(&common, "gamma", market, true, LinkState::Disconnected).await;
     tokio::time::sleep(Duration::from_millis(1500)).await;
-    gamma.link.set(Way::Open);
+    gamma.link.set(LinkState::Open);
     // The node writes its next heartbeat half a second from now.
     let ids = [gamma.start("once").await, gamma.start("again").await];
     for id in &ids {
@@ -378,7 +378,7 @@ async fn a_task_whose_acceptance_was_not_answered_runs() {
         new.key = Some("k".to_owned());
         new
     };
-    alpha.link.at(Some(At::Unanswered("idempotency/", 1)));
+    alpha.link.set_fault(Some(Fault::Unanswered("idempotency/", 1)));
     let error = alpha.tasks.start(new()).await.unwrap_err();
     assert!(matches!(error, TaskError::State(_)), "{error}");
     let started = alpha.tasks.start(new()).await.unwrap();
@@ -392,7 +392,7 @@ async fn a_call_whose_begin_was_not_answered_is_made() {
     let (common, calls) = (common(), Calls::default());
     let alpha = counting(&common, "alpha", &calls).await;
     // The first write of the record accepts the task, the second one says that it runs.
-    alpha.link.at(Some(At::Unanswered("task/", 2)));
+    alpha.link.set_fault(Some(Fault::Unanswered("task/", 2)));
     let id = alpha.start("once").await;
     alpha.reaches(&id, State::Completed).await;
     assert_eq!(calls.lock().len(), 1);
@@ -400,7 +400,7 @@ async fn a_call_whose_begin_was_not_answered_is_made() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_program_goes_on_though_the_node_that_ended_what_it_awaits_is_gone() {
+async fn a_program_continues_after_the_loss_of_the_node_that_ended_its_awaited_task() {
     let (common, calls) = (common(), Calls::default());
     let alpha = counting(&common, "alpha", &calls).await;
     let awaited = alpha.start_program("(do (await-event \"go\") (call :once {:n 1}))").await;
@@ -409,7 +409,7 @@ async fn a_program_goes_on_though_the_node_that_ended_what_it_awaits_is_gone() {
     let waiting = alpha.start_program(&waits).await;
     alpha.falls_asleep(&waiting).await;
     // The end of the task is its last write.
-    alpha.link.at(Some(At::After("result/", 1)));
+    alpha.link.set_fault(Some(Fault::After("result/", 1)));
     alpha.tasks.event(&awaited, ANYONE, "go", JsonText::default()).await.unwrap();
     let beta = counting(&common, "beta", &calls).await;
     beta.reaches(&waiting, State::Completed).await;
@@ -418,7 +418,7 @@ async fn a_program_goes_on_though_the_node_that_ended_what_it_awaits_is_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn six_hundred_programs_that_are_woken_at_once_all_go_on() {
+async fn six_hundred_programs_woken_at_once_all_continue() {
     let (common, calls) = (common(), Calls::default());
     let alpha = counting(&common, "alpha", &calls).await;
     let mut ids = Vec::new();
@@ -433,7 +433,7 @@ async fn six_hundred_programs_that_are_woken_at_once_all_go_on() {
         common.records().write(vec![Change::put(timer, "")]).await.unwrap();
     }
     for record in common.records().list(Query::below("timer/", 1)).await.unwrap() {
-        common.tell(record.key);
+        common.notify(record.key);
     }
     let is_woken = async {
         while !common.records().list(Query::below("timer/0000000000000001", 1)).await.unwrap().is_empty()

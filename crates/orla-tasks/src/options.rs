@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// The longest time between two reads of the timer rows. The clock may be set, and other processes write
 /// rows.
-pub(crate) const LOOK: Duration = Duration::from_secs(60);
+pub(crate) const MAX_TIMER_WAIT: Duration = Duration::from_secs(60);
 
 /// The options of tasks.
 #[derive(Clone, Debug, PartialEq, Eq)]

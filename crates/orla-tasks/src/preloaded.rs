@@ -18,18 +18,18 @@ const TASKS: usize = 2048;
 const BYTES: usize = 8 << 20;
 
 /// A task that is to run.
-pub(crate) struct ToRun {
+pub(crate) struct LoadedTask {
     pub(crate) task: Task,
     pub(crate) input: JsonText,
     /// How long its program had run when it last fell asleep.
     pub(crate) used: Duration,
-    pub(crate) kept: Kept,
+    pub(crate) stored: StoredState,
     /// The revision of its row below `open/`, if it is known.
     pub(crate) open: Option<Revision>,
 }
 
 /// The known rows of the program of a task.
-pub(crate) enum Kept {
+pub(crate) enum StoredState {
     /// The state that was saved last. The notes must still be read.
     State(Option<Bytes>),
     /// The program slept until now, so no notes follow its state.
@@ -46,20 +46,20 @@ pub(crate) enum Kept {
 pub(crate) struct Preloaded {
     tasks: Mutex<Tasks>,
     /// Notified when there is room again.
-    room: Notify,
+    space: Notify,
 }
 
 #[derive(Default)]
 struct Tasks {
-    by_id: HashMap<TaskId, ToRun>,
+    by_id: HashMap<TaskId, LoadedTask>,
     bytes: usize,
 }
 
-impl ToRun {
+impl LoadedTask {
     fn bytes(&self) -> usize {
-        let state = match &self.kept {
-            Kept::State(state) => state.as_ref().map_or(0, Bytes::len),
-            Kept::Slept { state, .. } => state.len(),
+        let state = match &self.stored {
+            StoredState::State(state) => state.as_ref().map_or(0, Bytes::len),
+            StoredState::Slept { state, .. } => state.len(),
         };
         self.input.as_str().len() + state
     }
@@ -67,7 +67,7 @@ impl ToRun {
 
 impl Preloaded {
     /// Keeps a task until it begins, if there is room.
-    pub(crate) fn keep(&self, task: ToRun) {
+    pub(crate) fn keep(&self, task: LoadedTask) {
         let mut tasks = self.tasks.lock();
         let bytes = task.bytes();
         if tasks.by_id.len() < TASKS && tasks.bytes + bytes <= BYTES {
@@ -79,22 +79,22 @@ impl Preloaded {
     }
 
     /// Removes a task and returns it, if it was kept.
-    pub(crate) fn take(&self, id: &TaskId) -> Option<ToRun> {
+    pub(crate) fn take(&self, id: &TaskId) -> Option<LoadedTask> {
         let mut tasks = self.tasks.lock();
         let taken = tasks.by_id.remove(id)?;
         tasks.bytes -= taken.bytes();
-        if tasks.is_roomy() {
-            self.room.notify_waiters();
+        if tasks.is_half_empty() {
+            self.space.notify_waiters();
         }
         Some(taken)
     }
 
     /// Waits until half of the cache is free, for at most this time.
-    pub(crate) async fn room(&self, at_most: Duration) {
-        let free = self.room.notified();
+    pub(crate) async fn wait_for_space(&self, at_most: Duration) {
+        let free = self.space.notified();
         tokio::pin!(free);
         free.as_mut().enable();
-        if !self.tasks.lock().is_roomy() {
+        if !self.tasks.lock().is_half_empty() {
             // After this time, tasks are read when they begin.
             drop(tokio::time::timeout(at_most, free).await);
         }
@@ -102,7 +102,7 @@ impl Preloaded {
 }
 
 impl Tasks {
-    fn is_roomy(&self) -> bool {
+    fn is_half_empty(&self) -> bool {
         self.by_id.len() <= TASKS / 2 && self.bytes <= BYTES / 2
     }
 }

@@ -10,7 +10,7 @@ use orla_state::{Change, Expect, Pages, Record, Revision, StateError, WriteError
 
 use crate::error::TaskError;
 use crate::keys::{self, OwnerKey};
-use crate::options::LOOK;
+use crate::options::MAX_TIMER_WAIT;
 use crate::service::Inner;
 use crate::state::{Event, Repeat, State};
 use crate::task::{Task, TaskId, Timestamp};
@@ -122,7 +122,7 @@ impl Inner {
             if running.is_some() && !is_cancelled && self.is_lost(&task) {
                 return Err(Unchanged::Lost);
             }
-            let before = running.as_ref().map_or(task.state, |running| running.seen(task.state));
+            let before = running.as_ref().map_or(task.state, |running| running.shown_state(task.state));
             let (now, revision) = (Timestamp::now(), task.revision);
             if !events.iter().all(|event| task.apply(*event, now)) {
                 // The known record may be outdated.
@@ -155,20 +155,21 @@ impl Inner {
                     // The last change is that of the record.
                     task.revision = revisions.last().copied().unwrap_or(task.revision);
                     if let Some(running) = &running {
-                        running.know(&task);
+                        running.keep_record(&task);
                     }
                     self.counts.moved(before, task.state);
-                    if task.state.is_terminal() && Duration::from_millis(self.keep_millis(&task)) < LOOK
+                    if task.state.is_terminal()
+                        && Duration::from_millis(self.keep_millis(&task)) < MAX_TIMER_WAIT
                     {
                         self.timer_set.notify_one();
                     }
                     self.live.publish(&task);
                     if is_cancelled
                         && !self.is_shared()
-                        && !self.here.mark_cancelled(id, &task.owner_key())
+                        && !self.local.mark_cancelled(id, &task.owner_key())
                         && let Some(owner) = &asleep
                     {
-                        self.give_place_back(owner);
+                        self.release_place(owner);
                     }
                     if task.state.is_terminal()
                         && let Err(error) = self.wake_awaiting(id).await
@@ -190,16 +191,16 @@ impl Inner {
     /// Notes that a write failed. The write may have been made all the same, so a search for unfinished
     /// consequences follows soon.
     pub(crate) fn failed(&self, error: StateError) -> StateError {
-        self.look_soon();
+        self.request_scan();
         error
     }
 
     /// Requests a scan of all tasks within about a second.
-    pub(crate) fn look_soon(&self) {
+    pub(crate) fn request_scan(&self) {
         match &self.shared {
-            Some(shared) => shared.look_soon(),
+            Some(shared) => shared.request_scan(),
             None => {
-                self.is_undone.store(true, Ordering::Release);
+                self.has_failed_write.store(true, Ordering::Release);
                 self.timer_set.notify_one();
             }
         }
@@ -253,7 +254,7 @@ impl Inner {
             Change::remove(keys::task(id)),
             Change::remove(keys::input(id)),
             Change::remove(keys::result(id)),
-            Change::remove(keys::given(id)),
+            Change::remove(keys::cancelled_output(id)),
             Change::remove(keys::open(id)),
             Change::remove(keys::owner(&owner, id)),
         ];
@@ -281,7 +282,7 @@ impl Inner {
     }
 
     /// Returns the record of a task with the notices that followed its last write.
-    pub(crate) fn shown(&self, mut task: Task) -> Arc<Task> {
+    pub(crate) fn with_notices(&self, mut task: Task) -> Arc<Task> {
         if !task.state.is_terminal()
             && let Some(running) = self.live.running(&task.id)
         {

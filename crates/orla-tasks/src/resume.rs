@@ -64,7 +64,7 @@ impl Tasks {
                 }
             }
             for task in self.0.load_all(&awake).await?.into_iter().flatten() {
-                self.take_up(task).await?;
+                self.recover(task).await?;
             }
         }
         self.0.wake_all_awaiting().await?;
@@ -87,13 +87,13 @@ impl Tasks {
         if !started.is_new {
             let task = self.0.load(&started.task.id).await?;
             if let Some(task) = task {
-                self.take_up(task).await?;
+                self.recover(task).await?;
             }
         }
         Ok(())
     }
 
-    async fn take_up(&self, task: Task) -> Result<(), StateError> {
+    async fn recover(&self, task: Task) -> Result<(), StateError> {
         let (inner, id) = (&self.0, &task.id);
         match recovery(task.state, task.begun) {
             Recovery::Leave => {}

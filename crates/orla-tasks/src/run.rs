@@ -19,10 +19,10 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::client::TaskClient;
 use crate::error::TaskError;
-use crate::here::Then;
 use crate::keys::{self, OwnerKey};
 use crate::live::{Running, sink};
-use crate::preloaded::ToRun;
+use crate::local::NextStep;
+use crate::preloaded::LoadedTask;
 use crate::program::{Parts, RunJournal, to_run, to_run_keys, touch};
 use crate::records::{Unchanged, Urgency};
 use crate::service::{Inner, Tasks};
@@ -33,10 +33,10 @@ use crate::verdict::{Attempt, Facts, Reached, Verdict, verdict};
 
 /// The longest wait before the state is written again after a failure, or before a call that found no
 /// room is retried.
-const LONGEST: Duration = Duration::from_secs(30);
+const MAX_RETRY_WAIT: Duration = Duration::from_secs(30);
 
 /// How long the server waits after its start for the providers of tasks that it has taken up.
-const STARTING: Duration = Duration::from_secs(60);
+const PROVIDER_START_TIME: Duration = Duration::from_secs(60);
 
 impl Tasks {
     /// Runs the tasks of the queue as places become free.
@@ -75,7 +75,7 @@ impl Tasks {
 }
 
 impl Inner {
-    pub(crate) fn give_place_back(&self, owner: &OwnerKey) {
+    pub(crate) fn release_place(&self, owner: &OwnerKey) {
         let mut unfinished = self.unfinished.lock();
         if let Some(count) = unfinished.get_mut(owner) {
             *count = count.saturating_sub(1);
@@ -88,8 +88,8 @@ impl Inner {
     /// Handles a task that stops waiting or running here. Returns its place back, unless that has
     /// already happened.
     pub(crate) fn leave(&self, owner: &OwnerKey, id: &TaskId) {
-        if self.here.remove(id) {
-            self.give_place_back(owner);
+        if self.local.remove(id) {
+            self.release_place(owner);
         }
     }
 
@@ -103,7 +103,7 @@ impl Inner {
     /// absent. In this case, [`enqueue_woken`](Self::enqueue_woken) or
     /// [`put_to_sleep`](Self::put_to_sleep) must follow.
     pub(crate) fn reserve_wake(&self, id: &TaskId) -> bool {
-        !self.is_shared() && self.here.add(id)
+        !self.is_shared() && self.local.add(id)
     }
 
     /// Queues a woken task, unless it already waits or runs here.
@@ -119,20 +119,20 @@ impl Inner {
     /// Puts a task of this process to sleep, unless it is to begin again. Without an owner, the task may
     /// be over; if it is not, it is found later.
     pub(crate) fn put_to_sleep(&self, id: TaskId, owner: Option<OwnerKey>) {
-        match (self.here.fall_asleep(&id), owner) {
-            (Then::Sleeps, _) => {}
-            (Then::Begins, Some(owner)) => self.enqueue(owner, id),
-            (Then::Begins, None) => {
-                self.here.remove(&id);
-                self.look_soon();
+        match (self.local.fall_asleep(&id), owner) {
+            (NextStep::Sleep, _) => {}
+            (NextStep::Restart, Some(owner)) => self.enqueue(owner, id),
+            (NextStep::Restart, None) => {
+                self.local.remove(&id);
+                self.request_scan();
             }
-            (Then::GivesBack(owner), _) => self.give_place_back(&owner),
+            (NextStep::ReleasePlace(owner), _) => self.release_place(&owner),
         }
     }
 
     /// Counts a task and queues it, unless it already waits or runs here.
     pub(crate) fn enter(&self, owner: OwnerKey, id: TaskId) {
-        if self.here.add(&id) {
+        if self.local.add(&id) {
             *self.unfinished.lock().entry(owner.clone()).or_default() += 1;
             self.enqueue(owner, id);
         }
@@ -143,12 +143,12 @@ impl Inner {
         self.aside.lock().push(owner, id);
         // A place may have become free in the meantime.
         if self.asking.available_permits() > 0 {
-            self.take_back_aside();
+            self.requeue_aside();
         }
     }
 
     /// Queues a task again that was set aside.
-    fn take_back_aside(&self) {
+    fn requeue_aside(&self) {
         let next = self.aside.lock().pop();
         if let Some((owner, id)) = next {
             self.enqueue(owner, id);
@@ -173,7 +173,7 @@ impl Inner {
         let (mut wait, mut is_cancelled) = (Duration::from_millis(50), false);
         loop {
             let attempt = {
-                let _leaving = Leaving { inner: self, owner: &owner, id: &id };
+                let _guard = LeaveOnPanic { inner: self, owner: &owner, id: &id };
                 self.attempt(&id, &running, &place, known.take()).await
             };
             match attempt {
@@ -192,18 +192,18 @@ impl Inner {
                     // The task may have been woken before it slept. The check for this needs a run that
                     // is no longer registered.
                     drop(registered);
-                    while let Err(error) = self.look_again(&id, &waits).await {
+                    while let Err(error) = self.wake_if_due(&id, &waits).await {
                         tracing::warn!(task = %id, %error, "the state cannot be read");
                         tokio::select! {
                             () = self.closing.cancelled() => return,
-                            () = tokio::time::sleep(wait) => wait = (wait * 2).min(LONGEST),
+                            () = tokio::time::sleep(wait) => wait = (wait * 2).min(MAX_RETRY_WAIT),
                         }
                     }
                     if let Some(shared) = &self.shared {
                         self.leave(&owner, &id);
                         // Another node may have woken it before it slept.
-                        if self.look_at(&id).await.is_err() {
-                            shared.look_soon();
+                        if self.check_task(&id).await.is_err() {
+                            shared.request_scan();
                         }
                         return;
                     }
@@ -217,7 +217,7 @@ impl Inner {
                         () = running.cancellation.cancelled(), if !is_cancelled => is_cancelled = true,
                         () = tokio::time::sleep(wait.mul_f64(0.5 + jitter() / 2.0)) => {}
                     }
-                    wait = (wait * 2).min(LONGEST);
+                    wait = (wait * 2).min(MAX_RETRY_WAIT);
                 }
             }
         }
@@ -228,7 +228,7 @@ impl Inner {
         id: &TaskId,
         running: &Arc<Running>,
         place: &Arc<Mutex<Option<OwnedSemaphorePermit>>>,
-        known: Option<ToRun>,
+        known: Option<LoadedTask>,
     ) -> Attempt {
         let to_run = match known {
             Some(known) if !self.is_lost(&known.task) => Ok(Some(known)),
@@ -238,13 +238,13 @@ impl Inner {
                 Err(error) => Err(error),
             },
         };
-        let ToRun { task, input, used, kept, open } = match to_run {
+        let LoadedTask { task, input, used, stored, open } = match to_run {
             Ok(Some(to_run)) if !to_run.task.state.is_terminal() => to_run,
             Ok(Some(_)) => return Attempt::Over,
             Ok(None) => return Attempt::Gone,
             Err(error) => return Attempt::Later(error.to_string()),
         };
-        running.know(&task);
+        running.keep_record(&task);
         let checkpoint = Arc::new(TaskCheckpoint {
             tasks: Arc::downgrade(self),
             id: id.clone(),
@@ -266,7 +266,7 @@ impl Inner {
             arrived: Arc::clone(&running.arrived),
             max_bytes: self.options.load().max_state_bytes,
             is_new: task.begun.is_none(),
-            kept,
+            stored,
             open,
             used,
             cancellation: running.cancellation.clone(),
@@ -329,7 +329,7 @@ impl Inner {
     /// be starting.
     fn may_be_starting(&self, task: &Task) -> bool {
         let began = self.started.get();
-        task.created_at < self.opened && began.is_some_and(|began| began.elapsed() < STARTING)
+        task.created_at < self.opened && began.is_some_and(|began| began.elapsed() < PROVIDER_START_TIME)
     }
 
     /// Returns the final state of a task after its call.
@@ -404,7 +404,7 @@ impl Inner {
                 Ok(_) => return Attempt::Over,
                 Err(Unchanged::Refused(task)) => {
                     self.live.publish(&task);
-                    self.keep_given(&task, text).await;
+                    self.keep_cancelled_output(&task, text).await;
                     return Attempt::Over;
                 }
                 Err(Unchanged::Unknown | Unchanged::Lost) => return Attempt::Gone,
@@ -416,21 +416,22 @@ impl Inner {
             }
             tokio::select! {
                 () = self.closing.cancelled() => return Attempt::Closing,
-                () = tokio::time::sleep(wait) => wait = (wait * 2).min(LONGEST),
+                () = tokio::time::sleep(wait) => wait = (wait * 2).min(MAX_RETRY_WAIT),
             }
         }
     }
 
     /// Keeps the output of a call until its cancellation.
-    async fn keep_given(&self, task: &Task, text: Option<Bytes>) {
+    async fn keep_cancelled_output(&self, task: &Task, text: Option<Bytes>) {
         if let (State::Cancelled, Some(text)) = (task.state, text)
-            && let Err(error) = self.write(vec![Change::put(keys::given(&task.id), text)]).await
+            && let Err(error) =
+                self.write(vec![Change::put(keys::cancelled_output(&task.id), text)]).await
         {
             tracing::warn!(task = %task.id, %error, "what a cancelled call had given is lost");
         }
     }
 
-    async fn to_run(&self, id: &TaskId) -> Result<Option<ToRun>, StateError> {
+    async fn to_run(&self, id: &TaskId) -> Result<Option<LoadedTask>, StateError> {
         let keys = to_run_keys(id).into_iter().chain([keys::open(id)]);
         let mut rows = self.store.get_all(keys.collect()).await?.into_iter();
         let to_run = to_run(id, [(); 4].map(|()| rows.next().flatten()));
@@ -477,13 +478,13 @@ impl Inner {
 
 /// Makes a task leave when its run panics, so that its place is given back and another run can take it
 /// up.
-struct Leaving<'a> {
+struct LeaveOnPanic<'a> {
     inner: &'a Inner,
     owner: &'a OwnerKey,
     id: &'a TaskId,
 }
 
-impl Drop for Leaving<'_> {
+impl Drop for LeaveOnPanic<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             tracing::error!(task = %self.id, "the run of a task broke down");
@@ -532,7 +533,7 @@ impl Drop for Asking {
     fn drop(&mut self) {
         drop(self.place.take());
         if let Some(tasks) = self.tasks.upgrade() {
-            tasks.take_back_aside();
+            tasks.requeue_aside();
         }
     }
 }
@@ -590,7 +591,7 @@ impl Checkpoint for TaskCheckpoint {
             return Err(refused());
         }
         // To the other nodes, the task would belong to a node that is gone.
-        if tasks.shared.as_ref().is_some_and(|shared| !shared.is_there()) {
+        if tasks.shared.as_ref().is_some_and(|shared| !shared.is_present()) {
             let why = "this node does not hear the others of the cluster".to_owned();
             *self.reached.lock() = Reached::NotWritten(why);
             return Err(refused());
@@ -633,8 +634,8 @@ impl TaskCheckpoint {
     fn begin_unwritten(&self, tasks: &Inner, repeat: Repeat) {
         let recorded = self.running.record.lock().as_ref().map_or(State::Queued, |task| task.state);
         if self.running.begun.set(repeat).is_ok() {
-            tasks.counts.moved(recorded, self.running.seen(recorded));
-            tasks.live.begun(&self.id, &self.running);
+            tasks.counts.moved(recorded, self.running.shown_state(recorded));
+            tasks.live.publish_begun(&self.id, &self.running);
         }
     }
 }

@@ -16,9 +16,9 @@ use tokio_util::task::TaskTracker;
 
 use crate::awaited::Awaited;
 use crate::error::TaskError;
-use crate::here::Here;
 use crate::keys::{self, OwnerKey};
-use crate::live::{Live, Said};
+use crate::live::{Live, Update};
+use crate::local::LocalTasks;
 use crate::options::TaskOptions;
 use crate::preloaded::Preloaded;
 use crate::queue::Queue;
@@ -44,7 +44,7 @@ pub(crate) struct Inner {
     pub(crate) shared: Option<Shared>,
     pub(crate) options: ArcSwap<TaskOptions>,
     pub(crate) live: Arc<Live>,
-    pub(crate) here: Here,
+    pub(crate) local: LocalTasks,
     pub(crate) preloaded: Preloaded,
     pub(crate) awaited: Awaited,
     pub(crate) counts: Counts,
@@ -60,7 +60,7 @@ pub(crate) struct Inner {
     /// How many tasks of each caller wait or run.
     pub(crate) unfinished: Mutex<HashMap<OwnerKey, usize>>,
     /// Whether a write that failed may have been made all the same.
-    pub(crate) is_undone: AtomicBool,
+    pub(crate) has_failed_write: AtomicBool,
     /// Notified when a timer may be due earlier than the next known one.
     pub(crate) timer_set: Notify,
     pub(crate) tracker: TaskTracker,
@@ -201,7 +201,7 @@ impl Tasks {
             shared,
             options: ArcSwap::from_pointee(options),
             live: Arc::default(),
-            here: Here::default(),
+            local: LocalTasks::default(),
             preloaded: Preloaded::default(),
             awaited: Awaited::default(),
             counts: Counts::default(),
@@ -211,7 +211,7 @@ impl Tasks {
             asking: Arc::new(Semaphore::new(ASKING)),
             aside: Mutex::default(),
             unfinished: Mutex::default(),
-            is_undone: AtomicBool::new(false),
+            has_failed_write: AtomicBool::new(false),
             timer_set: Notify::new(),
             tracker: TaskTracker::new(),
             closing: CancellationToken::new(),
@@ -249,7 +249,7 @@ impl Tasks {
         if !viewer.sees(&task) {
             return Err(unknown());
         }
-        Ok(self.0.shown(task))
+        Ok(self.0.with_notices(task))
     }
 
     /// Returns the current state of several tasks, in the order of the ids. The entry of an absent task
@@ -269,9 +269,9 @@ impl Tasks {
         let mut tasks = Vec::with_capacity(ids.len());
         for ids in ids.chunks(BATCH) {
             let read = self.0.load_all(ids).await?.into_iter();
-            tasks.extend(
-                read.map(|task| task.filter(|task| viewer.sees(task)).map(|task| self.0.shown(task))),
-            );
+            tasks.extend(read.map(|task| {
+                task.filter(|task| viewer.sees(task)).map(|task| self.0.with_notices(task))
+            }));
         }
         Ok(tasks)
     }
@@ -302,8 +302,8 @@ impl Tasks {
     /// # Errors
     ///
     /// Returns an error if the state cannot be read.
-    pub async fn given(&self, id: &TaskId) -> Result<Option<JsonText>, TaskError> {
-        Ok(self.0.text(&keys::given(id)).await?)
+    pub async fn cancelled_output(&self, id: &TaskId) -> Result<Option<JsonText>, TaskError> {
+        Ok(self.0.text(&keys::cancelled_output(id)).await?)
     }
 
     /// Lists tasks, the newest first.
@@ -341,7 +341,7 @@ impl Tasks {
                     self.0.load_all(&ids).await?
                 }
             };
-            let shown = tasks.into_iter().flatten().map(|task| self.0.shown(task));
+            let shown = tasks.into_iter().flatten().map(|task| self.0.with_notices(task));
             let fitting = shown.filter(|task| viewer.sees(task) && filter.fits(task));
             found.extend(fitting.take(limit - found.len()));
         }
@@ -365,7 +365,7 @@ impl Tasks {
         if is_settled(&task) {
             return Ok(task);
         }
-        let mut changes = self.watched(self.0.live.watch_state(task), id, viewer).await?;
+        let mut changes = self.watch_checked(self.0.live.watch_state(task), id, viewer).await?;
         let settled = changes.wait_for(|task| is_settled(task));
         // At the deadline, or if the task is over, the last seen state is returned.
         if let Ok(Ok(task)) = timeout_at(deadline, settled).await {
@@ -385,7 +385,7 @@ impl Tasks {
         viewer: Viewer<'_>,
     ) -> Result<watch::Receiver<Arc<Task>>, TaskError> {
         let changes = self.0.live.watch(self.get(id, viewer).await?);
-        self.watched(changes, id, viewer).await
+        self.watch_checked(changes, id, viewer).await
     }
 
     /// Watches the states of a task, from the current one to its end, without its notices.
@@ -399,11 +399,11 @@ impl Tasks {
         viewer: Viewer<'_>,
     ) -> Result<watch::Receiver<Arc<Task>>, TaskError> {
         let states = self.0.live.watch_state(self.get(id, viewer).await?);
-        self.watched(states, id, viewer).await
+        self.watch_checked(states, id, viewer).await
     }
 
     /// Watches the changes of a task that may have changed since it was read.
-    async fn watched(
+    async fn watch_checked(
         &self,
         changes: watch::Receiver<Arc<Task>>,
         id: &str,
@@ -428,7 +428,7 @@ impl Tasks {
     pub async fn cancel(&self, id: &str, viewer: Viewer<'_>) -> Result<Arc<Task>, TaskError> {
         let id = self.get(id, viewer).await?.id.clone();
         let tasks = self.clone();
-        self.to_its_end(async move { tasks.cancel_any(&id).await }).await
+        self.run_detached(async move { tasks.cancel_any(&id).await }).await
     }
 
     async fn cancel_any(&self, id: &TaskId) -> Result<Arc<Task>, TaskError> {
@@ -452,7 +452,7 @@ impl Tasks {
         }
         // The task may have left the queue in the meantime.
         for running in running.into_iter().chain(self.0.live.running(id)) {
-            running.know(&task);
+            running.keep_record(&task);
             running.cancellation.cancel();
         }
         Ok(Arc::new(task))
@@ -460,9 +460,9 @@ impl Tasks {
 
     /// Waits until no part of a task's call runs in this process. A cancelled call takes a moment to
     /// end.
-    pub async fn left(&self, id: &TaskId) {
+    pub async fn wait_stopped(&self, id: &TaskId) {
         if let Some(running) = self.0.live.running(id) {
-            running.has_left.cancelled().await;
+            running.stopped.cancelled().await;
         }
     }
 
@@ -481,8 +481,8 @@ impl Tasks {
 
     /// Listens to a task that runs in this process: all notices from now on, including those that its
     /// record does not keep.
-    pub fn said(&self, id: &TaskId) -> broadcast::Receiver<Said> {
-        self.0.live.hear(id)
+    pub fn updates(&self, id: &TaskId) -> broadcast::Receiver<Update> {
+        self.0.live.listen(id)
     }
 
     /// Returns the store of the tasks. A protocol's own data about a task belongs there too.
@@ -528,7 +528,7 @@ impl Tasks {
         }
         let put = Change::put(keys::event(&id, name), value.bytes().clone());
         let tasks = self.clone();
-        self.to_its_end(async move { tasks.0.deliver(&id, put).await }).await
+        self.run_detached(async move { tasks.0.deliver(&id, put).await }).await
     }
 
     /// Answers a question of a task. `Err` means that the client refuses to answer.
@@ -549,7 +549,7 @@ impl Tasks {
             return Err(TaskError::Over(task.state));
         }
         let (tasks, key) = (self.clone(), key.to_owned());
-        self.to_its_end(async move {
+        self.run_detached(async move {
             let running = tasks.0.live.running(&task.id);
             let Some(running) = running.filter(|running| running.questions.answer(&key, answer)) else {
                 return Err(TaskError::NotAsked(key));
@@ -561,7 +561,7 @@ impl Tasks {
     }
 
     /// Completes a change of tasks even if its caller goes away in the middle.
-    pub(crate) async fn to_its_end<T: Send + 'static>(
+    pub(crate) async fn run_detached<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, TaskError>> + Send + 'static,
     ) -> Result<T, TaskError> {

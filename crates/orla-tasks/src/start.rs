@@ -10,7 +10,7 @@ use orla_state::{Change, Expect, WriteError};
 
 use crate::error::TaskError;
 use crate::keys::{self, OwnerKey};
-use crate::preloaded::{Kept, ToRun};
+use crate::preloaded::{LoadedTask, StoredState};
 use crate::records::record;
 use crate::service::{Inner, Started, Tasks};
 use crate::shared::Shared;
@@ -121,7 +121,7 @@ impl Tasks {
     /// another call, there are too many tasks, or the state cannot be written.
     pub async fn start(&self, new: NewTask) -> Result<Started, TaskError> {
         let tasks = self.clone();
-        self.to_its_end(async move { tasks.accept(new).await }).await
+        self.run_detached(async move { tasks.accept(new).await }).await
     }
 
     /// Returns the task that the caller has started with the key of this request.
@@ -132,7 +132,7 @@ impl Tasks {
     /// cannot be read.
     pub async fn started_with(&self, new: &NewTask) -> Result<Option<Task>, TaskError> {
         let Some(key) = &new.key else { return Ok(None) };
-        self.0.same(new, key).await
+        self.0.find_same(new, key).await
     }
 
     async fn accept(&self, new: NewTask) -> Result<Started, TaskError> {
@@ -142,8 +142,8 @@ impl Tasks {
         }
         if let Some(key) = &new.key {
             check_key(key)?;
-            if let Some(task) = inner.same(&new, key).await? {
-                return Ok(Started { task: inner.shown(task), is_new: false, changes: None });
+            if let Some(task) = inner.find_same(&new, key).await? {
+                return Ok(Started { task: inner.with_notices(task), is_new: false, changes: None });
             }
         }
         let mut call = Call::to(&*new.capability).with(new.input.clone());
@@ -161,7 +161,7 @@ impl Tasks {
         // Another node may run the task too, unless the task starts here at once. Other nodes do not
         // count a node whose heartbeats they have not received.
         let can_run_here = inner.shared.as_ref().is_none_or(|shared| shared.runs(&inner.market, &task));
-        let is_announced = inner.shared.as_ref().is_none_or(Shared::is_there);
+        let is_announced = inner.shared.as_ref().is_none_or(Shared::is_present);
         let starts_now = can_run_here && is_announced && inner.places.available_permits() > 0;
         task.runner = inner.shared.as_ref().filter(|_| starts_now).map(|shared| shared.me.clone());
         let changes = new.is_watched.then(|| inner.live.watch(Arc::new(task.clone())));
@@ -180,8 +180,8 @@ impl Tasks {
                 drop(accepting);
                 // A concurrent request with the key was faster.
                 let key = new.key.as_deref().unwrap_or_default();
-                let task = inner.same(&new, key).await?.ok_or(TaskError::Closing)?;
-                return Ok(Started { task: inner.shown(task), is_new: false, changes: None });
+                let task = inner.find_same(&new, key).await?.ok_or(TaskError::Closing)?;
+                return Ok(Started { task: inner.with_notices(task), is_new: false, changes: None });
             }
         };
         accepting.keep();
@@ -191,8 +191,8 @@ impl Tasks {
         if can_run_here {
             inner.counts.entered(State::Queued);
             if inner.started.get().is_some() && starts_now {
-                let (task, kept) = (task.clone(), Kept::State(None));
-                inner.preloaded.keep(ToRun { task, input, used: Duration::ZERO, kept, open });
+                let (task, stored) = (task.clone(), StoredState::State(None));
+                inner.preloaded.keep(LoadedTask { task, input, used: Duration::ZERO, stored, open });
             }
             inner.enqueue(owner, task.id.clone());
         }
@@ -215,7 +215,7 @@ impl Place<'_> {
 impl Drop for Place<'_> {
     fn drop(&mut self) {
         if let Some(owner) = self.owner.take() {
-            self.inner.give_place_back(&owner);
+            self.inner.release_place(&owner);
         }
     }
 }
@@ -240,7 +240,7 @@ impl<'a> Accepting<'a> {
     ) -> Self {
         match &inner.shared {
             Some(shared) if !can_run_here => shared.offer(id, owner),
-            _ => drop(inner.here.add(id)),
+            _ => drop(inner.local.add(id)),
         }
         Self { inner, id: id.clone(), place: Some(place) }
     }
@@ -258,7 +258,7 @@ impl Drop for Accepting<'_> {
         let is_offered =
             self.inner.shared.as_ref().is_some_and(|shared| shared.remove_offer(&self.id).is_some());
         // If another party took the task in the meantime, that party has given its place back.
-        if !self.inner.here.remove(&self.id) && !is_offered {
+        if !self.inner.local.remove(&self.id) && !is_offered {
             place.keep();
         }
     }
@@ -303,7 +303,7 @@ impl Inner {
     /// # Errors
     ///
     /// Returns an error if that task makes another call.
-    async fn same(&self, new: &NewTask, key: &str) -> Result<Option<Task>, TaskError> {
+    async fn find_same(&self, new: &NewTask, key: &str) -> Result<Option<Task>, TaskError> {
         let owner = OwnerKey::of_caller(new.caller.as_ref());
         let row = keys::idempotency(&owner, key, new.schedule.as_deref());
         let Some(row) = self.store.get(&row).await? else { return Ok(None) };

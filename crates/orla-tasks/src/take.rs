@@ -26,13 +26,13 @@ impl Inner {
             return Ok(());
         }
         // A node that does not know the others cannot know which of them runs the task.
-        if !shared.is_there() {
-            shared.look_soon();
+        if !shared.is_present() {
+            shared.request_scan();
             return Ok(());
         }
         // The acceptance of the task may have been written although its answer was lost.
         let is_left = task.runner.as_ref() == Some(&shared.me)
-            && !self.here.contains(&task.id)
+            && !self.local.contains(&task.id)
             && self.live.running(&task.id).is_none();
         if !is_left && !self.is_free(shared, task).await? {
             return Ok(());
@@ -86,7 +86,7 @@ impl Inner {
             if task.state.is_terminal() || (is_mine && !is_run) {
                 return Ok(Claim::Mine);
             }
-            if !shared.is_there() {
+            if !shared.is_present() {
                 return Err(StateError::new("this node does not hear the others of the cluster"));
             }
             if !is_mine && (!self.is_free(shared, &task).await? || !shared.runs(&self.market, &task)) {

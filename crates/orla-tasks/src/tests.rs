@@ -172,7 +172,7 @@ async fn one_key_is_one_task_and_another_input_conflicts() {
 }
 
 #[tokio::test]
-async fn a_task_whose_run_panics_gives_its_place_back() {
+async fn a_task_whose_run_panics_releases_its_place() {
     let store = Arc::<Store>::default();
     let options = TaskOptions { max_tasks: 1, ..TaskOptions::default() };
     let tasks = Tasks::open(Arc::clone(&store) as Arc<dyn StateStore>, market(), options);
@@ -260,7 +260,7 @@ async fn after_a_crash_the_queued_run_the_repeatable_run_again_and_the_others_ar
 }
 
 #[tokio::test]
-async fn what_would_be_refused_is_refused_at_once_and_leaves_nothing() {
+async fn invalid_tasks_are_refused_at_once_and_leave_no_record() {
     let store: Arc<Store> = Arc::default();
     let tasks = tasks(&store).await;
     let refused = tasks.start(new("nothing")).await;
@@ -272,7 +272,7 @@ async fn what_would_be_refused_is_refused_at_once_and_leaves_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_fails_holds_up_a_task_and_loses_nothing() {
+async fn a_failing_store_delays_a_task_and_loses_nothing() {
     let store: Arc<Store> = Arc::default();
     let tasks = tasks(&store).await;
     let resting = tasks.0.places.clone().acquire_many_owned(63).await.unwrap();
@@ -283,7 +283,7 @@ async fn a_store_that_fails_holds_up_a_task_and_loses_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn finished_tasks_go_after_their_time_with_everything_of_them() {
+async fn expired_tasks_are_removed_with_all_their_records() {
     let store: Arc<Store> = Arc::default();
     let options = TaskOptions { keep: Duration::ZERO, ..TaskOptions::default() };
     let tasks = Tasks::open(Arc::clone(&store) as Arc<dyn StateStore>, market(), options);
@@ -321,7 +321,7 @@ async fn a_task_that_asked_when_its_server_died_works_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_record_that_cannot_be_read_holds_up_no_other() {
+async fn an_unreadable_record_blocks_no_other_task() {
     let store: Arc<Store> = Arc::default();
     let resting =
         Tasks::open(Arc::clone(&store) as Arc<dyn StateStore>, market(), TaskOptions::default());
@@ -347,7 +347,7 @@ async fn a_task_that_is_cancelled_while_it_waits_makes_room_at_once() {
 }
 
 #[tokio::test]
-async fn what_a_task_says_is_in_its_record() {
+async fn notices_of_a_task_are_in_its_record() {
     let store: Arc<Store> = Arc::default();
     let tasks = tasks(&store).await;
     let id = tasks.start(new("reports")).await.unwrap().task.id.clone();
@@ -356,7 +356,7 @@ async fn what_a_task_says_is_in_its_record() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn tasks_that_wait_for_an_approval_hold_up_no_other() {
+async fn tasks_that_wait_for_an_approval_block_no_others() {
     let store: Arc<Store> = Arc::default();
     let tasks = tasks(&store).await;
     let approvals = tasks.0.market.approvals();
@@ -486,7 +486,7 @@ fn crash(task: &mut Simulated, runs_now: &mut bool, before: &mut Option<Repeat>)
 }
 
 #[test]
-fn every_state_is_read_as_it_is_written() {
+fn states_round_trip() {
     for state in State::ALL {
         assert_eq!(state.as_str().parse(), Ok(state));
         assert_eq!(serde_json::to_string(&state).unwrap(), format!("{:?}", state.as_str()));
@@ -495,7 +495,7 @@ fn every_state_is_read_as_it_is_written() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_clients_change_before_the_earlier_tasks_are_taken_up_is_counted_once() {
+async fn changes_before_earlier_tasks_resume_are_counted_once() {
     let store: Arc<Store> = Arc::default();
     let before =
         Tasks::open(Arc::clone(&store) as Arc<dyn StateStore>, market(), TaskOptions::default());
@@ -515,21 +515,21 @@ async fn what_clients_change_before_the_earlier_tasks_are_taken_up_is_counted_on
 }
 
 #[tokio::test]
-async fn an_event_that_an_older_record_refuses_is_tried_with_the_one_that_is_kept() {
+async fn an_event_refused_by_an_outdated_record_is_retried_with_the_stored_one() {
     let store: Arc<Store> = Arc::default();
     let tasks = tasks(&store).await;
     let id = tasks.start(new("hangs")).await.unwrap().task.id.clone();
     reaches(&tasks, id.as_str(), State::Working).await;
     let running = tasks.0.live.running(&id).unwrap();
     let older = Task { state: State::Queued, ..running.record.lock().take().unwrap() };
-    running.know(&older);
+    running.keep_record(&older);
     let asked = tasks.0.change(&id, &[Event::Ask, Event::Answer], |_| Ok(Vec::new())).await.unwrap();
     *running.record.lock() = Some(older.clone());
     assert_eq!(
         tasks.0.change(&id, &[Event::Answer], |_| Ok(Vec::new())).await.unwrap().state,
         State::Working
     );
-    running.know(&asked);
+    running.keep_record(&asked);
     assert!(running.record.lock().as_ref().unwrap().revision > asked.revision, "the later one stays");
     tasks.close(Duration::ZERO).await;
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use orla_state::{Change, Pages, Query, StateError};
 
 use crate::keys::{self, OwnerKey};
-use crate::options::LOOK;
+use crate::options::MAX_TIMER_WAIT;
 use crate::program::{SLEEP, Waking};
 use crate::service::{Inner, Tasks};
 use crate::state::{Recovery, recovery};
@@ -17,32 +17,32 @@ use crate::task::{TaskId, Timestamp};
 pub(crate) const KEEP: &str = "keep";
 
 /// The pause before the rows are read again after an error. Each further error doubles it.
-const AGAIN: Duration = Duration::from_millis(500);
+const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 /// The number of rows handled at once.
 const BATCH: usize = 1000;
 /// How long the next batch of sleeping tasks waits until the previous one has begun.
-const BEGUN: Duration = Duration::from_secs(1);
+const BATCH_WAIT: Duration = Duration::from_secs(1);
 
 impl Tasks {
     /// Handles due timers from now on.
     pub(crate) fn serve_timers(&self) {
         let inner = Arc::clone(&self.0);
         self.0.tracker.spawn(async move {
-            let mut again = AGAIN;
+            let mut backoff = RETRY_INTERVAL;
             loop {
                 let set = inner.timer_set.notified();
-                let done = match inner.do_undone().await {
-                    Ok(()) => inner.do_due().await,
+                let done = match inner.finish_failed_writes().await {
+                    Ok(()) => inner.run_due().await,
                     Err(error) => Err(error),
                 };
                 let (wait, has_failed) = match done {
                     Ok(wait) => (wait, false),
                     Err(error) => {
                         tracing::warn!(%error, "timers cannot be read");
-                        (again, true)
+                        (backoff, true)
                     }
                 };
-                again = if has_failed { (again * 2).min(LOOK) } else { AGAIN };
+                backoff = if has_failed { (backoff * 2).min(MAX_TIMER_WAIT) } else { RETRY_INTERVAL };
                 tokio::select! {
                     () = inner.closing.cancelled() => return,
                     () = set, if !has_failed => {}
@@ -56,24 +56,24 @@ impl Tasks {
 impl Inner {
     /// Finds the unfinished consequences of writes that were made although they failed: tasks that are
     /// awake and begin nowhere.
-    async fn do_undone(self: &Arc<Self>) -> Result<(), StateError> {
-        if !self.is_undone.load(Ordering::Acquire) {
+    async fn finish_failed_writes(self: &Arc<Self>) -> Result<(), StateError> {
+        if !self.has_failed_write.load(Ordering::Acquire) {
             return Ok(());
         }
         // More writes may fail at this moment. One search covers all of them.
         tokio::select! {
             () = self.closing.cancelled() => return Ok(()),
-            () = tokio::time::sleep(AGAIN) => {}
+            () = tokio::time::sleep(RETRY_INTERVAL) => {}
         }
-        self.is_undone.store(false, Ordering::Release);
-        let looked = self.look_at_undone().await;
+        self.has_failed_write.store(false, Ordering::Release);
+        let looked = self.find_lost_tasks().await;
         if looked.is_err() {
-            self.is_undone.store(true, Ordering::Release);
+            self.has_failed_write.store(true, Ordering::Release);
         }
         looked
     }
 
-    async fn look_at_undone(self: &Arc<Self>) -> Result<(), StateError> {
+    async fn find_lost_tasks(self: &Arc<Self>) -> Result<(), StateError> {
         let mut pages = Pages::below(&*self.store, keys::OPEN, BATCH);
         loop {
             let rows = pages.next().await?;
@@ -83,7 +83,7 @@ impl Inner {
             let awake = rows.iter().filter(|row| OwnerKey::read(&row.value).is_none());
             let ids: Vec<TaskId> = awake
                 .filter_map(|row| row.key.strip_prefix(keys::OPEN).and_then(TaskId::parse))
-                .filter(|id| !self.here.contains(id))
+                .filter(|id| !self.local.contains(id))
                 .collect();
             for task in self.load_all(&ids).await?.into_iter().flatten() {
                 match recovery(task.state, task.begun) {
@@ -102,7 +102,7 @@ impl Inner {
     }
 
     /// Handles the timers that are due. Returns the time until the next timer.
-    async fn do_due(self: &Arc<Self>) -> Result<Duration, StateError> {
+    async fn run_due(self: &Arc<Self>) -> Result<Duration, StateError> {
         loop {
             let rows = self.store.list(Query::below(keys::TIMERS, BATCH)).await?;
             let now = Timestamp::now();
@@ -111,17 +111,17 @@ impl Inner {
             for row in &rows {
                 let Some((at, kind, id)) = keys::parse_timer(&row.key) else { continue };
                 if at > now {
-                    next = Some(Duration::from_millis(at.0 - now.0).min(LOOK));
+                    next = Some(Duration::from_millis(at.0 - now.0).min(MAX_TIMER_WAIT));
                     break;
                 }
                 if self.closing.is_cancelled() {
-                    return Ok(LOOK);
+                    return Ok(MAX_TIMER_WAIT);
                 }
                 match (kind, TaskId::parse(id)) {
                     // Many tasks are woken with one write.
                     (SLEEP, Some(id)) => awake.push(Waking::by(id, row)),
                     _ => {
-                        self.due(kind, id).await?;
+                        self.run_timer(kind, id).await?;
                         self.write(vec![Change::remove(row.key.clone())]).await?;
                     }
                 }
@@ -129,17 +129,17 @@ impl Inner {
             if !self.wake(awake).await? {
                 continue;
             }
-            self.preloaded.room(BEGUN).await;
+            self.preloaded.wait_for_space(BATCH_WAIT).await;
             if let Some(next) = next {
                 return Ok(next);
             }
             if rows.len() < BATCH {
-                return Ok(LOOK);
+                return Ok(MAX_TIMER_WAIT);
             }
         }
     }
 
-    async fn due(&self, kind: &str, id: &str) -> Result<(), StateError> {
+    async fn run_timer(&self, kind: &str, id: &str) -> Result<(), StateError> {
         match (kind, TaskId::parse(id)) {
             (KEEP, Some(id)) => match self.load(&id).await? {
                 Some(task) => self.remove(&task).await,

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_checkpoint_refused_is_not_the_result_of_the_task() {
+    fn a_refusal_of_the_checkpoint_is_not_the_result_of_the_task() {
         let error = cancelled();
         let cases = [
             (Reached::Closing, "closing"),

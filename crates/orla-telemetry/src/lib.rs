@@ -41,13 +41,13 @@ pub use meter::Meter;
 pub use resource::Resource;
 
 /// How long spans are gathered before they are sent.
-const GATHER: Duration = Duration::from_secs(1);
+const BATCH_INTERVAL: Duration = Duration::from_secs(1);
 /// The maximum number of calls of one request.
 const MAX_BATCH: usize = 512;
 /// The maximum number of calls that wait to be sent. Further ones are left out.
 const MAX_WAITING: usize = 8192;
 /// How long the last request may take when the server ends.
-const LAST: Duration = Duration::from_secs(3);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(3);
 /// How often a request is made again after a failure that may pass.
 const RETRIES: u32 = 3;
 
@@ -59,12 +59,12 @@ pub trait Collector: Send + Sync {
     /// # Errors
     ///
     /// Returns why it was not taken.
-    async fn send(&self, body: Bytes) -> Result<(), NotTaken>;
+    async fn send(&self, body: Bytes) -> Result<(), SendError>;
 }
 
 /// The reason why a collector did not accept a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NotTaken {
+pub struct SendError {
     /// For the log, without secrets.
     pub why: String,
     /// Whether the same request may be taken later.
@@ -100,7 +100,7 @@ impl Exporter {
     pub async fn serve(&self, collector: &dyn Collector, ending: CancellationToken) {
         while !ending.is_cancelled() {
             tokio::select! {
-                () = tokio::time::sleep(GATHER) => {}
+                () = tokio::time::sleep(BATCH_INTERVAL) => {}
                 () = self.0.enough.notified() => {}
                 () = ending.cancelled() => break,
             }
@@ -109,12 +109,12 @@ impl Exporter {
             tokio::select! {
                 () = &mut sending => {}
                 () = ending.cancelled() => {
-                    drop(timeout(LAST, async { sending.await; self.send(collector).await }).await);
+                    drop(timeout(SHUTDOWN_TIMEOUT, async { sending.await; self.send(collector).await }).await);
                     return;
                 }
             }
         }
-        drop(timeout(LAST, self.send(collector)).await);
+        drop(timeout(SHUTDOWN_TIMEOUT, self.send(collector)).await);
     }
 
     /// Sends what waits.
@@ -144,7 +144,7 @@ impl Exporter {
                     }
                     return;
                 }
-                Err(NotTaken { why, may_pass }) => {
+                Err(SendError { why, may_pass }) => {
                     if !self.0.is_failing.swap(true, Ordering::Relaxed) {
                         tracing::warn!(
                             error = why,
@@ -165,17 +165,17 @@ impl Exporter {
 impl SpanSink for Exporter {
     fn take(&self, rows: &[Row]) {
         let mut waiting = self.0.waiting.lock();
-        let room = MAX_WAITING.saturating_sub(waiting.len());
+        let capacity = MAX_WAITING.saturating_sub(waiting.len());
         let without_data = |row: &Row| {
             let mut bare = Row::of(row.call.clone());
             (bare.error, bare.trace) = (row.error.clone(), row.trace.clone());
             bare
         };
-        waiting.extend(rows.iter().take(room).map(without_data));
+        waiting.extend(rows.iter().take(capacity).map(without_data));
         let is_enough = waiting.len() >= MAX_BATCH;
         drop(waiting);
-        let over = rows.len().saturating_sub(room) as u64;
-        self.0.dropped.fetch_add(over, Ordering::Relaxed);
+        let dropped = rows.len().saturating_sub(capacity) as u64;
+        self.0.dropped.fetch_add(dropped, Ordering::Relaxed);
         if is_enough {
             self.0.enough.notify_one();
         }
@@ -188,18 +188,18 @@ mod tests {
     use orla_history::{Call, Trace};
 
     #[derive(Default)]
-    struct Noted {
+    struct Recorder {
         bodies: Mutex<Vec<Bytes>>,
         failures: Mutex<u32>,
     }
 
     #[async_trait]
-    impl Collector for Noted {
-        async fn send(&self, body: Bytes) -> Result<(), NotTaken> {
+    impl Collector for Recorder {
+        async fn send(&self, body: Bytes) -> Result<(), SendError> {
             let mut failures = self.failures.lock();
             if *failures > 0 {
                 *failures -= 1;
-                return Err(NotTaken { why: "503".to_owned(), may_pass: true });
+                return Err(SendError { why: "503".to_owned(), may_pass: true });
             }
             self.bodies.lock().push(body);
             Ok(())
@@ -216,7 +216,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn spans_are_sent_again_after_a_failure_that_may_pass() {
-        let (exporter, collector) = (Exporter::new(Resource::default()), Arc::new(Noted::default()));
+        let (exporter, collector) = (Exporter::new(Resource::default()), Arc::new(Recorder::default()));
         *collector.failures.lock() = 2;
         let ending = CancellationToken::new();
         exporter.take(&[row("a")]);
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_left_out() {
+    fn spans_beyond_the_limit_are_dropped() {
         let exporter = Exporter::new(Resource::default());
         let rows: Vec<Row> = (0..MAX_WAITING + 5).map(|_| row("a")).collect();
         exporter.take(&rows);

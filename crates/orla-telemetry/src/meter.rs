@@ -6,7 +6,7 @@ use bytes::Bytes;
 use prost::Message as _;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Collector, LAST, Resource, metrics};
+use crate::{Collector, Resource, SHUTDOWN_TIMEOUT, metrics};
 
 /// Sends the values of metrics at an interval.
 pub struct Meter {
@@ -36,7 +36,7 @@ impl Meter {
             let request = metrics::request(&self.resource, &read(), self.began, SystemTime::now());
             let sending = collector.send(Bytes::from(request.encode_to_vec()));
             if is_last {
-                drop(tokio::time::timeout(LAST, sending).await);
+                drop(tokio::time::timeout(SHUTDOWN_TIMEOUT, sending).await);
                 return;
             }
             match ending.run_until_cancelled(sending).await {

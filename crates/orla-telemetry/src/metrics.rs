@@ -230,7 +230,7 @@ orla_sessions 2
     }
 
     #[test]
-    fn what_is_no_metric_is_left_out() {
+    fn invalid_metrics_are_left_out() {
         for text in [
             "",
             "x",

@@ -43,8 +43,8 @@ impl Nodes for ClusterNodes {
         peers.map(|(node, instance)| OtherNode { node, instance }).collect()
     }
 
-    fn room(&self) -> usize {
-        self.0.room()
+    fn max_payload(&self) -> usize {
+        self.0.max_payload()
     }
 
     async fn ask(

@@ -11,7 +11,7 @@ use flate2::write::GzEncoder;
 use orla_history::{History, Tracing};
 use orla_oauth::root_cause;
 use orla_server::Server;
-use orla_telemetry::{Collector, Exporter, Meter, NotTaken, Resource};
+use orla_telemetry::{Collector, Exporter, Meter, Resource, SendError};
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, StatusCode};
 use tokio_util::sync::CancellationToken;
@@ -117,7 +117,7 @@ fn gzip(body: &[u8]) -> Vec<u8> {
 
 #[async_trait]
 impl Collector for Http {
-    async fn send(&self, body: Bytes) -> Result<(), NotTaken> {
+    async fn send(&self, body: Bytes) -> Result<(), SendError> {
         let request = self.client.post(&self.url).headers(self.headers.clone()).timeout(TIMEOUT);
         let request = request.header("content-type", "application/x-protobuf");
         let request = match self.is_gzip {
@@ -126,7 +126,7 @@ impl Collector for Http {
         };
         let sent = request.send().await;
         let response =
-            sent.map_err(|err| NotTaken { why: root_cause(&err.without_url()), may_pass: true })?;
+            sent.map_err(|err| SendError { why: root_cause(&err.without_url()), may_pass: true })?;
         let status = response.status();
         if status.is_success() {
             return Ok(());
@@ -138,7 +138,7 @@ impl Collector for Http {
                 | StatusCode::SERVICE_UNAVAILABLE
                 | StatusCode::GATEWAY_TIMEOUT
         );
-        Err(NotTaken { why: format!("the collector answered {status}"), may_pass })
+        Err(SendError { why: format!("the collector answered {status}"), may_pass })
     }
 }
 

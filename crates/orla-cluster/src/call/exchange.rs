@@ -28,7 +28,7 @@ pub(super) struct Out {
 pub(super) struct Exchange {
     inbox: Inbox,
     order: Order,
-    heard: Instant,
+    last_frame: Instant,
     pub(super) out: Arc<Out>,
 }
 
@@ -98,7 +98,7 @@ impl Out {
     }
 
     /// Sends heartbeats repeatedly.
-    pub(super) async fn beat(&self) {
+    pub(super) async fn send_heartbeats(&self) {
         loop {
             sleep(HEARTBEAT).await;
             // Without a connection, the other end notices.
@@ -121,7 +121,7 @@ impl Exchange {
             counted: Mutex::default(),
             credited: watch::Sender::new(0),
         };
-        Self { inbox, order: Order::default(), heard: Instant::now(), out: Arc::new(out) }
+        Self { inbox, order: Order::default(), last_frame: Instant::now(), out: Arc::new(out) }
     }
 
     /// Returns whether the other end has withdrawn the call, without having received anything and
@@ -141,7 +141,7 @@ impl Exchange {
     /// Returns the next frame. It can be dropped at any time.
     pub(super) async fn next(&mut self) -> Received {
         loop {
-            let message = match timeout_at(self.heard + PEER_TIMEOUT, self.inbox.next()).await {
+            let message = match timeout_at(self.last_frame + PEER_TIMEOUT, self.inbox.next()).await {
                 Ok(Some(message)) => message,
                 Ok(None) => return Received::Lost("its messages could not be taken in time"),
                 Err(_) => return Received::Lost("it gives no sign of life"),
@@ -157,7 +157,7 @@ impl Exchange {
                 Turn::Skip => continue,
             }
             let Head { kind, number, .. } = head;
-            self.heard = Instant::now();
+            self.last_frame = Instant::now();
             match kind {
                 Kind::Beat => {}
                 Kind::Credit => {

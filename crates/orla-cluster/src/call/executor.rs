@@ -32,7 +32,7 @@ use crate::shared::{Shared, count};
 const GRACE: Duration = Duration::from_millis(250);
 
 /// How many characters of a name that no node has an error repeats.
-const SHOWN: usize = 100;
+const MAX_NAME_SHOWN: usize = 100;
 
 /// Runs calls of capabilities that other nodes offer.
 ///
@@ -103,7 +103,9 @@ impl ClusterExecutor {
         let (mut lost, mut busy) = (None, None);
         let wanted = ctx.scope.node.as_deref();
         let mut reason = match wanted {
-            Some(node) => format!("node {} of the cluster does not offer it now", excerpt(node, SHOWN)),
+            Some(node) => {
+                format!("node {} of the cluster does not offer it now", excerpt(node, MAX_NAME_SHOWN))
+            }
             None => "no node of the cluster offers this version any longer".to_owned(),
         };
         let mut tried = Vec::new();
@@ -139,15 +141,15 @@ impl ClusterExecutor {
                     count(&events.lost);
                     // If NATS itself is silent, it may still deliver the call to this node later. Then the call is
                     // not sent to another one.
-                    let is_heard = link.probe().await
+                    let nats_answers = link.probe().await
                         || provider.is_idempotent
                             && link.wait_until_connected().await
                             && link.probe().await;
-                    let reason = match is_heard {
+                    let reason = match nats_answers {
                         true => format!("node {node} of the cluster was lost during the call: {why}"),
                         false => "the connection to the cluster was lost during the call".to_owned(),
                     };
-                    if !provider.is_idempotent || !is_heard {
+                    if !provider.is_idempotent || !nats_answers {
                         return Err(RuntimeError::Unavailable { id: id(), reason, source: None });
                     }
                     lost = Some(reason);
@@ -179,23 +181,23 @@ impl Attempt<'_> {
         memory: &Arc<MemoryBudget>,
     ) -> Result<RuntimeResult<Outcome>, NoAnswer> {
         let &Self { link, candidate, provider, hops, ctx } = self;
-        let there = (candidate.node.as_str(), candidate.instance.as_str());
+        let peer = (candidate.node.as_str(), candidate.instance.as_str());
         let inbox = link.open().map_err(NoAnswer::NotBegun)?;
-        let reply = link.frames_here(&inbox.token);
-        let here = (link.settings.node.as_str(), link.instance.as_str());
+        let reply = link.own_frames(&inbox.token);
+        let own = (link.settings.node.as_str(), link.instance.as_str());
         let deadline = ctx.renewed().deadline;
-        let head = CallHead::new(here, &inbox.token, hops, ctx, deadline, inputs.len());
+        let head = CallHead::new(own, &inbox.token, hops, ctx, deadline, inputs.len());
         let head = head.write();
         if head.len() > MAX_HEADER - 1024 {
             return Err(NoAnswer::Impossible(
                 "the data about its caller is too large to be sent".to_owned(),
             ));
         }
-        let mut exchange = Exchange::new(link, inbox, there);
+        let mut exchange = Exchange::new(link, inbox, peer);
         let out = Arc::clone(&exchange.out);
         let (first, others) = chunks(inputs, link.chunk());
         let sent = first.len();
-        let subject = link.calls_of(there.0, there.1, &provider.digest);
+        let subject = link.calls_of(peer.0, peer.1, &provider.digest);
         link.send(subject, Some(reply), &head, first).await.map_err(NoAnswer::NotBegun)?;
         candidate.sent.fetch_add(1, Ordering::Relaxed);
         let mut withdrawal = Withdrawal(Some(Arc::clone(&out)));
@@ -221,14 +223,14 @@ impl Attempt<'_> {
     ) -> End {
         let &Self { link, provider, ctx, .. } = self;
         let out = Arc::clone(&exchange.out);
-        let beating = out.beat();
-        tokio::pin!(sending, beating);
-        let (mut is_sent, mut result, mut asked) = (false, None, FuturesUnordered::new());
+        let heartbeats = out.send_heartbeats();
+        tokio::pin!(sending, heartbeats);
+        let (mut is_sent, mut result, mut open_questions) = (false, None, FuturesUnordered::new());
         loop {
             let received = tokio::select! {
                 biased;
                 received = exchange.next() => received,
-                Some((number, answer)) = asked.next(), if !asked.is_empty() => {
+                Some((number, answer)) = open_questions.next(), if !open_questions.is_empty() => {
                     // An answer that does not arrive is missed there.
                     drop(out.send(Kind::Answer, number, answer).await);
                     continue;
@@ -240,7 +242,7 @@ impl Attempt<'_> {
                     }
                     Err(why) => return End::Withdrawn(Err(NoAnswer::Lost(why))),
                 },
-                () = &mut beating => continue,
+                () = &mut heartbeats => continue,
             };
             match received {
                 Received::Frame(Kind::Notice, _, payload) => {
@@ -248,15 +250,15 @@ impl Attempt<'_> {
                     notices.for_each(|notice| ctx.scope.notices.send(notice));
                 }
                 // It has more open questions than it may ask.
-                Received::Frame(Kind::Question, number, _) if asked.len() >= MAX_QUESTIONS => {
-                    drop(out.send(Kind::Answer, number, questions::unasked()).await);
+                Received::Frame(Kind::Question, number, _) if open_questions.len() >= MAX_QUESTIONS => {
+                    drop(out.send(Kind::Answer, number, questions::no_answer()).await);
                 }
                 Received::Frame(Kind::Question, number, payload) => {
                     let (client, max) = (ctx.scope.client.clone(), link.chunk());
                     let noted = ctx.scope.checkpoint.clone().map(|it| (it, provider.is_idempotent));
-                    asked.push(
-                        async move { (number, questions::ask(client, noted, payload, max).await) },
-                    );
+                    open_questions.push(async move {
+                        (number, questions::ask(client, noted, payload, max).await)
+                    });
                 }
                 Received::Frame(Kind::Refused, _, payload) => {
                     return End::Over(NoAnswer::NotBegun(text(&payload)));
@@ -280,7 +282,7 @@ impl Attempt<'_> {
                             drop(out.send(Kind::Credit, bytes as u64, Bytes::new()).await);
                         }
                         Ok(Arrived::NoMemory(over)) => {
-                            return End::Withdrawn(Ok(Err(dropped(ctx, over))));
+                            return End::Withdrawn(Ok(Err(no_memory_error(ctx, over))));
                         }
                         Ok(Arrived::TooMuch) => {
                             let why = "it sent an invalid result".to_owned();
@@ -336,7 +338,7 @@ fn arrive(
 }
 
 /// Returns the error of a call whose result there is no memory for.
-fn dropped(ctx: &CallContext, over: OverBudget) -> RuntimeError {
+fn no_memory_error(ctx: &CallContext, over: OverBudget) -> RuntimeError {
     let message = format!("{}: its output was dropped: {over}", ctx.name);
     let error = Box::new(rtfs::Error::new("busy", message.clone()));
     RuntimeError::Structured { id: ctx.name.to_string(), message, error, outcome: None }

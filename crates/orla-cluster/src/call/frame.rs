@@ -118,7 +118,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_header_is_read_as_it_was_written() {
+    fn a_header_round_trips() {
         for (_, kind) in Kind::WORDS {
             let head = Head { kind, seq: 3, number: u64::MAX };
             assert_eq!(Head::read(&head.to_string()), Some(head));

@@ -63,7 +63,7 @@ impl CallHead {
         deadline: Instant,
         bytes: usize,
     ) -> Self {
-        let left = deadline.saturating_duration_since(Instant::now());
+        let remaining = deadline.saturating_duration_since(Instant::now());
         let scope = &ctx.scope;
         let client = scope
             .client
@@ -74,7 +74,7 @@ impl CallHead {
             from: from.to_owned(),
             instance: instance.to_owned(),
             token: token.to_owned(),
-            timeout_ms: full_millis(left),
+            timeout_ms: full_millis(remaining),
             hops: hops.as_str().to_owned(),
             traceparent: scope.traceparent.as_deref().map(str::to_owned),
             principal: scope.principal.as_ref().map(Caller::of),
@@ -161,7 +161,7 @@ impl CallHead {
 /// A notice as it travels.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Told {
+enum WireNotice {
     Progress {
         progress: f64,
         total: Option<f64>,
@@ -180,9 +180,9 @@ enum Told {
 }
 
 pub(super) fn write_notice(notice: Notice) -> Vec<u8> {
-    let told = match notice {
+    let wire = match notice {
         Notice::Progress(Progress { progress, total, message }) => {
-            Told::Progress { progress, total, message }
+            WireNotice::Progress { progress, total, message }
         }
         Notice::Log { level, message } => {
             let (logger, data) = match message.as_sent().cloned() {
@@ -191,27 +191,32 @@ pub(super) fn write_notice(notice: Notice) -> Vec<u8> {
                 }
                 None => (None, None),
             };
-            Told::Log { level: level.as_str().to_owned(), message: message.into_text(), data, logger }
+            WireNotice::Log {
+                level: level.as_str().to_owned(),
+                message: message.into_text(),
+                data,
+                logger,
+            }
         }
-        Notice::Text(text) => Told::Text(text),
+        Notice::Text(text) => WireNotice::Text(text),
     };
-    serde_json::to_vec(&told).unwrap_or_default()
+    serde_json::to_vec(&wire).unwrap_or_default()
 }
 
 /// Reads a notice; `None` for a text of another form.
 pub(super) fn read_notice(text: &[u8]) -> Option<Notice> {
     Some(match serde_json::from_slice(text).ok()? {
-        Told::Progress { progress, total, message } => {
+        WireNotice::Progress { progress, total, message } => {
             Notice::Progress(Progress { progress, total, message })
         }
-        Told::Log { level, message, data, logger } => {
+        WireNotice::Log { level, message, data, logger } => {
             let message = match data {
                 Some(data) => LogText::sent(logger, JsonText::from(data)),
                 None => message.into(),
             };
             Notice::Log { level: level.parse::<LogLevel>().ok()?, message }
         }
-        Told::Text(text) => Notice::Text(text),
+        WireNotice::Text(text) => Notice::Text(text),
     })
 }
 
@@ -224,7 +229,7 @@ mod tests {
     const INSTANCE: &str = "0011223344556677";
 
     #[test]
-    fn a_call_carries_who_calls_and_how_long_it_may_take() {
+    fn a_call_carries_its_caller_and_its_time() {
         let mut ctx = CallContext::for_tests("x");
         let principal = Principal::oauth("https://issuer", "ann\n")
             .with_groups(["g"])
@@ -245,17 +250,19 @@ mod tests {
         assert_eq!(head.counted(), ["c".into()]);
         assert_eq!((head.hops().unwrap(), head.traceparent()), (hops, Some("00-x-y-01")));
         assert!(head.timeout() > Duration::from_secs(29) && head.client().is_none());
-        let there = head.principal(SystemTime::UNIX_EPOCH).unwrap().unwrap();
-        assert_eq!((there.id(), there.expires_at()), (principal.id(), principal.expires_at()));
-        assert!(there.groups().eq(["g"]) && there.scopes().eq(["s"]) && there.credential().is_none());
-        assert_eq!(there.permissions(), principal.permissions());
+        let decoded = head.principal(SystemTime::UNIX_EPOCH).unwrap().unwrap();
+        assert_eq!((decoded.id(), decoded.expires_at()), (principal.id(), principal.expires_at()));
+        assert!(
+            decoded.groups().eq(["g"]) && decoded.scopes().eq(["s"]) && decoded.credential().is_none()
+        );
+        assert_eq!(decoded.permissions(), principal.permissions());
         let end = principal.expires_at().unwrap();
         assert!(head.principal(end).is_err(), "its credential has expired");
         assert!(head.refusal().is_none());
     }
 
     #[test]
-    fn what_is_no_call_is_refused() {
+    fn an_invalid_head_is_refused() {
         let ctx = CallContext::for_tests("x");
         let head = |from: &str, token: &str, bytes| {
             CallHead::new((from, INSTANCE), token, &Hops::default(), &ctx, ctx.deadline, bytes)
@@ -279,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn notices_arrive_as_they_were_sent() {
+    fn notices_arrive_unchanged() {
         for notice in [
             Notice::Progress(Progress { progress: 0.5, total: None, message: Some("m".to_owned()) }),
             Notice::Log { level: LogLevel::Warning, message: "w".into() },

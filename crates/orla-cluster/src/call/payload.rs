@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_announced_takes_no_memory_before_it_comes() {
+    fn announced_bytes_take_no_memory_before_they_arrive() {
         let memory = Arc::new(MemoryBudget::new(5));
         let mut assembly = Assembly::new(1_000_000, &memory).unwrap();
         assert_eq!(assembly.add(Bytes::from_static(b"abc")), Arrived::Part(3));
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_announced_is_refused() {
+    fn unannounced_bytes_are_refused() {
         let bytes = |text: &'static str| Bytes::from_static(text.as_bytes());
         assert_eq!(assembly(0).add(bytes("")), Arrived::Whole(bytes("")));
         assert_eq!(assembly(1).add(bytes("ab")), Arrived::TooMuch);
@@ -105,7 +105,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_payload_arrives_as_it_was_sent(data in proptest::collection::vec(any::<u8>(), 0..200), size in 1_usize..50) {
+        fn payloads_arrive_unchanged(data in proptest::collection::vec(any::<u8>(), 0..200), size in 1_usize..50) {
             let payload = Bytes::from(data);
             let (first, others) = chunks(&payload, size);
             let mut assembly = assembly(payload.len());

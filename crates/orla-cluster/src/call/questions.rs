@@ -14,16 +14,16 @@ use tokio::sync::{mpsc, oneshot};
 const TOO_LARGE: i64 = -32603;
 
 /// The caller's client, as the node that runs the call sees it.
-pub(super) struct FarClient {
+pub(super) struct RemoteClient {
     pub(super) capabilities: JsonText,
-    pub(super) questions: mpsc::Sender<Asked>,
+    pub(super) questions: mpsc::Sender<PendingQuestion>,
     /// The maximum number of bytes of a question.
     pub(super) max: usize,
 }
 
 /// The checkpoint at the caller's node, as the node that runs the call sees it.
-pub(super) struct FarCheckpoint {
-    questions: mpsc::Sender<Asked>,
+pub(super) struct RemoteCheckpoint {
+    questions: mpsc::Sender<PendingQuestion>,
     /// Whether the call has waited for an approval since it was noted.
     has_waited: AtomicBool,
 }
@@ -33,23 +33,23 @@ const WAITS: &str = "orla/waits";
 /// The call was approved, and is about to begin.
 const BEGINS: &str = "orla/begins";
 
-impl FarCheckpoint {
-    pub(super) fn new(questions: mpsc::Sender<Asked>) -> Self {
+impl RemoteCheckpoint {
+    pub(super) fn new(questions: mpsc::Sender<PendingQuestion>) -> Self {
         Self { questions, has_waited: AtomicBool::new(false) }
     }
 
     async fn ask(&self, method: &str) -> Result<JsonText, ClientError> {
         let params = RawValue::NULL.to_owned();
-        asked(&self.questions, &Question { method: method.to_owned(), params }, usize::MAX).await
+        send_question(&self.questions, &Question { method: method.to_owned(), params }, usize::MAX).await
     }
 }
 
 #[async_trait]
-impl Checkpoint for FarCheckpoint {
+impl Checkpoint for RemoteCheckpoint {
     async fn waits(&self, _capability: &Entry) -> RuntimeResult<()> {
         // If the caller's node does not receive this, it still considers the call possibly begun.
-        let is_heard = self.ask(WAITS).await.is_ok();
-        self.has_waited.store(is_heard, Ordering::Release);
+        let is_delivered = self.ask(WAITS).await.is_ok();
+        self.has_waited.store(is_delivered, Ordering::Release);
         Ok(())
     }
 
@@ -65,7 +65,7 @@ impl Checkpoint for FarCheckpoint {
 }
 
 /// A question, and where its answer goes.
-pub(super) struct Asked {
+pub(super) struct PendingQuestion {
     pub(super) text: Vec<u8>,
     pub(super) answer: oneshot::Sender<Bytes>,
 }
@@ -86,7 +86,7 @@ enum Answer {
 }
 
 #[async_trait]
-impl Client for FarClient {
+impl Client for RemoteClient {
     fn capabilities(&self) -> JsonText {
         self.capabilities.clone()
     }
@@ -94,13 +94,13 @@ impl Client for FarClient {
     async fn request(&self, method: &str, params: JsonText) -> Result<JsonText, ClientError> {
         let question =
             Question { method: method.to_owned(), params: raw(&params).ok_or(ClientError::Gone)? };
-        asked(&self.questions, &question, self.max).await
+        send_question(&self.questions, &question, self.max).await
     }
 }
 
 /// Returns the answer of the caller's node to a question of at most `max` bytes.
-async fn asked(
-    questions: &mpsc::Sender<Asked>,
+async fn send_question(
+    questions: &mpsc::Sender<PendingQuestion>,
     question: &Question,
     max: usize,
 ) -> Result<JsonText, ClientError> {
@@ -110,7 +110,7 @@ async fn asked(
         return Err(ClientError::Unsupported(what));
     }
     let (answer, answered) = oneshot::channel();
-    questions.send(Asked { text, answer }).await.map_err(|_| ClientError::Gone)?;
+    questions.send(PendingQuestion { text, answer }).await.map_err(|_| ClientError::Gone)?;
     let text = answered.await.map_err(|_| ClientError::Gone)?;
     read(&text)
 }
@@ -170,7 +170,7 @@ pub(super) async fn ask(
 }
 
 /// Returns the answer to an unknown question.
-pub(super) fn unasked() -> Vec<u8> {
+pub(super) fn no_answer() -> Vec<u8> {
     serde_json::to_vec(&Answer::Gone).unwrap_or_default()
 }
 
@@ -202,11 +202,11 @@ mod tests {
         max: usize,
         canned: fn() -> Result<JsonText, ClientError>,
     ) -> Result<JsonText, ClientError> {
-        let (questions, mut asked) = mpsc::channel(1);
-        let far = FarClient { capabilities: JsonText::parse("{}").unwrap(), questions, max: 1000 };
-        let request = far.request("roots/list", JsonText::parse(r#"{"a":1.10}"#).unwrap());
+        let (questions, mut pending) = mpsc::channel(1);
+        let remote = RemoteClient { capabilities: JsonText::parse("{}").unwrap(), questions, max: 1000 };
+        let request = remote.request("roots/list", JsonText::parse(r#"{"a":1.10}"#).unwrap());
         let answering = async {
-            let Asked { text, answer } = asked.recv().await.unwrap();
+            let PendingQuestion { text, answer } = pending.recv().await.unwrap();
             let client: Arc<dyn Client> = Arc::new(Canned(canned));
             answer.send(ask(Some(client), None, text.into(), max).await.into()).unwrap();
         };
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_is_the_same_answer_there() {
+    async fn an_answer_arrives_unchanged() {
         let answer = through(1000, || Ok(JsonText::parse("1e400").unwrap())).await;
         assert_eq!(answer.unwrap().as_str(), "1e400");
         let refused = || {
@@ -232,10 +232,10 @@ mod tests {
 
     /// Records its calls.
     #[derive(Default)]
-    struct Written(Mutex<Vec<&'static str>>);
+    struct Recorder(Mutex<Vec<&'static str>>);
 
     #[async_trait]
-    impl Checkpoint for Written {
+    impl Checkpoint for Recorder {
         async fn begins(&self, _: &Entry) -> RuntimeResult<()> {
             Ok(())
         }
@@ -251,10 +251,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_node_that_noted_a_call_hears_that_it_waits_and_that_it_begins() {
-        let written = Arc::new(Written::default());
-        let (questions, mut asked) = mpsc::channel(1);
-        let far = FarCheckpoint::new(questions);
+    async fn the_node_that_noted_a_call_learns_that_it_waits_and_begins() {
+        let written = Arc::new(Recorder::default());
+        let (questions, mut pending) = mpsc::channel(1);
+        let remote = RemoteCheckpoint::new(questions);
         for (method, noted, is_ok) in [
             (WAITS, Some(false), true),
             (BEGINS, Some(true), true),
@@ -263,22 +263,22 @@ mod tests {
         ] {
             let noted = noted.map(|it| (Arc::clone(&written) as Arc<dyn Checkpoint>, it));
             let answering = async {
-                let Asked { text, answer } = asked.recv().await.unwrap();
+                let PendingQuestion { text, answer } = pending.recv().await.unwrap();
                 answer.send(ask(None, noted, text.into(), 1000).await.into()).unwrap();
             };
-            assert_eq!(tokio::join!(far.ask(method), answering).0.is_ok(), is_ok, "{method}");
+            assert_eq!(tokio::join!(remote.ask(method), answering).0.is_ok(), is_ok, "{method}");
         }
         assert_eq!(*written.0.lock().unwrap(), [WAITS, BEGINS, BEGINS]);
     }
 
     #[tokio::test]
-    async fn what_does_not_fit_into_a_message_is_refused_with_a_sentence() {
+    async fn a_question_too_large_for_a_message_is_refused() {
         let long = || JsonText::of(&"x".repeat(500)).map_err(|_| ClientError::Gone);
         let Err(ClientError::Refused { message, .. }) = through(200, long).await else { panic!() };
         assert!(message.contains("200 bytes"));
-        let (questions, _asked) = mpsc::channel(1);
-        let far = FarClient { capabilities: JsonText::parse("{}").unwrap(), questions, max: 10 };
-        let answer = far.request("roots/list", JsonText::parse("{}").unwrap()).await;
+        let (questions, _pending) = mpsc::channel(1);
+        let remote = RemoteClient { capabilities: JsonText::parse("{}").unwrap(), questions, max: 10 };
+        let answer = remote.request("roots/list", JsonText::parse("{}").unwrap()).await;
         assert!(matches!(answer, Err(ClientError::Unsupported(_))));
     }
 }

@@ -23,7 +23,7 @@ use super::exchange::{Exchange, Received};
 use super::frame::Kind;
 use super::head::{CallHead, write_notice};
 use super::payload::{Arrived, Assembly};
-use super::questions::{Asked, FarCheckpoint, FarClient};
+use super::questions::{PendingQuestion, RemoteCheckpoint, RemoteClient};
 use crate::link::{HEADER, Link};
 use crate::shared::{Shared, count};
 
@@ -34,7 +34,7 @@ const MAX_NOTICES: usize = 256;
 /// The maximum number of refusals that are being sent. Further refusals are not sent.
 const MAX_REFUSALS: usize = 1024;
 /// How long an input may take to arrive, and a result to leave.
-const TRANSFER: Duration = Duration::from_secs(60);
+const TRANSFER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Runs the calls of other nodes.
 pub(crate) struct Serving {
@@ -78,10 +78,10 @@ impl Serving {
 
     /// Stops taking calls, and waits at most this long for the running ones. The remaining calls are
     /// aborted, and their callers are notified.
-    pub(crate) async fn end(&self, patience: Duration) {
+    pub(crate) async fn end(&self, max_wait: Duration) {
         self.leaving.cancel();
         self.runs.close();
-        if timeout(patience, self.runs.wait()).await.is_err() {
+        if timeout(max_wait, self.runs.wait()).await.is_err() {
             self.abort.cancel();
             self.runs.wait().await;
         }
@@ -157,8 +157,8 @@ impl Serving {
         first: Bytes,
     ) -> Result<(), String> {
         let out = Arc::clone(&exchange.out);
-        let beating = out.beat();
-        tokio::pin!(beating);
+        let heartbeats = out.send_heartbeats();
+        tokio::pin!(heartbeats);
         let Some(market) = self.market.upgrade() else {
             return out.send(Kind::Gone, 0, Bytes::new()).await;
         };
@@ -170,7 +170,7 @@ impl Serving {
         }
         let input = tokio::select! {
             input = arrive(&mut exchange, &head, first, market.memory()) => input,
-            () = &mut beating => return Ok(()),
+            () = &mut heartbeats => return Ok(()),
         };
         let (input, _reserved) = match input {
             Ok(input) => input,
@@ -178,8 +178,8 @@ impl Serving {
             // The caller no longer waits for the answer.
             Err(NoInput::Withdrawn) => return Ok(()),
         };
-        let (notices, mut told) = mpsc::channel(MAX_NOTICES);
-        let (questions, mut asked) = mpsc::channel(MAX_QUESTIONS);
+        let (notices, mut pending_notices) = mpsc::channel(MAX_NOTICES);
+        let (questions, mut pending_questions) = mpsc::channel(MAX_QUESTIONS);
         let cancellation = CancellationToken::new();
         let call = match self.call(&head, id, input, &cancellation, notices, questions) {
             Ok(call) => call,
@@ -212,24 +212,24 @@ impl Serving {
                         }
                         Received::NoResponders => cancellation.cancel(),
                     },
-                    Some(notice) = told.recv() => {
+                    Some(notice) = pending_notices.recv() => {
                         // Notices are best effort.
                         drop(out.send(Kind::Notice, 0, write_notice(notice)).await);
                     }
-                    Some(Asked { text, answer }) = asked.recv() => {
+                    Some(PendingQuestion { text, answer }) = pending_questions.recv() => {
                         number += 1;
                         if out.send(Kind::Question, number, text).await.is_ok() {
                             waiting.insert(number, answer);
                         }
                     }
-                    () = &mut beating => {}
+                    () = &mut heartbeats => {}
                 }
             }
         };
         if cancellation.is_cancelled() {
             return Ok(());
         }
-        while let Ok(notice) = told.try_recv() {
+        while let Ok(notice) = pending_notices.try_recv() {
             drop(out.send(Kind::Notice, 0, write_notice(notice)).await);
         }
         let kind = match &result {
@@ -237,12 +237,12 @@ impl Serving {
             Err(error @ RuntimeError::Busy { .. }) if error.never_ran() => Kind::Busy,
             _ => Kind::Result,
         };
-        let answer = written(result);
+        let answer = encode_result(result);
         tokio::select! {
             sent = out.send_payload(kind, &answer) => sent,
-            () = gone(&mut exchange) => Ok(()),
-            () = &mut beating => Ok(()),
-            () = sleep(TRANSFER) => Err("its caller does not take the result".to_owned()),
+            () = wait_withdrawn(&mut exchange) => Ok(()),
+            () = &mut heartbeats => Ok(()),
+            () = sleep(TRANSFER_TIMEOUT) => Err("its caller does not take the result".to_owned()),
         }
     }
 
@@ -258,7 +258,7 @@ impl Serving {
         input: JsonText,
         cancellation: &CancellationToken,
         notices: mpsc::Sender<Notice>,
-        questions: mpsc::Sender<Asked>,
+        questions: mpsc::Sender<PendingQuestion>,
     ) -> Result<Call, String> {
         let mut call = Call::to(id).with(Payload::from_json(input));
         call.timeout = Some(head.timeout());
@@ -276,11 +276,11 @@ impl Serving {
             call.scope.notices = NoticeSink::new(sink);
         }
         if head.noted {
-            call.scope.checkpoint = Some(Arc::new(FarCheckpoint::new(questions.clone())));
+            call.scope.checkpoint = Some(Arc::new(RemoteCheckpoint::new(questions.clone())));
         }
         if let Some(capabilities) = head.client() {
             let max = self.link.chunk();
-            call.scope.client = Some(Arc::new(FarClient { capabilities, questions, max }));
+            call.scope.client = Some(Arc::new(RemoteClient { capabilities, questions, max }));
         }
         Ok(call)
     }
@@ -302,7 +302,7 @@ async fn arrive(
     memory: &Arc<MemoryBudget>,
 ) -> Result<(JsonText, Reservation), NoInput> {
     let arriving = collect(exchange, head.bytes, first, memory);
-    timeout(head.timeout().min(TRANSFER), arriving)
+    timeout(head.timeout().min(TRANSFER_TIMEOUT), arriving)
         .await
         .unwrap_or_else(|_| Err(NoInput::Refused("its input does not come in time".to_owned())))
 }
@@ -341,7 +341,7 @@ async fn collect(
 }
 
 /// Waits until the caller is gone. Credits are taken meanwhile.
-async fn gone(exchange: &mut Exchange) {
+async fn wait_withdrawn(exchange: &mut Exchange) {
     loop {
         match exchange.next().await {
             Received::Frame(Kind::Cancel, ..) | Received::Lost(_) | Received::NoResponders => return,
@@ -350,7 +350,7 @@ async fn gone(exchange: &mut Exchange) {
     }
 }
 
-fn written(result: RuntimeResult<Outcome>) -> Bytes {
+fn encode_result(result: RuntimeResult<Outcome>) -> Bytes {
     let text = result.and_then(|outcome| federation::write(&outcome));
     text.unwrap_or_else(|error| federation::write_error(&error)).into()
 }

@@ -19,7 +19,7 @@ pub(super) const LIVES: &str = "limit/life/";
 /// Another node is gone when its record has not changed for this long.
 pub(super) const LEASE: Duration = Duration::from_secs(10);
 /// A node takes its own places for lost somewhat sooner than others do.
-pub(super) const TRUSTED: Duration = Duration::from_secs(8);
+pub(super) const OWN_LEASE: Duration = Duration::from_secs(8);
 
 /// The record of a life, which names its node for people.
 #[derive(Default, Serialize, Deserialize)]
@@ -39,25 +39,25 @@ fn node_of(value: &[u8]) -> String {
 /// The last known counts and lives of nodes.
 #[derive(Default)]
 pub(super) struct Ledger {
-    counts: HashMap<String, Known>,
-    lives: HashMap<String, Heard>,
+    counts: HashMap<String, KnownCount>,
+    lives: HashMap<String, KnownLife>,
     /// The life of this node that has these places.
-    pub(super) me: Option<String>,
+    pub(super) own_life: Option<String>,
     /// The places that calls of this node have.
-    mine: BTreeMap<String, usize>,
+    own_places: BTreeMap<String, usize>,
     /// Counts whose records may contain outdated values of this node.
     stale: BTreeSet<String>,
     /// Counts for which it is unknown whether this node's last write was made.
-    unsure: BTreeSet<String>,
+    unconfirmed: BTreeSet<String>,
 }
 
-struct Known {
+struct KnownCount {
     revision: Revision,
     /// `None` if the record cannot be read. No call is admitted in this case.
     tally: Option<Tally>,
 }
 
-struct Heard {
+struct KnownLife {
     node: String,
     revision: Revision,
     /// When it was first seen.
@@ -74,14 +74,14 @@ pub(super) struct Plan {
 
 impl Ledger {
     /// Takes in the current state of a record.
-    pub(super) fn heard(&mut self, key: &str, record: Option<(Revision, &[u8])>, now: Instant) {
+    pub(super) fn apply_record(&mut self, key: &str, record: Option<(Revision, &[u8])>, now: Instant) {
         if let Some(name) = key.strip_prefix(COUNTS) {
             match record {
                 Some((revision, value)) => {
                     let tally = Tally::read(value).inspect_err(|error| {
                         tracing::error!(key, error, "a count of the cluster cannot be read");
                     });
-                    self.counts.insert(name.to_owned(), Known { revision, tally: tally.ok() });
+                    self.counts.insert(name.to_owned(), KnownCount { revision, tally: tally.ok() });
                 }
                 None => drop(self.counts.remove(name)),
             }
@@ -91,7 +91,7 @@ impl Ledger {
                     if self.lives.get(life).is_some_and(|known| known.revision == revision) => {}
                 Some((revision, value)) => {
                     let node = node_of(value);
-                    self.lives.insert(life.to_owned(), Heard { node, revision, since: now });
+                    self.lives.insert(life.to_owned(), KnownLife { node, revision, since: now });
                 }
                 None => drop(self.lives.remove(life)),
             }
@@ -100,11 +100,11 @@ impl Ledger {
 
     /// Returns the revision of the record of a life.
     pub(super) fn life(&self, life: &str) -> Option<Revision> {
-        self.lives.get(life).map(|heard| heard.revision)
+        self.lives.get(life).map(|known| known.revision)
     }
 
     /// Returns the lives that a count names and whose records are unknown.
-    pub(super) fn unheard(&self, name: &str) -> Vec<String> {
+    pub(super) fn missing_lives(&self, name: &str) -> Vec<String> {
         let tally = self.counts.get(name).and_then(|known| known.tally.as_ref());
         let named = tally.into_iter().flat_map(|tally| tally.held.keys());
         named.filter(|life| !self.lives.contains_key(*life)).cloned().collect()
@@ -117,15 +117,15 @@ impl Ledger {
     }
 
     /// Returns the lives of other nodes that have been silent for so long that they may be gone.
-    pub(super) fn silent(&self, now: Instant) -> Vec<(String, Revision)> {
-        let others = self.lives.iter().filter(|(life, _)| self.me.as_ref() != Some(life));
-        let silent = others.filter(|(_, heard)| now.saturating_duration_since(heard.since) >= LEASE);
-        silent.map(|(life, heard)| (life.clone(), heard.revision)).collect()
+    pub(super) fn expired_lives(&self, now: Instant) -> Vec<(String, Revision)> {
+        let others = self.lives.iter().filter(|(life, _)| self.own_life.as_ref() != Some(life));
+        let expired = others.filter(|(_, known)| now.saturating_duration_since(known.since) >= LEASE);
+        expired.map(|(life, known)| (life.clone(), known.revision)).collect()
     }
 
     /// Returns whether this node has no places, and no record claims otherwise.
     pub(super) fn is_idle(&self) -> bool {
-        self.mine.is_empty() && self.stale.is_empty()
+        self.own_places.is_empty() && self.stale.is_empty()
     }
 
     /// Returns whether a record must be corrected.
@@ -134,12 +134,12 @@ impl Ledger {
     }
 
     /// The call with these places has ended.
-    pub(super) fn gives(&mut self, names: &[String]) {
+    pub(super) fn release(&mut self, names: &[String]) {
         for name in names {
-            if let Some(held) = self.mine.get_mut(name) {
+            if let Some(held) = self.own_places.get_mut(name) {
                 *held -= 1;
                 if *held == 0 {
-                    self.mine.remove(name);
+                    self.own_places.remove(name);
                 }
                 self.stale.insert(name.clone());
             }
@@ -147,11 +147,11 @@ impl Ledger {
     }
 
     /// The life of this node has ended, with all its places.
-    pub(super) fn ended(&mut self) -> Option<String> {
-        self.mine.clear();
+    pub(super) fn end_life(&mut self) -> Option<String> {
+        self.own_places.clear();
         self.stale.clear();
-        self.unsure.clear();
-        self.me.take()
+        self.unconfirmed.clear();
+        self.own_life.take()
     }
 
     /// Returns the record of a count with the places of the nodes that are present, and the current
@@ -161,18 +161,20 @@ impl Ledger {
         let tally = known.tally.clone();
         let unreadable = || NotTaken::Unavailable("its record cannot be read".to_owned());
         let mut tally = tally.ok_or_else(unreadable)?;
-        tally.held.retain(|life, _| self.me.as_ref() != Some(life) && self.lives.contains_key(life));
-        if let (Some(me), Some(held)) = (&self.me, self.mine.get(name)) {
-            tally.held.insert(me.clone(), *held);
+        tally
+            .held
+            .retain(|life, _| self.own_life.as_ref() != Some(life) && self.lives.contains_key(life));
+        if let (Some(life), Some(held)) = (&self.own_life, self.own_places.get(name)) {
+            tally.held.insert(life.clone(), *held);
         }
         Ok(Some(tally))
     }
 
-    /// Decides about calls, in their order, and corrects at most `room` records besides. `life` is the life of this node
+    /// Decides about calls, in their order, and corrects at most `max` records besides. `life` is the life of this node
     /// that takes places.
-    pub(super) fn plan(&self, takes: &[Vec<Claim>], room: usize, life: &str, now: Duration) -> Plan {
+    pub(super) fn plan(&self, takes: &[Vec<Claim>], max: usize, life: &str, now: Duration) -> Plan {
         let mut work: BTreeMap<String, Tally> = BTreeMap::new();
-        for name in self.stale.iter().take(room) {
+        for name in self.stale.iter().take(max) {
             if let Ok(Some(tally)) = self.tally(name) {
                 work.insert(name.clone(), tally);
             }
@@ -182,7 +184,7 @@ impl Ledger {
         for (name, tally) in work {
             let known = self.counts.get(&name);
             let is_known = known.is_some_and(|known| known.tally.as_ref() == Some(&tally));
-            if is_known && !self.unsure.contains(&name) {
+            if is_known && !self.unconfirmed.contains(&name) {
                 continue;
             }
             let expect = known.map_or(Expect::Absent, |known| Expect::Revision(known.revision));
@@ -233,7 +235,7 @@ impl Ledger {
     }
 
     /// The changes of a plan were made, and their records have these revisions.
-    pub(super) fn made(
+    pub(super) fn commit(
         &mut self,
         takes: &[Vec<Claim>],
         plan: &Plan,
@@ -242,38 +244,38 @@ impl Ledger {
     ) {
         for ((name, tally), revision) in plan.tallies.iter().zip(revisions) {
             if tally.held.contains_key(life) {
-                self.me = Some(life.to_owned());
+                self.own_life = Some(life.to_owned());
             }
-            let known = Known { revision: *revision, tally: Some(tally.clone()) };
+            let known = KnownCount { revision: *revision, tally: Some(tally.clone()) };
             self.counts.insert(name.clone(), known);
             self.stale.remove(name);
-            self.unsure.remove(name);
+            self.unconfirmed.remove(name);
         }
         for (claims, answer) in takes.iter().zip(&plan.answers) {
             if answer.is_ok() {
                 for claim in claims.iter().filter(|claim| claim.bounds_running()) {
-                    *self.mine.entry(claim.name()).or_default() += 1;
+                    *self.own_places.entry(claim.name()).or_default() += 1;
                 }
             }
         }
     }
 
     /// Whether the changes of a plan were made is unknown: the records may name this node for calls that were not made.
-    pub(super) fn unknown(&mut self, plan: &Plan) {
+    pub(super) fn mark_unconfirmed(&mut self, plan: &Plan) {
         for (name, _) in &plan.tallies {
             self.stale.insert(name.clone());
-            self.unsure.insert(name.clone());
+            self.unconfirmed.insert(name.clone());
         }
     }
 
     /// Marks corrections without an effect as done.
-    pub(super) fn settled(&mut self, room: usize) {
-        for name in self.stale.iter().take(room).cloned().collect::<Vec<_>>() {
+    pub(super) fn drop_settled(&mut self, max: usize) {
+        for name in self.stale.iter().take(max).cloned().collect::<Vec<_>>() {
             let known = self.counts.get(&name).and_then(|known| known.tally.as_ref());
             let is_known = self.tally(&name).is_ok_and(|tally| tally.as_ref() == known);
-            if is_known && (known.is_none() || !self.unsure.contains(&name)) {
+            if is_known && (known.is_none() || !self.unconfirmed.contains(&name)) {
                 self.stale.remove(&name);
-                self.unsure.remove(&name);
+                self.unconfirmed.remove(&name);
             }
         }
     }
@@ -310,8 +312,8 @@ impl Ledger {
         let mut places = BTreeMap::new();
         for tally in self.counts.values().filter_map(|known| known.tally.as_ref()) {
             for (life, held) in &tally.held {
-                if let Some(heard) = self.lives.get(life) {
-                    *places.entry(heard.node.clone()).or_default() += held;
+                if let Some(known) = self.lives.get(life) {
+                    *places.entry(known.node.clone()).or_default() += held;
                 }
             }
         }

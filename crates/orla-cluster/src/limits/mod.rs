@@ -43,18 +43,18 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use ledger::{COUNTS, LIVES, Ledger, Plan, TRUSTED};
+use ledger::{COUNTS, LIVES, Ledger, OWN_LEASE, Plan};
 
 /// The prefix of all records.
 const ALL: &str = "limit/";
 /// The interval between two heartbeats of a node that has places.
-const BEAT: Duration = Duration::from_secs(3);
+const RENEW_INTERVAL: Duration = Duration::from_secs(3);
 /// The interval between two checks for pending work.
-const LOOK: Duration = Duration::from_secs(1);
+const TICK: Duration = Duration::from_secs(1);
 /// How long a call waits for NATS.
-const WAIT: Duration = Duration::from_secs(2);
+const NATS_TIMEOUT: Duration = Duration::from_secs(2);
 /// After this time without a place, a node stops its heartbeats.
-const IDLE: Duration = Duration::from_secs(30);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 /// How often counts that no longer matter are removed, and how many at once.
 const SWEEP: (Duration, usize) = (Duration::from_secs(60), 500);
 /// The maximum number of claims that are decided at once, and the most records that are corrected
@@ -63,18 +63,18 @@ const BATCH: usize = 400;
 /// How many records are read at once.
 const PAGE: usize = 1000;
 /// The maximum number of requests that wait for a decision.
-const MAX_ASKED: usize = 8192;
+const MAX_REQUESTS: usize = 8192;
 
 /// The current time of the NATS clock, if it is known.
 pub(crate) type NatsClock = Arc<dyn Fn() -> Option<Duration> + Send + Sync>;
 
 /// Counts over all nodes of the cluster.
 pub(crate) struct ClusterPermits {
-    asks: mpsc::Sender<Ask>,
-    gives: Arc<Gives>,
+    requests: mpsc::Sender<Request>,
+    releases: Arc<Releases>,
     node: String,
     /// Taken by the task that serves.
-    asked: Mutex<Option<mpsc::Receiver<Ask>>>,
+    receiver: Mutex<Option<mpsc::Receiver<Request>>>,
     ledger: Arc<Mutex<Ledger>>,
     changes: watch::Sender<u64>,
     now: NatsClock,
@@ -83,34 +83,34 @@ pub(crate) struct ClusterPermits {
 
 /// Places that were given back and are not in the records yet: no more than there were places.
 #[derive(Default)]
-struct Gives {
-    given: Mutex<Vec<Given>>,
+struct Releases {
+    queue: Mutex<Vec<ReleasedPlaces>>,
     arrived: Notify,
 }
 
 /// A call to count.
-struct Ask {
+struct Request {
     claims: Vec<Claim>,
     answer: oneshot::Sender<Result<Taken, NotTaken>>,
 }
 
 /// Places that are given back.
-struct Given {
+struct ReleasedPlaces {
     names: Vec<String>,
     life: String,
 }
 
 /// The places of a call.
 struct Places {
-    given: Option<Given>,
-    gives: Arc<Gives>,
+    places: Option<ReleasedPlaces>,
+    releases: Arc<Releases>,
 }
 
 impl Drop for Places {
     fn drop(&mut self) {
         // Without the task that serves, the places end with this life of the node.
-        self.gives.given.lock().extend(self.given.take());
-        self.gives.arrived.notify_one();
+        self.releases.queue.lock().extend(self.places.take());
+        self.releases.arrived.notify_one();
     }
 }
 
@@ -130,7 +130,7 @@ struct Life {
 impl Life {
     /// A life whose record was written, by a write that began then.
     fn new(name: String, revision: Revision, renewed: Instant, tracker: &TaskTracker) -> Self {
-        let (until, mut watched) = watch::channel(renewed + TRUSTED);
+        let (until, mut watched) = watch::channel(renewed + OWN_LEASE);
         let lost = CancellationToken::new();
         let ends = lost.clone();
         // Also while a write hangs.
@@ -149,22 +149,22 @@ impl Life {
 
     fn renewed(&mut self, revision: Revision, at: Instant) {
         (self.revision, self.renewed) = (revision, at);
-        self.until.send_replace(at + TRUSTED);
+        self.until.send_replace(at + OWN_LEASE);
     }
 
     fn is_over(&self) -> bool {
-        self.lost.is_cancelled() || self.renewed.elapsed() >= TRUSTED
+        self.lost.is_cancelled() || self.renewed.elapsed() >= OWN_LEASE
     }
 }
 
 impl ClusterPermits {
     pub(crate) fn new(node: &str, now: NatsClock) -> Arc<Self> {
-        let (asks, asked) = mpsc::channel(MAX_ASKED);
+        let (requests, receiver) = mpsc::channel(MAX_REQUESTS);
         Arc::new(Self {
-            asks,
-            gives: Arc::default(),
+            requests,
+            releases: Arc::default(),
             node: node.to_owned(),
-            asked: Mutex::new(Some(asked)),
+            receiver: Mutex::new(Some(receiver)),
             ledger: Arc::default(),
             changes: watch::Sender::new(0),
             now,
@@ -174,11 +174,11 @@ impl ClusterPermits {
 
     /// Counts for this node until it is stopped.
     pub(crate) async fn serve(self: Arc<Self>, store: Arc<dyn StateStore>, stop: CancellationToken) {
-        let (Some(asks), Some(changed)) = (self.asked.lock().take(), store.changed_keys()) else {
+        let (Some(requests), Some(changed)) = (self.receiver.lock().take(), store.changed_keys()) else {
             return;
         };
         self.is_served.store(true, Ordering::Release);
-        let desk = Desk {
+        let server = PermitServer {
             permits: Arc::clone(&self),
             store,
             life: None,
@@ -186,7 +186,7 @@ impl ClusterPermits {
             swept: Instant::now(),
             tracker: TaskTracker::new(),
         };
-        desk.serve(asks, changed, stop).await;
+        server.serve(requests, changed, stop).await;
     }
 
     /// Returns the places that nodes have.
@@ -210,7 +210,7 @@ impl Permits for ClusterPermits {
             return Err(unavailable("there is no connection to NATS"));
         }
         let (answer, answered) = oneshot::channel();
-        if self.asks.try_send(Ask { claims, answer }).is_err() {
+        if self.requests.try_send(Request { claims, answer }).is_err() {
             return Err(unavailable("too many calls wait for it"));
         }
         answered.await.unwrap_or_else(|_| Err(unavailable("this node ends")))
@@ -234,7 +234,7 @@ impl Permits for ClusterPermits {
 }
 
 /// Handles the requests of this node's calls.
-struct Desk {
+struct PermitServer {
     permits: Arc<ClusterPermits>,
     store: Arc<dyn StateStore>,
     life: Option<Life>,
@@ -244,23 +244,23 @@ struct Desk {
     tracker: TaskTracker,
 }
 
-impl Desk {
+impl PermitServer {
     async fn serve(
         mut self,
-        mut asks: mpsc::Receiver<Ask>,
+        mut requests: mpsc::Receiver<Request>,
         mut changed: Receiver<Arc<str>>,
         stop: CancellationToken,
     ) {
-        let mut look = interval(LOOK);
-        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let gives = Arc::clone(&self.permits.gives);
+        let mut ticker = interval(TICK);
+        ticker.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let releases = Arc::clone(&self.permits.releases);
         loop {
-            let mut asked = Vec::new();
+            let mut batch = Vec::new();
             tokio::select! {
                 () = stop.cancelled() => break,
                 key = changed.recv() => match key {
                     Ok(key) => {
-                        self.hear(&key).await;
+                        self.on_changed_key(&key).await;
                         continue;
                     }
                     Err(RecvError::Lagged(_)) => {
@@ -269,22 +269,22 @@ impl Desk {
                     }
                     Err(RecvError::Closed) => break,
                 },
-                _ = look.tick() => self.look().await,
-                () = gives.arrived.notified() => {}
-                Some(ask) = asks.recv() => asked.push(ask),
+                _ = ticker.tick() => self.tick().await,
+                () = releases.arrived.notified() => {}
+                Some(request) = requests.recv() => batch.push(request),
             }
-            let given = std::mem::take(&mut *gives.given.lock());
-            given.iter().for_each(|given| self.gives(given));
-            let mut claims: usize = asked.iter().map(|ask| ask.claims.len()).sum();
+            let released = std::mem::take(&mut *releases.queue.lock());
+            released.iter().for_each(|places| self.release(places));
+            let mut claims: usize = batch.iter().map(|request| request.claims.len()).sum();
             while claims < BATCH
-                && let Ok(ask) = asks.try_recv()
+                && let Ok(request) = requests.try_recv()
             {
-                claims += ask.claims.len();
-                asked.push(ask);
+                claims += request.claims.len();
+                batch.push(request);
             }
             // A caller that has gone needs no place.
-            asked.retain(|ask| !ask.answer.is_closed());
-            self.decide(asked).await;
+            batch.retain(|request| !request.answer.is_closed());
+            self.decide(batch).await;
         }
         // Its places are free at once.
         if let Some(life) = self.life.take() {
@@ -295,7 +295,7 @@ impl Desk {
     }
 
     /// Takes note of a record that has changed.
-    async fn hear(&mut self, key: &str) {
+    async fn on_changed_key(&mut self, key: &str) {
         if key.starts_with(ALL) {
             if self.refresh(key).await.is_err() {
                 self.is_read = false;
@@ -307,23 +307,23 @@ impl Desk {
     async fn refresh(&self, key: &str) -> Result<(), StateError> {
         let record = self.store.get(key).await?;
         let record = record.as_ref().map(|record| (record.revision, &*record.value));
-        self.permits.ledger.lock().heard(key, record, Instant::now());
+        self.permits.ledger.lock().apply_record(key, record, Instant::now());
         let Some(name) = key.strip_prefix(COUNTS) else { return Ok(()) };
         // The first count that names a life and the record of the life are written together. The record
         // may not have arrived yet.
-        let unheard = self.permits.ledger.lock().unheard(name);
-        for life in unheard {
+        let missing = self.permits.ledger.lock().missing_lives(name);
+        for life in missing {
             let key = format!("{LIVES}{life}");
             let record = self.store.get(&key).await?;
             let record = record.as_ref().map(|record| (record.revision, &*record.value));
-            self.permits.ledger.lock().heard(&key, record, Instant::now());
+            self.permits.ledger.lock().apply_record(&key, record, Instant::now());
         }
         Ok(())
     }
 
     /// Reads all records.
     async fn read(&mut self) -> Result<(), StateError> {
-        let mut gone = self.permits.ledger.lock().keys();
+        let mut stale_keys = self.permits.ledger.lock().keys();
         let mut pages = Pages::below(&*self.store, ALL, PAGE);
         loop {
             let page = pages.next().await?;
@@ -333,11 +333,11 @@ impl Desk {
             let now = Instant::now();
             let mut ledger = self.permits.ledger.lock();
             for record in page {
-                ledger.heard(&record.key, Some((record.revision, &record.value)), now);
+                ledger.apply_record(&record.key, Some((record.revision, &record.value)), now);
             }
         }
-        gone.sort_unstable();
-        for key in gone {
+        stale_keys.sort_unstable();
+        for key in stale_keys {
             self.refresh(&key).await?;
         }
         // The counts that were created while the pages were read.
@@ -350,17 +350,17 @@ impl Desk {
         Ok(())
     }
 
-    fn gives(&self, given: &Given) {
-        if let Some(life) = self.life.as_ref().filter(|life| life.name == given.life) {
+    fn release(&self, released: &ReleasedPlaces) {
+        if let Some(life) = self.life.as_ref().filter(|life| life.name == released.life) {
             let mut ledger = self.permits.ledger.lock();
-            if ledger.me.as_ref() == Some(&life.name) {
-                ledger.gives(&given.names);
+            if ledger.own_life.as_ref() == Some(&life.name) {
+                ledger.release(&released.names);
             }
         }
     }
 
     /// Does the periodic work.
-    async fn look(&mut self) {
+    async fn tick(&mut self) {
         let Some(now) = (self.permits.now)() else {
             // Wakes the waiting calls.
             self.permits.bump();
@@ -371,8 +371,8 @@ impl Desk {
             return;
         }
         self.end_if_lost();
-        self.beat().await;
-        self.judge().await;
+        self.renew_life().await;
+        self.expire_lives().await;
         if self.swept.elapsed() >= SWEEP.0 {
             self.swept = Instant::now();
             let unused = self.permits.ledger.lock().unused(now, SWEEP.1);
@@ -387,38 +387,38 @@ impl Desk {
     }
 
     async fn write(&self, changes: Vec<Change>) -> Result<Vec<Revision>, WriteError> {
-        match timeout(WAIT, self.store.write(changes)).await {
+        match timeout(NATS_TIMEOUT, self.store.write(changes)).await {
             Ok(written) => written,
             Err(_) => Err(StateError::new("NATS does not answer").into()),
         }
     }
 
     /// Writes a heartbeat, if this node has places.
-    async fn beat(&mut self) {
+    async fn renew_life(&mut self) {
         let is_idle = self.permits.ledger.lock().is_idle();
         let Some(life) = &mut self.life else { return };
         if !is_idle {
             life.used = Instant::now();
         }
-        if life.used.elapsed() >= IDLE {
+        if life.used.elapsed() >= IDLE_TIMEOUT {
             let (name, revision) = (life.name.clone(), life.revision);
             self.end();
             return self.remove_life(&name, revision).await;
         }
-        if life.renewed.elapsed() < BEAT {
+        if life.renewed.elapsed() < RENEW_INTERVAL {
             return;
         }
         let (begun, key) = (Instant::now(), format!("{LIVES}{}", life.name));
-        let beat = Change::put(key, ledger::life_of(&self.permits.node))
+        let renewal = Change::put(key, ledger::life_of(&self.permits.node))
             .expecting(Expect::Revision(life.revision));
-        match self.write(vec![beat]).await {
+        match self.write(vec![renewal]).await {
             Ok(revisions) => {
                 if let (Some(life), Some(revision)) = (&mut self.life, revisions.first()) {
                     life.renewed(*revision, begun);
                 }
             }
             // Others hold it for gone. Its places are free.
-            Err(WriteError::Conflict { .. }) => self.renewed_before().await,
+            Err(WriteError::Conflict { .. }) => self.check_renewal().await,
             Err(WriteError::Failed(error)) => {
                 tracing::debug!(%error, "this node cannot say that its calls run");
             }
@@ -426,7 +426,7 @@ impl Desk {
     }
 
     /// The record of this life is not as it was left: a beat without an answer has been taken, or it is gone.
-    async fn renewed_before(&mut self) {
+    async fn check_renewal(&mut self) {
         let Some(name) = self.life.as_ref().map(|life| life.name.clone()) else { return };
         drop(self.refresh(&format!("{LIVES}{name}")).await);
         let revision = self.permits.ledger.lock().life(&name);
@@ -454,29 +454,29 @@ impl Desk {
         if let Some(life) = self.life.take() {
             life.lost.cancel();
         }
-        self.permits.ledger.lock().ended();
+        self.permits.ledger.lock().end_life();
     }
 
     async fn remove_life(&self, name: &str, revision: Revision) {
-        let gone = Change::remove(format!("{LIVES}{name}")).expecting(Expect::Revision(revision));
+        let removal = Change::remove(format!("{LIVES}{name}")).expecting(Expect::Revision(revision));
         // If it is not removed, others find that it is gone.
-        drop(self.write(vec![gone]).await);
+        drop(self.write(vec![removal]).await);
         drop(self.refresh(&format!("{LIVES}{name}")).await);
         self.permits.bump();
     }
 
     /// Finds nodes that are gone, and frees their places.
-    async fn judge(&mut self) {
-        let asked = Instant::now();
-        if self.permits.ledger.lock().silent(asked).is_empty() {
+    async fn expire_lives(&mut self) {
+        let cutoff = Instant::now();
+        if self.permits.ledger.lock().expired_lives(cutoff).is_empty() {
             return;
         }
         // Heartbeats of the other nodes may not have arrived here yet.
-        if !matches!(timeout(WAIT, self.store.sync()).await, Ok(Ok(()))) {
+        if !matches!(timeout(NATS_TIMEOUT, self.store.sync()).await, Ok(Ok(()))) {
             return;
         }
-        let silent = self.permits.ledger.lock().silent(asked);
-        for (life, revision) in silent {
+        let expired = self.permits.ledger.lock().expired_lives(cutoff);
+        for (life, revision) in expired {
             if self.refresh(&format!("{LIVES}{life}")).await.is_err() {
                 return;
             }
@@ -487,24 +487,24 @@ impl Desk {
     }
 
     /// Decides about calls, and corrects records.
-    async fn decide(&mut self, asked: Vec<Ask>) {
-        if asked.is_empty() && !self.permits.ledger.lock().is_stale() {
+    async fn decide(&mut self, batch: Vec<Request>) {
+        if batch.is_empty() && !self.permits.ledger.lock().is_stale() {
             return;
         }
         self.end_if_lost();
         let (mut takes, mut answers) = (Vec::new(), Vec::new());
-        for Ask { claims, answer } in asked {
+        for Request { claims, answer } in batch {
             takes.push(claims);
             answers.push(answer);
         }
-        let decided = match timeout(WAIT, self.decided(&takes)).await {
+        let decided = match timeout(NATS_TIMEOUT, self.admit(&takes)).await {
             Ok(decided) => decided,
             Err(_) => Err("NATS does not answer".to_owned()),
         };
         match decided {
             Ok(results) => {
                 for ((answer, result), claims) in answers.into_iter().zip(results).zip(&takes) {
-                    let taken = result.map(|()| self.taken(claims));
+                    let taken = result.map(|()| self.places_of(claims));
                     // If the caller has gone, dropping the value gives its places back.
                     drop(answer.send(taken));
                 }
@@ -518,14 +518,15 @@ impl Desk {
     }
 
     /// Returns the places of an admitted call.
-    fn taken(&self, claims: &[Claim]) -> Taken {
+    fn places_of(&self, claims: &[Claim]) -> Taken {
         let bounded = claims.iter().filter(|claim| claim.bounds_running());
         let names: Vec<String> = bounded.map(Claim::name).collect();
         let Some(life) = self.life.as_ref().filter(|_| !names.is_empty()) else {
             return Taken::default();
         };
-        let given = Some(Given { names, life: life.name.clone() });
-        Taken::holding(Places { given, gives: Arc::clone(&self.permits.gives) }).until(life.lost.clone())
+        let places = Some(ReleasedPlaces { names, life: life.name.clone() });
+        Taken::holding(Places { places, releases: Arc::clone(&self.permits.releases) })
+            .until(life.lost.clone())
     }
 
     /// Decides whether each of these claims gets its places.
@@ -534,7 +535,7 @@ impl Desk {
     ///
     /// Returns why nothing could be decided. Places may have been taken in the records, and are
     /// corrected later.
-    async fn decided(&mut self, takes: &[Vec<Claim>]) -> Result<Vec<Result<(), NotTaken>>, String> {
+    async fn admit(&mut self, takes: &[Vec<Claim>]) -> Result<Vec<Result<(), NotTaken>>, String> {
         let offline = || "there is no connection to NATS".to_owned();
         let unreadable = |error: StateError| error.to_string();
         if !self.is_read {
@@ -563,28 +564,28 @@ impl Desk {
             if changes.is_empty() {
                 // A place that was given back may have been taken again.
                 let mut ledger = self.permits.ledger.lock();
-                ledger.made(takes, &plan, &[], &life);
-                ledger.settled(BATCH);
+                ledger.commit(takes, &plan, &[], &life);
+                ledger.drop_settled(BATCH);
                 drop(ledger);
-                return self.in_time(takes_places).map(|()| std::mem::take(&mut plan.answers));
+                return self.check_in_time(takes_places).map(|()| std::mem::take(&mut plan.answers));
             }
             // Until the answer arrives, the records may contain more places than are in use.
-            self.permits.ledger.lock().unknown(&plan);
+            self.permits.ledger.lock().mark_unconfirmed(&plan);
             match self.write(changes).await {
                 Ok(revisions) => {
                     if begins {
                         let revision = revisions.last().copied().unwrap_or_default();
                         let (key, value) =
                             (format!("{LIVES}{life}"), ledger::life_of(&self.permits.node));
-                        self.permits.ledger.lock().heard(&key, Some((revision, &value)), begun);
+                        self.permits.ledger.lock().apply_record(&key, Some((revision, &value)), begun);
                         self.life = Some(Life::new(life.clone(), revision, begun, &self.tracker));
                     }
                     let mut ledger = self.permits.ledger.lock();
-                    ledger.made(takes, &plan, &revisions, &life);
-                    ledger.settled(BATCH);
+                    ledger.commit(takes, &plan, &revisions, &life);
+                    ledger.drop_settled(BATCH);
                     drop(ledger);
                     self.permits.bump();
-                    return self.in_time(takes_places).map(|()| std::mem::take(&mut plan.answers));
+                    return self.check_in_time(takes_places).map(|()| std::mem::take(&mut plan.answers));
                 }
                 Err(WriteError::Conflict { .. }) => self.refresh_all(&plan).await.map_err(unreadable)?,
                 Err(WriteError::Failed(error)) => return Err(error.to_string()),
@@ -598,7 +599,7 @@ impl Desk {
     /// # Errors
     ///
     /// Other nodes may already have given its places to others.
-    fn in_time(&mut self, takes_places: bool) -> Result<(), String> {
+    fn check_in_time(&mut self, takes_places: bool) -> Result<(), String> {
         if takes_places && self.life.as_ref().is_none_or(Life::is_over) {
             self.end();
             return Err("this node could not be heard there in time".to_owned());

@@ -90,7 +90,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_record_arrives_as_it_was_written() {
+    fn records_round_trip() {
         let held = BTreeMap::from([("a".to_owned(), 2)]);
         let tally =
             Tally { rule: "r".to_owned(), spent: u128::MAX.to_string(), held, ..Tally::default() };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use orla_marketplace::{Claim, NotTaken, Period, Permits, QuotaRule, Rate, Taken};
-use orla_state::testing::{At, Link, Shared, Way};
+use orla_state::testing::{Fault, Link, LinkState, Shared};
 use orla_state::{Change, Query, StateStore as _};
 use parking_lot::Mutex;
 use proptest::prelude::*;
@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::ledger::{LEASE, TRUSTED};
+use super::ledger::{LEASE, OWN_LEASE};
 use super::{ALL, ClusterPermits};
 
 /// The places of the count.
@@ -31,7 +31,7 @@ struct Node {
 
 impl Node {
     /// As many calls run there as there are places.
-    async fn takes_all_places(&self) {
+    async fn take_all_places(&self) {
         for _ in 0..PLACES {
             let taken = self.take(places()).await.unwrap();
             self.calls.lock().push(taken);
@@ -39,10 +39,12 @@ impl Node {
     }
 
     fn new(common: &Arc<Shared>, start: Instant) -> Self {
-        let (store, link) = common.reach(Way::Open);
+        let (store, link) = common.connect(LinkState::Open);
         let cut = link.clone();
-        let clock =
-            move || (cut.way() != Way::Away).then(|| Duration::from_secs(1_000) + start.elapsed());
+        let clock = move || {
+            (cut.state() != LinkState::Disconnected)
+                .then(|| Duration::from_secs(1_000) + start.elapsed())
+        };
         let permits = ClusterPermits::new("n", Arc::new(clock));
         let stop = CancellationToken::new();
         let serving = TaskTracker::new().spawn(Arc::clone(&permits).serve(store, stop.clone()));
@@ -50,9 +52,9 @@ impl Node {
     }
 
     /// The next write is made, and its answer is lost.
-    fn misses_an_answer(&self) {
-        self.link.at(Some(At::Unanswered("", 1)));
-        self.link.set(Way::Open);
+    fn lose_next_answer(&self) {
+        self.link.set_fault(Some(Fault::Unanswered("", 1)));
+        self.link.set(LinkState::Open);
     }
 
     async fn take(&self, claims: Vec<Claim>) -> Result<Taken, NotTaken> {
@@ -67,7 +69,7 @@ impl Node {
     }
 
     /// The process is gone, with its calls.
-    fn dies(&self) {
+    fn kill(&self) {
         self.calls.lock().clear();
         self.serving.abort();
     }
@@ -75,7 +77,7 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        self.dies();
+        self.kill();
     }
 }
 
@@ -127,13 +129,13 @@ async fn two_nodes_have_the_calls_of_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_places_of_a_node_that_is_gone_are_free_after_its_lease() {
+async fn the_places_of_a_dead_node_are_free_after_its_lease() {
     let (common, start) = common();
     let (a, b) = (Node::new(&common, start), Node::new(&common, start));
-    a.takes_all_places().await;
+    a.take_all_places().await;
     sleep(LEASE * 3).await;
     assert!(b.take(places()).await.is_err(), "it is there as long as it says so");
-    a.dies();
+    a.kill();
     sleep(LEASE / 2).await;
     assert!(b.take(places()).await.is_err());
     sleep(LEASE).await;
@@ -141,10 +143,10 @@ async fn the_places_of_a_node_that_is_gone_are_free_after_its_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_ends_gives_its_places_back() {
+async fn a_node_that_ends_releases_its_places() {
     let (common, start) = common();
     let (a, b) = (Node::new(&common, start), Node::new(&common, start));
-    a.takes_all_places().await;
+    a.take_all_places().await;
     a.stop.cancel();
     sleep(Duration::from_secs(1)).await;
     assert!(b.take(places()).await.is_ok());
@@ -154,35 +156,35 @@ async fn a_node_that_ends_gives_its_places_back() {
 async fn without_nats_nothing_is_admitted_and_calls_end_before_others_take_their_places() {
     let (common, start) = common();
     let (a, b) = (Node::new(&common, start), Node::new(&common, start));
-    a.takes_all_places().await;
-    for way in [Way::Away, Way::Hangs] {
-        a.link.set(way);
+    a.take_all_places().await;
+    for state in [LinkState::Disconnected, LinkState::Hanging] {
+        a.link.set(state);
         let refused = a.take(rate()).await.map(drop);
-        assert!(matches!(refused, Err(NotTaken::Unavailable(_))), "{way:?}: {refused:?}");
+        assert!(matches!(refused, Err(NotTaken::Unavailable(_))), "{state:?}: {refused:?}");
     }
     assert_eq!(a.running(), PLACES);
-    sleep(TRUSTED).await;
+    sleep(OWN_LEASE).await;
     assert_eq!(a.running(), 0);
     sleep(LEASE).await;
     assert!(b.take(places()).await.is_ok());
-    a.link.set(Way::Open);
+    a.link.set(LinkState::Open);
     sleep(Duration::from_secs(3)).await;
     assert!(a.take(places()).await.is_ok(), "it is there again");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_place_whose_answer_was_lost_is_given_back() {
+async fn a_place_whose_answer_was_lost_is_released() {
     let (common, start) = common();
     let node = Node::new(&common, start);
     let _first = node.take(places()).await.unwrap();
-    node.misses_an_answer();
+    node.lose_next_answer();
     assert!(matches!(node.take(places()).await, Err(NotTaken::Unavailable(_))));
     sleep(Duration::from_secs(2)).await;
     assert!(node.take(places()).await.is_ok());
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_used_any_more_leaves_no_record() {
+async fn unused_counts_leave_no_record() {
     let (common, start) = common();
     let node = Node::new(&common, start);
     drop(node.take([places(), rate()].concat()).await.unwrap());
@@ -197,7 +199,7 @@ async fn a_record_that_cannot_be_read_admits_nothing() {
     drop(node.take(places()).await.unwrap());
     let key = format!("{}{}", super::COUNTS, places()[0].name());
     common.records().write(vec![Change::put(key.clone(), "?")]).await.unwrap();
-    common.tell(key);
+    common.notify(key);
     sleep(Duration::from_millis(10)).await;
     assert!(matches!(node.take(places()).await, Err(NotTaken::Unavailable(_))));
     assert!(node.take(rate()).await.is_ok(), "others are counted");
@@ -208,19 +210,19 @@ enum Step {
     Take(usize),
     Rate(usize),
     Give(usize, usize),
-    Way(usize, Way),
+    Link(usize, LinkState),
     Unanswered(usize),
     Die(usize),
     Pass(u64),
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let way = prop_oneof![4 => Just(Way::Open), 1 => Just(Way::Away), 1 => Just(Way::Hangs)];
+    let state = prop_oneof![4 => Just(LinkState::Open), 1 => Just(LinkState::Disconnected), 1 => Just(LinkState::Hanging)];
     prop_oneof![
         6 => (0..3_usize).prop_map(Step::Take),
         2 => (0..3_usize).prop_map(Step::Rate),
         4 => (0..3_usize, 0..4_usize).prop_map(|(node, at)| Step::Give(node, at)),
-        4 => (0..3_usize, way).prop_map(|(node, way)| Step::Way(node, way)),
+        4 => (0..3_usize, state).prop_map(|(node, state)| Step::Link(node, state)),
         1 => (0..3_usize).prop_map(Step::Unanswered),
         1 => (0..3_usize).prop_map(Step::Die),
         6 => prop_oneof![1_u64..20, 500_u64..6_000].prop_map(Step::Pass),
@@ -231,7 +233,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
     #[test]
-    fn never_one_too_many_whatever_happens_to_nodes(steps in prop::collection::vec(step(), 1..80)) {
+    fn no_failure_admits_more_calls_than_places(steps in prop::collection::vec(step(), 1..80)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
         runtime.unwrap().block_on(async {
             let (common, start) = common();
@@ -259,8 +261,8 @@ proptest! {
                             drop(calls.swap_remove(call));
                         }
                     }
-                    Step::Way(at, way) => nodes[at].link.set(way),
-                    Step::Unanswered(at) => nodes[at].misses_an_answer(),
+                    Step::Link(at, state) => nodes[at].link.set(state),
+                    Step::Unanswered(at) => nodes[at].lose_next_answer(),
                     Step::Die(at) => nodes[at] = Node::new(&common, start),
                     Step::Pass(ms) => sleep(Duration::from_millis(ms)).await,
                 }
@@ -274,8 +276,8 @@ proptest! {
             }
             // No place stays taken.
             for node in &nodes {
-                node.link.at(None);
-                node.link.set(Way::Open);
+                node.link.set_fault(None);
+                node.link.set(LinkState::Open);
                 node.calls.lock().clear();
             }
             sleep(LEASE * 3).await;

@@ -106,12 +106,12 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_is_read_as_it_was_written() {
+    fn leases_round_trip() {
         assert_eq!(Lease::read(&lease().write()), Ok(lease()));
     }
 
     #[test]
-    fn what_is_no_lease_is_refused_with_a_sentence() {
+    fn invalid_leases_are_refused_with_a_reason() {
         let with = |change: fn(&mut Lease)| {
             let mut lease = lease();
             change(&mut lease);

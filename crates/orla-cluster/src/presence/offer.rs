@@ -114,7 +114,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn an_offer_is_read_as_it_was_written() {
+    fn offers_round_trip() {
         let one = |id: &str, task, limit| Arc::new(Offered::new(id, r#"{"name":"x"}"#, task, limit));
         let capabilities =
             vec![one("a", None, Some(300_000)), one("b\"", Some(TaskSupport::Required), None)];
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_used_is_left_out() {
+    fn unusable_capabilities_are_left_out() {
         let text = r#"{"capabilities": [{"id": "", "tool": {}}, {"id": 7}, 8, {"id": "a", "tool": {}, "task": "now"},
             {"id": "b", "tool": {}}]}"#;
         let offers = Offers::read(text.as_bytes()).unwrap();

@@ -16,7 +16,7 @@ use super::offer::{Offered, Offers};
 /// How long a node is there after its last lease.
 pub(crate) const LEASE: Duration = Duration::from_secs(10);
 /// How long a node that is gone is shown.
-const REMEMBERED: Duration = Duration::from_secs(600);
+const FORGET_AFTER: Duration = Duration::from_secs(600);
 /// The maximum number of nodes.
 const MAX_NODES: usize = 256;
 /// The maximum number of bytes that the offers of all nodes have together.
@@ -27,7 +27,7 @@ const MAX_OFFERS: usize = 256 * 1024 * 1024;
 pub(crate) struct Registry {
     nodes: BTreeMap<String, Node>,
     /// The nodes that take calls of each version of a capability, by its digest.
-    taking: HashMap<String, Vec<String>>,
+    takers: HashMap<String, Vec<String>>,
     turn: AtomicUsize,
 }
 
@@ -35,22 +35,22 @@ pub(crate) struct Registry {
 struct Node {
     lease: Lease,
     /// The time at which its last lease was received.
-    heard: Instant,
-    /// The time from which its lease counts. It is later than `heard` after a period in which no lease
+    last_lease: Instant,
+    /// The time from which its lease counts. It is later than `last_lease` after a period in which no lease
     /// could be received.
-    counts: Instant,
+    lease_start: Instant,
     is_alive: bool,
-    offer: Option<Known>,
+    offer: Option<KnownOffer>,
     /// Calls that went there since the last lease, which does not count them.
     sent: Arc<AtomicUsize>,
 }
 
 /// The offer of a node.
 #[derive(Debug)]
-struct Known {
+struct KnownOffer {
     digest: String,
     /// The creation time that the node claims.
-    said: u64,
+    claimed_since: u64,
     /// When it was made: not later than it was written.
     since: u64,
     bytes: usize,
@@ -69,7 +69,7 @@ pub(crate) struct Learned {
 
 /// The consequences of a lease.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Heard {
+pub(crate) struct LeaseUpdate {
     /// The node's offer is not known.
     pub(crate) wants_offer: bool,
     /// Whether the served capabilities changed.
@@ -121,39 +121,39 @@ pub struct NodeStatus {
 
 impl Registry {
     /// Takes a lease.
-    pub(crate) fn hear(&mut self, lease: Lease, now: Instant) -> Heard {
+    pub(crate) fn apply_lease(&mut self, lease: Lease, now: Instant) -> LeaseUpdate {
         let is_full = self.nodes.len() >= MAX_NODES;
         let node = match self.nodes.entry(lease.node.clone()) {
             Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(_) if is_full => return Heard::default(),
+            Entry::Vacant(_) if is_full => return LeaseUpdate::default(),
             Entry::Vacant(free) => {
                 free.insert(Node {
                     lease,
-                    heard: now,
-                    counts: now,
+                    last_lease: now,
+                    lease_start: now,
                     is_alive: true,
                     offer: None,
                     sent: Arc::default(),
                 });
-                return Heard { wants_offer: true, is_news: false };
+                return LeaseUpdate { wants_offer: true, is_news: false };
             }
         };
         // Of an instance that was stopped for a while, and has been replaced.
         let is_same = lease.instance == node.lease.instance;
         if node.is_alive && !is_same && lease.epoch < node.lease.epoch {
-            return Heard::default();
+            return LeaseUpdate::default();
         }
         let takes_otherwise = !node.is_alive || lease.draining != node.lease.draining;
         node.sent.store(0, Ordering::Relaxed);
-        (node.heard, node.counts, node.is_alive) = (now, now, true);
-        let of = |known: &Known| known.digest == lease.offer && known.said == lease.since;
+        (node.last_lease, node.lease_start, node.is_alive) = (now, now, true);
+        let of = |known: &KnownOffer| known.digest == lease.offer && known.claimed_since == lease.since;
         let is_known = node.offer.as_ref().is_some_and(of);
         node.lease = lease;
         let is_news = takes_otherwise && node.offer.is_some();
         if is_news {
             self.index();
         }
-        Heard { wants_offer: !is_known, is_news }
+        LeaseUpdate { wants_offer: !is_known, is_news }
     }
 
     /// Takes in the offer that a lease named. Returns whether the served capabilities change.
@@ -172,8 +172,14 @@ impl Registry {
             return Ok(false);
         }
         let Learned { offers, bytes, revision } = learned;
-        let (digest, said) = (named.offer.clone(), named.since);
-        node.offer = Some(Known { digest, said, since: said.min(revision), bytes, offers });
+        let (digest, claimed_since) = (named.offer.clone(), named.since);
+        node.offer = Some(KnownOffer {
+            digest,
+            claimed_since,
+            since: claimed_since.min(revision),
+            bytes,
+            offers,
+        });
         let is_alive = node.is_alive;
         self.index();
         Ok(is_alive)
@@ -191,9 +197,11 @@ impl Registry {
     /// Removes the nodes whose leases were not renewed. Returns whether the served capabilities change.
     pub(crate) fn expire(&mut self, now: Instant) -> bool {
         let since = |then: Instant| now.saturating_duration_since(then);
-        self.nodes.retain(|_, node| node.is_alive || since(node.heard) < REMEMBERED);
+        self.nodes.retain(|_, node| node.is_alive || since(node.last_lease) < FORGET_AFTER);
         let mut is_news = false;
-        for node in self.nodes.values_mut().filter(|node| node.is_alive && since(node.counts) > LEASE) {
+        for node in
+            self.nodes.values_mut().filter(|node| node.is_alive && since(node.lease_start) > LEASE)
+        {
             node.is_alive = false;
             is_news = true;
         }
@@ -205,8 +213,8 @@ impl Registry {
 
     /// Extends the leases of all present nodes by a full lease, after a period in which no lease could
     /// be received.
-    pub(crate) fn excuse(&mut self, now: Instant) {
-        self.nodes.values_mut().filter(|node| node.is_alive).for_each(|node| node.counts = now);
+    pub(crate) fn restart_leases(&mut self, now: Instant) {
+        self.nodes.values_mut().filter(|node| node.is_alive).for_each(|node| node.lease_start = now);
     }
 
     /// Returns every id that is offered, in the version that was offered last.
@@ -227,7 +235,7 @@ impl Registry {
 
     /// Returns the nodes that take calls of this version, the least loaded first. Equal ones take turns.
     pub(crate) fn candidates(&self, digest: &str) -> Vec<Candidate> {
-        let names = self.taking.get(digest).into_iter().flatten();
+        let names = self.takers.get(digest).into_iter().flatten();
         let nodes = names.filter_map(|name| self.nodes.get(name));
         let mut nodes: Vec<(u64, &Node)> = nodes.map(|node| (node.load(), node)).collect();
         if !nodes.is_empty() {
@@ -245,7 +253,7 @@ impl Registry {
 
     /// Returns the names of the nodes that take calls of this version.
     pub(crate) fn names(&self, digest: &str) -> Vec<String> {
-        self.taking.get(digest).cloned().unwrap_or_default()
+        self.takers.get(digest).cloned().unwrap_or_default()
     }
 
     /// Returns the nodes that are there.
@@ -255,14 +263,14 @@ impl Registry {
 
     /// Returns the node that is there as this instance.
     pub(crate) fn peer(&self, instance: &str) -> Option<Peer> {
-        let mut there = self.nodes.values().filter(|node| node.is_alive);
-        there.find(|node| node.lease.instance == instance).map(Node::peer)
+        let mut alive = self.nodes.values().filter(|node| node.is_alive);
+        alive.find(|node| node.lease.instance == instance).map(Node::peer)
     }
 
     /// Returns the other nodes, for people.
     pub(crate) fn status(&self, now: Instant) -> Vec<NodeStatus> {
         let status = |node: &Node| {
-            let lag = now.saturating_duration_since(node.heard);
+            let lag = now.saturating_duration_since(node.last_lease);
             NodeStatus {
                 node: node.lease.node.clone(),
                 alive: node.is_alive,
@@ -279,10 +287,10 @@ impl Registry {
     }
 
     fn index(&mut self) {
-        self.taking.clear();
+        self.takers.clear();
         for (name, node) in self.nodes.iter().filter(|(_, node)| node.takes_calls()) {
             for offered in node.offered() {
-                let names = self.taking.entry(offered.digest.clone()).or_default();
+                let names = self.takers.entry(offered.digest.clone()).or_default();
                 // A node may list a name twice.
                 if names.last() != Some(name) {
                     names.push(name.clone());
@@ -342,7 +350,7 @@ mod tests {
     fn with(nodes: &[(&str, u64, &str)], now: Instant) -> Registry {
         let mut registry = Registry::default();
         for (node, epoch, tool) in nodes {
-            assert!(registry.hear(lease(node, *epoch), now).wants_offer);
+            assert!(registry.apply_lease(lease(node, *epoch), now).wants_offer);
             assert_eq!(registry.learn(&lease(node, *epoch), learned(tool)), Ok(true));
         }
         registry
@@ -353,25 +361,25 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_there_as_long_as_its_lease() {
+    fn a_node_is_alive_during_its_lease() {
         let now = Instant::now();
         let mut registry = with(&[("a", 1, "{}")], now);
         assert!(!registry.expire(now + LEASE));
         assert_eq!(registry.served().len(), 1);
         assert!(registry.expire(now + LEASE + Duration::from_millis(1)));
         assert!(registry.served().is_empty() && !registry.status(now)[0].alive);
-        let back = registry.hear(lease("a", 1), now + LEASE * 2);
-        assert_eq!(back, Heard { wants_offer: false, is_news: true });
+        let back = registry.apply_lease(lease("a", 1), now + LEASE * 2);
+        assert_eq!(back, LeaseUpdate { wants_offer: false, is_news: true });
         assert_eq!(registry.served().len(), 1);
-        registry.excuse(now + LEASE * 5);
+        registry.restart_leases(now + LEASE * 5);
         assert!(!registry.expire(now + LEASE * 6));
         assert!(registry.forget("a") && !registry.forget("a") && registry.served().is_empty());
-        registry.expire(now + LEASE * 6 + REMEMBERED);
+        registry.expire(now + LEASE * 6 + FORGET_AFTER);
         assert!(registry.status(now).is_empty());
     }
 
     #[test]
-    fn the_version_that_was_offered_last_is_served_and_older_ones_can_be_called() {
+    fn the_newest_version_is_served_and_older_ones_can_be_called() {
         let now = Instant::now();
         let registry = with(&[("a", 1, "{}"), ("b", 3, r#"{"v":2}"#), ("c", 2, "{}")], now);
         let served = registry.served();
@@ -393,22 +401,22 @@ mod tests {
         for _ in 0..2 {
             assert_ne!(order(&registry, &digest)[0], first.node);
         }
-        registry.hear(Lease { running: 9, ..lease("a", 1) }, now);
-        registry.hear(Lease { running: 10, limit: 20, ..lease("b", 1) }, now);
+        registry.apply_lease(Lease { running: 9, ..lease("a", 1) }, now);
+        registry.apply_lease(Lease { running: 10, limit: 20, ..lease("b", 1) }, now);
         assert_eq!(order(&registry, &digest), ["b", "a"]);
     }
 
     #[test]
-    fn an_instance_that_was_replaced_is_not_heard() {
+    fn leases_of_a_replaced_instance_are_ignored() {
         let now = Instant::now();
         let mut registry = with(&[("a", 2, "{}")], now);
         let late = Lease { running: 7, ..lease("a", 1) };
-        assert_eq!(registry.hear(late, now), Heard::default());
+        assert_eq!(registry.apply_lease(late, now), LeaseUpdate::default());
         assert_eq!(registry.status(now)[0].running, 0);
         let digest = registry.served()[0].digest.clone();
         assert_eq!(registry.candidates(&digest)[0].instance, lease("a", 2).instance);
         let again = Lease { running: 7, epoch: 1, ..lease("a", 2) };
-        registry.hear(again, now);
+        registry.apply_lease(again, now);
         assert_eq!(
             registry.status(now)[0].running,
             7,
@@ -417,12 +425,15 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_drains_is_there_and_gets_no_calls() {
+    fn a_draining_node_is_alive_and_gets_no_calls() {
         let now = Instant::now();
         let mut registry = with(&[("a", 1, "{}"), ("b", 1, "{}")], now);
         let digest = registry.served()[0].digest.clone();
         let draining = Lease { draining: true, ..lease("a", 1) };
-        assert_eq!(registry.hear(draining, now), Heard { wants_offer: false, is_news: true });
+        assert_eq!(
+            registry.apply_lease(draining, now),
+            LeaseUpdate { wants_offer: false, is_news: true }
+        );
         assert_eq!(
             (order(&registry, &digest), registry.names(&digest)),
             (vec!["b".to_owned()], vec!["b".to_owned()])
@@ -431,16 +442,16 @@ mod tests {
         assert!(status.alive && status.draining && status.capabilities == ["x"]);
         registry.forget("b");
         assert!(registry.served().is_empty());
-        assert!(registry.hear(lease("a", 1), now).is_news);
+        assert!(registry.apply_lease(lease("a", 1), now).is_news);
         assert_eq!(order(&registry, &digest), ["a"]);
     }
 
     #[test]
-    fn an_offer_is_not_newer_than_it_was_written() {
+    fn an_offer_is_not_newer_than_its_record() {
         let now = Instant::now();
         let mut registry = with(&[("honest", 5, r#"{"v":2}"#)], now);
         let liar = Lease { since: u64::MAX, ..lease("liar", 1) };
-        registry.hear(liar.clone(), now);
+        registry.apply_lease(liar.clone(), now);
         assert_eq!(registry.learn(&liar, Learned { revision: 4, ..learned("{}") }), Ok(true));
         assert_eq!(&*registry.served()[0].tool, r#"{"v":2}"#);
     }
@@ -449,7 +460,7 @@ mod tests {
     fn all_offers_together_are_bounded() {
         let (mut registry, now) = (Registry::default(), Instant::now());
         for node in ["a", "b"] {
-            registry.hear(lease(node, 1), now);
+            registry.apply_lease(lease(node, 1), now);
         }
         let large = || Learned { bytes: MAX_OFFERS, ..learned("{}") };
         assert_eq!(registry.learn(&lease("a", 1), large()), Ok(true));
@@ -458,19 +469,19 @@ mod tests {
     }
 
     #[test]
-    fn a_time_without_a_connection_does_not_hide_when_a_node_was_heard() {
+    fn a_lost_connection_keeps_the_time_of_the_last_lease() {
         let now = Instant::now();
         let mut registry = with(&[("a", 1, "{}")], now);
-        registry.excuse(now + LEASE);
+        registry.restart_leases(now + LEASE);
         assert!(!registry.expire(now + LEASE * 2));
         assert_eq!(registry.status(now + LEASE)[0].lag_ms, 10_000);
     }
 
     #[test]
-    fn there_is_a_bound_to_the_nodes() {
+    fn the_number_of_nodes_is_bounded() {
         let (mut registry, now) = (Registry::default(), Instant::now());
         for number in 0..MAX_NODES + 5 {
-            registry.hear(lease(&format!("n{number}"), 1), now);
+            registry.apply_lease(lease(&format!("n{number}"), 1), now);
         }
         assert_eq!(registry.status(now).len(), MAX_NODES);
     }

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_waits_once_however_often_it_asks() {
+    fn a_node_waits_once_for_any_number_of_requests() {
         let (mut wants, now) = (Wants::default(), Instant::now());
         for _ in 0..1000 {
             wants.want(lease("flood"), now);
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_tried_ever_more_rarely() {
+    fn unreadable_offers_are_retried_with_longer_pauses() {
         let (mut wants, mut now, start) = (Wants::default(), Instant::now(), Instant::now());
         for _ in 0..20 {
             wants.want(lease("liar"), now);
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn only_so_many_are_read_at_once() {
+    fn concurrent_reads_are_bounded() {
         let (mut wants, now) = (Wants::default(), Instant::now());
         for number in 0..MAX_READS + 2 {
             wants.want(lease(&format!("n{number}")), now);
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_bounded() {
+    fn remembered_offers_are_bounded() {
         let (mut wants, mut now) = (Wants::default(), Instant::now());
         for number in 0..MAX_REMEMBERED * 3 {
             let node = format!("n{number}");

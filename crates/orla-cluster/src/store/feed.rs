@@ -20,16 +20,16 @@ use crate::link::{REPLICAS, code, is_about_replicas};
 /// The description of the streams, which distinguishes versions.
 const DESCRIPTION: &str = "orla cluster state 1";
 /// The pause between attempts.
-const AGAIN: Duration = Duration::from_millis(500);
+const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 /// How long announced messages may take to arrive. Messages that expire in the meantime do not arrive.
-const COMES: Duration = Duration::from_secs(5);
+const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(5);
 /// How far clocks may be apart.
-const MAX_OFF: Duration = Duration::from_secs(5);
+const MAX_CLOCK_SKEW: Duration = Duration::from_secs(5);
 /// How often a stream that has too few replicas is given more.
-const RAISE: Duration = Duration::from_secs(60);
+const RAISE_INTERVAL: Duration = Duration::from_secs(60);
 /// After this time without the stream, removals may have expired that this node has not seen. All
 /// records are then read anew.
-const AWAY: Duration = Duration::from_secs(30 * 60);
+const MAX_ABSENCE: Duration = Duration::from_secs(30 * 60);
 
 /// The reason why the copy is no longer updated.
 enum Ended {
@@ -45,21 +45,21 @@ fn passing(error: impl std::fmt::Display) -> Ended {
 
 /// The state that is kept between two consumers.
 #[derive(Default)]
-struct Known {
+struct FeedState {
     /// When the stream was made. Another one has other numbers.
     created: Option<i128>,
     last_seen: Option<Instant>,
-    said: String,
+    last_error: String,
     /// Whether the clock of this machine was off last.
     is_off: bool,
 }
 
-impl Known {
+impl FeedState {
     /// Compares the clock of NATS with that of this machine.
     fn compare(&mut self, nats: Option<&str>) {
         let Some(Ok(nats)) = nats.map(datetime::parse_rfc3339) else { return };
         let off = datetime::now().unix_timestamp() - nats.unix_timestamp();
-        let was_off = std::mem::replace(&mut self.is_off, off.unsigned_abs() > MAX_OFF.as_secs());
+        let was_off = std::mem::replace(&mut self.is_off, off.unsigned_abs() > MAX_CLOCK_SKEW.as_secs());
         if self.is_off && !was_off {
             tracing::error!(
                 seconds = off,
@@ -73,7 +73,7 @@ impl ClusterStore {
     /// Keeps the copy up to date until it is stopped.
     pub(crate) async fn serve(self, stop: CancellationToken) {
         let inner = self.0;
-        let mut known = Known::default();
+        let mut known = FeedState::default();
         tokio::select! {
             () = inner.wanted.notified() => {}
             () = stop.cancelled() => return,
@@ -88,16 +88,16 @@ impl ClusterStore {
                 Ended::Broken(text) => (text, true),
             };
             if is_broken {
-                if text != known.said {
+                if text != known.last_error {
                     tracing::error!(problem = text, "the state of the cluster cannot be used");
-                    known.said.clone_from(&text);
+                    known.last_error.clone_from(&text);
                 }
                 inner.progress.send_modify(|progress| progress.broken = Some(text));
             } else {
                 tracing::debug!(problem = text, "the state of the cluster is followed anew");
             }
             tokio::select! {
-                () = sleep(AGAIN) => {}
+                () = sleep(RETRY_INTERVAL) => {}
                 () = stop.cancelled() => return,
             }
         }
@@ -105,14 +105,14 @@ impl ClusterStore {
 }
 
 /// Feeds the copy from one consumer until that ends.
-async fn feed(inner: &Arc<Inner>, known: &mut Known) -> Ended {
+async fn feed(inner: &Arc<Inner>, known: &mut FeedState) -> Ended {
     match follow(inner, known).await {
         Ok(never) => never,
         Err(ended) => ended,
     }
 }
 
-async fn follow(inner: &Arc<Inner>, known: &mut Known) -> Result<Ended, Ended> {
+async fn follow(inner: &Arc<Inner>, known: &mut FeedState) -> Result<Ended, Ended> {
     let mut connection = inner.link.connection();
     connection.wait_for(|is_connected| *is_connected).await.map_err(passing)?;
     let context = inner.context().map_err(passing)?;
@@ -126,7 +126,7 @@ async fn follow(inner: &Arc<Inner>, known: &mut Known) -> Result<Ended, Ended> {
     let (created, target) = (info.created.unix_timestamp_nanos(), info.state.last_sequence);
     let applied = inner.progress.borrow().applied;
     let is_same = known.created == Some(created) && applied <= target;
-    let is_anew = !is_same || known.last_seen.is_none_or(|seen| seen.elapsed() > AWAY);
+    let is_anew = !is_same || known.last_seen.is_none_or(|seen| seen.elapsed() > MAX_ABSENCE);
     let start = if is_anew { 0 } else { applied };
     let config = pull::OrderedConfig {
         deliver_policy: match start {
@@ -139,10 +139,10 @@ async fn follow(inner: &Arc<Inner>, known: &mut Known) -> Result<Ended, Ended> {
     let pending = consumer.cached_info().num_pending;
     let mut messages = consumer.messages().await.map_err(passing)?;
     let replicas = async {
-        let mut raise = interval(RAISE);
+        let mut raise = interval(RAISE_INTERVAL);
         loop {
             raise.tick().await;
-            if raised(&context, &values).await & raised(&context, &stream).await {
+            if ensure_replicas(&context, &values).await & ensure_replicas(&context, &stream).await {
                 return;
             }
         }
@@ -173,7 +173,7 @@ async fn follow(inner: &Arc<Inner>, known: &mut Known) -> Result<Ended, Ended> {
         }
         let message = tokio::select! {
             message = messages.next() => message,
-            () = sleep(COMES), if !is_complete => {
+            () = sleep(ARRIVAL_TIMEOUT), if !is_complete => {
                 return Ok(Ended::Passing("messages do not come".to_owned()));
             }
             () = &mut replicas, if !has_replicas => {
@@ -187,7 +187,7 @@ async fn follow(inner: &Arc<Inner>, known: &mut Known) -> Result<Ended, Ended> {
             .info()
             .map(|info| (info.stream_sequence, info.pending == 0, info.published))
             .map_err(passing)?;
-        inner.hears_time(since_1970(published.unix_timestamp_nanos()));
+        inner.set_clock(since_1970(published.unix_timestamp_nanos()));
         // Messages that were to come may have expired.
         received = if is_last { pending.max(received + 1) } else { received + 1 };
         let changes = batch.take(inner, &message, sequence);
@@ -316,7 +316,7 @@ async fn open(context: &Context, name: &str, subjects: String, is_state: bool) -
 
 /// Returns whether a stream has as many replicas as its servers allow. If it was created with too few
 /// servers, raises the number.
-async fn raised(context: &Context, stream: &Stream) -> bool {
+async fn ensure_replicas(context: &Context, stream: &Stream) -> bool {
     let info = stream.cached_info();
     // A server that is no cluster has no more.
     let is_cluster = info.cluster.as_ref().is_some_and(|cluster| cluster.name.is_some());

@@ -47,7 +47,7 @@ use crate::link::Link;
 use replica::{Applied, Replica, Value};
 
 /// How long NATS may take to answer.
-const ANSWER: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long the copy may take to catch up with the server.
 const CATCH_UP: Duration = Duration::from_secs(10);
 /// The limits of values and batches. A server takes this many changes at once.
@@ -125,8 +125,8 @@ impl ClusterStore {
     /// Returns the time since 1970 by the clock of NATS, as far as it is known. It is never later than
     /// the actual time there.
     pub(crate) fn nats_time(&self) -> Option<Duration> {
-        let heard = *self.0.clock.lock();
-        heard.map(|(time, at)| time + at.elapsed())
+        let clock = *self.0.clock.lock();
+        clock.map(|(time, at)| time + at.elapsed())
     }
 
     /// Returns for how long the consumer of this copy has not delivered the server's messages. The delay
@@ -154,7 +154,7 @@ impl Inner {
 
     fn context(&self) -> Result<Context, StateError> {
         let mut context = jetstream::new(self.client()?.clone());
-        context.set_timeout(ANSWER);
+        context.set_timeout(ANSWER_TIMEOUT);
         Ok(context)
     }
 
@@ -197,9 +197,9 @@ impl Inner {
         let mut progress = self.progress.subscribe();
         let reached = |progress: &Progress| progress.applied >= last;
         // A consumer that has stalled is made again.
-        let asked = Instant::now();
+        let started = Instant::now();
         if timeout(CATCH_UP / 4, progress.wait_for(reached)).await.is_err() {
-            self.progress.send_modify(|progress| progress.stuck = progress.stuck.or(Some(asked)));
+            self.progress.send_modify(|progress| progress.stuck = progress.stuck.or(Some(started)));
             self.kick.notify_one();
             if timeout(CATCH_UP, progress.wait_for(reached)).await.is_err() {
                 return Err(unreachable("its consumer does not keep up"));
@@ -210,7 +210,7 @@ impl Inner {
     }
 
     /// Notes a time of the NATS clock. A time that arrives late is ignored.
-    fn hears_time(&self, time: Duration) {
+    fn set_clock(&self, time: Duration) {
         let (mut clock, now) = (self.clock.lock(), Instant::now());
         let is_news = clock.is_none_or(|(known, at)| {
             let since = now.saturating_duration_since(at);
@@ -224,13 +224,13 @@ impl Inner {
     /// Reads the state of the stream.
     async fn info(&self) -> Result<Info, StateError> {
         let subject = format!("$JS.API.STREAM.INFO.{}", self.stream());
-        let request = Request::new().payload(Bytes::new()).timeout(Some(ANSWER));
+        let request = Request::new().payload(Bytes::new()).timeout(Some(ANSWER_TIMEOUT));
         let answer = self.client()?.send_request(subject, request).await;
         let answer = answer.map_err(|err| unreachable(&err.to_string()))?;
         let info: Info =
             serde_json::from_slice(&answer.payload).map_err(|err| unreachable(&err.to_string()))?;
         if let Some(Ok(time)) = info.ts.as_deref().map(datetime::parse_rfc3339) {
-            self.hears_time(since_1970(time.unix_timestamp_nanos()));
+            self.set_clock(since_1970(time.unix_timestamp_nanos()));
         }
         Ok(info)
     }

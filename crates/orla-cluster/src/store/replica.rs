@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn the_latest_change_of_a_key_stays_whatever_the_order() {
+    fn the_latest_change_of_a_key_wins_in_any_order() {
         let changes =
             [put("a", 1, b"1"), put("a", 3, b"3"), remove("a", 2), put("b", 4, b""), remove("b", 5)];
         for first in 0..changes.len() {
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_told_when_no_record_has_them() {
+    fn parts_that_no_record_uses_are_returned() {
         let parts = Parts { id: "0".repeat(32), count: 2, bytes: 9 };
         assert_eq!(Parts::read(&parts.write(), 10), Some(parts.clone()));
         for bad in ["", "x 1 1", &format!("{} 2 11", "0".repeat(32)), &format!("{} 3 2", "0".repeat(32))]

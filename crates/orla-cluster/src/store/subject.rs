@@ -40,7 +40,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_a_subject_cannot_have_is_escaped() {
+    fn invalid_characters_of_a_subject_are_escaped() {
         assert_eq!(token("task/1"), "task/1");
         assert_eq!(token("a.b *>%"), "a%2Eb%20%2A%3E%25");
         for foreign in ["", "a%2eb", "a%41", "a%", "a%2", "ä", "a.b"] {

@@ -7,7 +7,7 @@ use bytes::{Bytes, BytesMut};
 use orla_state::StateError;
 
 use super::replica::Parts;
-use super::{ANSWER, Inner, unreachable};
+use super::{ANSWER_TIMEOUT, Inner, unreachable};
 use crate::link::random;
 
 /// Returns the name of the stream.
@@ -35,7 +35,7 @@ pub(super) async fn write(inner: &Inner, value: &Bytes) -> Result<Parts, StateEr
     let client = inner.client()?;
     for at in 0..parts.count {
         let part = value.slice(at * size..value.len().min((at + 1) * size));
-        let request = Request::new().payload(part).timeout(Some(ANSWER));
+        let request = Request::new().payload(part).timeout(Some(ANSWER_TIMEOUT));
         let answer = client.send_request(subject(inner, &parts.id, at), request).await;
         let answer = answer.map_err(|err| unreachable(&err.to_string()))?;
         super::write::acknowledged(&answer.payload)

@@ -13,7 +13,7 @@ use tokio::time::sleep;
 
 use super::plan::{self, Conditions};
 use super::replica::{Applied, Parts, Value};
-use super::{ANSWER, Inner, unreachable, values};
+use super::{ANSWER_TIMEOUT, Inner, unreachable, values};
 use crate::link::random;
 
 /// The header of a record whose value has separate messages.
@@ -193,7 +193,7 @@ async fn publish(
         if is_batch {
             headers.insert("Nats-Batch-Commit", "1");
         }
-        let request = Request::new().headers(headers).payload(payload).timeout(Some(ANSWER));
+        let request = Request::new().headers(headers).payload(payload).timeout(Some(ANSWER_TIMEOUT));
         let answer = client.send_request(subject, request).await.map_err(|err| failed(&err))?;
         return match acknowledged(&answer.payload) {
             Ok(last) if last >= changes.len() as u64 => Ok(Published::Written(last)),

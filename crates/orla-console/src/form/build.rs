@@ -26,7 +26,7 @@ const MAX_NEW_ITEMS: usize = 10;
 
 /// The known part of a value.
 #[derive(Clone, Copy)]
-pub(super) enum Given<'a> {
+pub(super) enum Source<'a> {
     /// The value, if there is one.
     Input(Option<&'a Json>),
     Fields(&'a Fields),
@@ -48,7 +48,7 @@ struct At {
     /// The references that lead here.
     references: Vec<String>,
     /// The references that were followed since the last step into the data.
-    here: Vec<String>,
+    followed: Vec<String>,
 }
 
 impl<'a> Builder<'a> {
@@ -56,7 +56,7 @@ impl<'a> Builder<'a> {
         Self { root, left: MAX_NODES }
     }
 
-    pub(super) fn root(mut self, given: Given<'_>) -> Node {
+    pub(super) fn root(mut self, source: Source<'_>) -> Node {
         let at = At {
             path: String::new(),
             label: "Input".to_owned(),
@@ -64,17 +64,17 @@ impl<'a> Builder<'a> {
             is_strict: true,
             depth: 0,
             references: Vec::new(),
-            here: Vec::new(),
+            followed: Vec::new(),
         };
         let schema = self.root;
-        self.node(schema, at, given)
+        self.node(schema, at, source)
     }
 
-    fn node(&mut self, schema: &Value, at: At, given: Given<'_>) -> Node {
-        self.of_place(&place(self.root, schema), at, given)
+    fn node(&mut self, schema: &Value, at: At, source: Source<'_>) -> Node {
+        self.of_place(&place(self.root, schema), at, source)
     }
 
-    fn of_place(&mut self, place: &Place, at: At, given: Given<'_>) -> Node {
+    fn of_place(&mut self, place: &Place, at: At, source: Source<'_>) -> Node {
         let mut node = Node {
             label: place.text("title").map_or_else(|| at.label.clone(), str::to_owned),
             description: place.text("description").map(str::to_owned),
@@ -89,8 +89,8 @@ impl<'a> Builder<'a> {
             place: None,
             path: at.path.clone(),
         };
-        node.control = self.control(&mut node, place, at, given);
-        let Given::Input(Some(value)) = given else { return node };
+        node.control = self.control(&mut node, place, at, source);
+        let Source::Input(Some(value)) = source else { return node };
         // Values that the fields cannot express become JSON text.
         let is_same = node.clone().read("").value.is_some_and(|read| read.is_same(value));
         if !is_same {
@@ -100,15 +100,15 @@ impl<'a> Builder<'a> {
         node
     }
 
-    fn control(&mut self, node: &mut Node, place: &Place, at: At, given: Given<'_>) -> Control {
+    fn control(&mut self, node: &mut Node, place: &Place, at: At, source: Source<'_>) -> Control {
         let raw = |why: Option<&str>| {
-            let value = match given {
-                Given::Input(value) => value.map(Json::pretty).unwrap_or_default(),
-                Given::Fields(fields) => fields.json(&at.path).unwrap_or_default().to_owned(),
+            let value = match source {
+                Source::Input(value) => value.map(Json::pretty).unwrap_or_default(),
+                Source::Fields(fields) => fields.json(&at.path).unwrap_or_default().to_owned(),
             };
             Control::Raw { value, why: why.map(str::to_owned) }
         };
-        if let Given::Fields(fields) = given
+        if let Source::Fields(fields) = source
             && fields.json(&at.path).is_some()
             && !fields.is_null(&at.path)
         {
@@ -118,42 +118,42 @@ impl<'a> Builder<'a> {
             return raw(Some("the form has too many fields"));
         };
         self.left = left;
-        let is_mentioned = match given {
-            Given::Input(value) => value.is_some(),
-            Given::Fields(fields) => fields.mentions(&at.path),
+        let is_mentioned = match source {
+            Source::Input(value) => value.is_some(),
+            Source::Fields(fields) => fields.mentions(&at.path),
         };
-        let is_again = place.references.iter().any(|reference| at.references.contains(reference));
+        let is_recursive = place.references.iter().any(|reference| at.references.contains(reference));
         let is_composite =
             place.keywords.contains_key("properties") || place.keywords.contains_key("items");
-        let hides = is_again || (at.depth > SHOWN_DEPTH && is_composite);
+        let is_hidden = is_recursive || (at.depth > SHOWN_DEPTH && is_composite);
         if let Some(problem) = &place.problem {
             return raw(Some(problem));
         }
-        if place.references.iter().any(|reference| at.here.contains(reference)) {
+        if place.references.iter().any(|reference| at.followed.contains(reference)) {
             return raw(Some("its schema refers to itself"));
         }
         if at.depth > MAX_DEPTH {
             return raw(Some("it is nested too deep"));
         }
-        if hides && !is_mentioned {
+        if is_hidden && !is_mentioned {
             return Control::Closed;
         }
-        let mut inside = at;
-        inside.references.extend(place.references.iter().cloned());
-        inside.here.extend(place.references.iter().cloned());
+        let mut nested = at;
+        nested.references.extend(place.references.iter().cloned());
+        nested.followed.extend(place.references.iter().cloned());
         // A default is filled in if the value is required and nothing else is known.
         let default =
-            place.keywords.get("default").filter(|_| inside.is_strict && !is_mentioned).map(Json::of);
-        let given = match &default {
-            Some(default) => Given::Input(Some(default)),
-            None if is_mentioned => given,
-            None => Given::Input(None),
+            place.keywords.get("default").filter(|_| nested.is_strict && !is_mentioned).map(Json::of);
+        let source = match &default {
+            Some(default) => Source::Input(Some(default)),
+            None if is_mentioned => source,
+            None => Source::Input(None),
         };
         if let Some(value) = place.keywords.get("const") {
             return Control::Fixed(Json::of(value));
         }
         if let Some(options) = options(self.root, place) {
-            return select(options, &inside, given);
+            return select(options, &nested, source);
         }
         let mut alternatives = Vec::new();
         flatten(self.root, place.clone(), 0, &mut alternatives);
@@ -163,31 +163,31 @@ impl<'a> Builder<'a> {
         if before > 1 {
             alternatives.retain(|one| !is_null(one));
         }
-        let given = match alternatives.len() < before && !alternatives.is_empty() {
+        let source = match alternatives.len() < before && !alternatives.is_empty() {
             true => {
-                let (is_null, given) = nullness(&inside.path, given);
+                let (is_null, source) = nullness(&nested.path, source);
                 node.null = Some(is_null);
-                given
+                source
             }
-            false => given,
+            false => source,
         };
         match &mut alternatives[..] {
-            [] => self.of_type(place, &inside, given),
+            [] => self.of_type(place, &nested, source),
             [only] if only.problem.is_none() => {
                 node.description =
                     node.description.take().or(only.text("description").map(str::to_owned));
                 // A node that represents the whole input has no second title.
                 match options(self.root, only) {
-                    Some(options) => select(options, &inside, given),
-                    None => self.of_type(only, &inside, given),
+                    Some(options) => select(options, &nested, source),
+                    None => self.of_type(only, &nested, source),
                 }
             }
-            _ => self.choose(&alternatives, &inside, given),
+            _ => self.choose(&alternatives, &nested, source),
         }
     }
 
     /// Returns a value of one type.
-    fn of_type(&mut self, place: &Place, at: &At, given: Given<'_>) -> Control {
+    fn of_type(&mut self, place: &Place, at: &At, source: Source<'_>) -> Control {
         if let Some(value) = place.keywords.get("const") {
             return Control::Fixed(Json::of(value));
         }
@@ -204,27 +204,27 @@ impl<'a> Builder<'a> {
             _ => "any",
         };
         match kind {
-            "string" => text(place, text_of(&at.path, given)),
+            "string" => text(place, text_of(&at.path, source)),
             "integer" | "number" => {
-                Control::Number { is_whole: kind == "integer", value: text_of(&at.path, given) }
+                Control::Number { is_whole: kind == "integer", value: text_of(&at.path, source) }
             }
             "boolean" => {
                 let options =
                     vec![(Json::Bool(true), "true".to_owned()), (Json::Bool(false), "false".to_owned())];
-                select(options, at, given)
+                select(options, at, source)
             }
             "null" => Control::Fixed(Json::Null),
-            "object" => self.object(place, at, given),
-            "array" => self.array(place, at, given),
+            "object" => self.object(place, at, source),
+            "array" => self.array(place, at, source),
             _ => {
-                let value = match given {
-                    Given::Input(Some(Json::Text(text)))
+                let value = match source {
+                    Source::Input(Some(Json::Text(text)))
                         if Json::parse(text).is_err() && is_sent_as_it_is(text) =>
                     {
                         text.clone()
                     }
-                    Given::Input(Some(value)) => value.to_string(),
-                    given => text_of(&at.path, given),
+                    Source::Input(Some(value)) => value.to_string(),
+                    source => text_of(&at.path, source),
                 };
                 Control::Any { value }
             }
@@ -232,32 +232,32 @@ impl<'a> Builder<'a> {
     }
 
     /// Returns a choice between alternatives.
-    fn choose(&mut self, alternatives: &[Place], at: &At, given: Given<'_>) -> Control {
+    fn choose(&mut self, alternatives: &[Place], at: &At, source: Source<'_>) -> Control {
         let names = names(alternatives);
-        let inner = |this: &mut Self, chosen: usize, given: Given<'_>| {
+        let inner = |this: &mut Self, chosen: usize, source: Source<'_>| {
             let inner = alternatives.get(chosen)?;
             // An alternative that was chosen is wanted.
             let at = At { label: String::new(), is_required: true, ..at.clone() };
-            let mut node = this.of_place(inner, at, given);
+            let mut node = this.of_place(inner, at, source);
             node.label = String::new();
             Some(Box::new(node))
         };
-        let chosen = match given {
-            Given::Fields(fields) => match fields.alternative(&at.path) {
+        let chosen = match source {
+            Source::Fields(fields) => match fields.alternative(&at.path) {
                 Some("") => None,
                 Some(word) => word.parse().ok().filter(|chosen| *chosen < alternatives.len()),
                 None => likely(alternatives, &fields.steps(&at.path)).or_else(|| {
-                    let is_given = fields.get(&at.path).is_some_and(|value| !value.is_empty());
-                    (at.is_required || is_given).then_some(0)
+                    let has_value = fields.get(&at.path).is_some_and(|value| !value.is_empty());
+                    (at.is_required || has_value).then_some(0)
                 }),
             },
-            Given::Input(None) => at.is_required.then_some(0),
-            Given::Input(Some(value)) => {
+            Source::Input(None) => at.is_required.then_some(0),
+            Source::Input(Some(value)) => {
                 let root = self.root;
                 let (fitting, others): (Vec<usize>, Vec<usize>) = (0..alternatives.len())
                     .partition(|one| alternatives[*one].may_admit(root, value, 0));
                 let found = fitting.into_iter().chain(others).find_map(|one| {
-                    let node = inner(self, one, given)?;
+                    let node = inner(self, one, source)?;
                     let is_raw = matches!(node.control, Control::Raw { .. });
                     (!is_raw).then_some((one, node))
                 });
@@ -269,11 +269,11 @@ impl<'a> Builder<'a> {
                 };
             }
         };
-        let inner = chosen.and_then(|chosen| inner(self, chosen, given));
+        let inner = chosen.and_then(|chosen| inner(self, chosen, source));
         Control::Alternatives { names, chosen, inner }
     }
 
-    fn object(&mut self, place: &Place, at: &At, given: Given<'_>) -> Control {
+    fn object(&mut self, place: &Place, at: &At, source: Source<'_>) -> Control {
         let mut members = Vec::new();
         for (name, schema) in place.properties() {
             let is_required = place.requires(name);
@@ -284,20 +284,20 @@ impl<'a> Builder<'a> {
                 is_strict: is_required && at.is_strict,
                 depth: at.depth + 1,
                 references: at.references.clone(),
-                here: Vec::new(),
+                followed: Vec::new(),
             };
-            let given = match given {
-                Given::Input(value) => Given::Input(value.and_then(|value| value.get(name))),
-                fields @ Given::Fields(_) => fields,
+            let source = match source {
+                Source::Input(value) => Source::Input(value.and_then(|value| value.get(name))),
+                fields @ Source::Fields(_) => fields,
             };
-            members.push(self.node(schema, at, given));
+            members.push(self.node(schema, at, source));
         }
         let is_listed = |name: &str| place.properties().any(|(own, _)| own == name);
         let others = place.other_members();
         let mut entries = Vec::new();
         if let Some(schema) = &others {
             let mut entry =
-                |this: &mut Self, step: &str, key: String, has_field: bool, given: Given<'_>| {
+                |this: &mut Self, step: &str, key: String, has_field: bool, source: Source<'_>| {
                     let at = At {
                         path: join(&at.path, step),
                         label: key.clone(),
@@ -305,39 +305,39 @@ impl<'a> Builder<'a> {
                         is_strict: false,
                         depth: at.depth + 1,
                         references: at.references.clone(),
-                        here: Vec::new(),
+                        followed: Vec::new(),
                     };
-                    let mut node = this.node(schema, at, given);
+                    let mut node = this.node(schema, at, source);
                     node.is_removable = true;
                     node.label.clone_from(&key);
                     entries.push(Entry { key, has_field, node });
                 };
-            match given {
-                Given::Input(Some(Json::Object(given))) => {
-                    let others = given.iter().filter(|(name, _)| !is_listed(name)).enumerate();
+            match source {
+                Source::Input(Some(Json::Object(source))) => {
+                    let others = source.iter().filter(|(name, _)| !is_listed(name)).enumerate();
                     for (number, (key, value)) in others {
                         entry(
                             self,
                             &format!("~n{number}"),
                             key.clone(),
                             true,
-                            Given::Input(Some(value)),
+                            Source::Input(Some(value)),
                         );
                     }
                 }
-                Given::Input(_) if members.is_empty() && at.depth == 0 => {
-                    entry(self, "~n0", String::new(), true, Given::Input(None));
+                Source::Input(_) if members.is_empty() && at.depth == 0 => {
+                    entry(self, "~n0", String::new(), true, Source::Input(None));
                 }
-                Given::Input(_) => {}
-                Given::Fields(fields) => {
+                Source::Input(_) => {}
+                Source::Fields(fields) => {
                     for step in fields.steps(&at.path) {
                         if let Some(key) = key_of(step) {
                             if !is_listed(&key) {
-                                entry(self, step, key, false, given);
+                                entry(self, step, key, false, source);
                             }
                         } else if step.starts_with("~n") {
                             let key = fields.key(&join(&at.path, step)).unwrap_or_default();
-                            entry(self, step, key.to_owned(), true, given);
+                            entry(self, step, key.to_owned(), true, source);
                         }
                     }
                 }
@@ -347,7 +347,7 @@ impl<'a> Builder<'a> {
         Control::Object { members, entries, may_add }
     }
 
-    fn array(&mut self, place: &Place, at: &At, given: Given<'_>) -> Control {
+    fn array(&mut self, place: &Place, at: &At, source: Source<'_>) -> Control {
         let number = |keyword: &str| {
             let count = place.keywords.get(keyword).and_then(Value::as_u64)?;
             usize::try_from(count).ok()
@@ -357,9 +357,9 @@ impl<'a> Builder<'a> {
         let further = place.keywords.get("items").cloned();
         let least = number("minItems").unwrap_or_default();
         let fresh = least.max(prefix.len()).clamp(1, MAX_NEW_ITEMS);
-        let numbers: Vec<usize> = match given {
-            Given::Input(Some(Json::Array(items))) => (0..items.len()).collect(),
-            Given::Fields(fields) if fields.mentions(&at.path) => {
+        let numbers: Vec<usize> = match source {
+            Source::Input(Some(Json::Array(items))) => (0..items.len()).collect(),
+            Source::Fields(fields) if fields.mentions(&at.path) => {
                 fields.numbers(&at.path, "").into_iter().collect()
             }
             _ if at.depth <= SHOWN_DEPTH => (0..fresh).collect(),
@@ -380,14 +380,14 @@ impl<'a> Builder<'a> {
                 is_strict: at.is_strict && number < least,
                 depth: at.depth + 1,
                 references: at.references.clone(),
-                here: Vec::new(),
+                followed: Vec::new(),
             };
-            let given = match given {
-                Given::Input(Some(Json::Array(values))) => Given::Input(values.get(number)),
-                Given::Input(_) => Given::Input(None),
-                fields @ Given::Fields(_) => fields,
+            let source = match source {
+                Source::Input(Some(Json::Array(values))) => Source::Input(values.get(number)),
+                Source::Input(_) => Source::Input(None),
+                fields @ Source::Fields(_) => fields,
             };
-            let mut item = self.node(&schema, at, given);
+            let mut item = self.node(&schema, at, source);
             item.is_removable = true;
             items.push(item);
         }
@@ -451,31 +451,31 @@ fn flatten(root: &Value, place: Place, depth: usize, out: &mut Vec<Place>) {
 }
 
 /// Returns whether the value is `null`, and otherwise its known part.
-fn nullness<'a>(path: &str, given: Given<'a>) -> (bool, Given<'a>) {
-    match given {
-        Given::Input(Some(Json::Null)) => (true, Given::Input(None)),
-        Given::Fields(fields) => (fields.is_null(path), given),
-        given @ Given::Input(_) => (false, given),
+fn nullness<'a>(path: &str, source: Source<'a>) -> (bool, Source<'a>) {
+    match source {
+        Source::Input(Some(Json::Null)) => (true, Source::Input(None)),
+        Source::Fields(fields) => (fields.is_null(path), source),
+        source @ Source::Input(_) => (false, source),
     }
 }
 
 /// Returns the text of a field.
-fn text_of(path: &str, given: Given<'_>) -> String {
-    match given {
-        Given::Input(Some(Json::Text(text) | Json::Number(text))) if is_sent_as_it_is(text) => {
+fn text_of(path: &str, source: Source<'_>) -> String {
+    match source {
+        Source::Input(Some(Json::Text(text) | Json::Number(text))) if is_sent_as_it_is(text) => {
             text.clone()
         }
-        Given::Input(_) => String::new(),
-        Given::Fields(fields) => fields.get(path).unwrap_or_default().to_owned(),
+        Source::Input(_) => String::new(),
+        Source::Fields(fields) => fields.get(path).unwrap_or_default().to_owned(),
     }
 }
 
-fn select(options: Vec<(Json, String)>, at: &At, given: Given<'_>) -> Control {
-    let chosen = match given {
-        Given::Input(value) => {
+fn select(options: Vec<(Json, String)>, at: &At, source: Source<'_>) -> Control {
+    let chosen = match source {
+        Source::Input(value) => {
             value.and_then(|value| options.iter().position(|(option, _)| option.is_same(value)))
         }
-        Given::Fields(fields) => {
+        Source::Fields(fields) => {
             let sent = fields.get(&at.path).unwrap_or_default();
             let is = |(option, _): &(Json, String)| !sent.is_empty() && option_value(option) == sent;
             options.iter().position(is)

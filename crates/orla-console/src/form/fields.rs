@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn every_key_is_a_step_and_comes_back() {
+    fn every_key_round_trips_through_its_step() {
         for key in ["a", "", "a.b", "~", "~n0", "_json", "__", "a_b", "~1", "ü.~_", "0"] {
             let step = step_of(key);
             assert!(!step.contains('.') && !step.starts_with('_') && !step.is_empty(), "{key}");

@@ -34,7 +34,7 @@ mod tests;
 use serde_json::Value;
 
 use crate::exact::Json;
-use build::{Builder, Given};
+use build::{Builder, Source};
 
 pub(crate) use fields::Fields;
 pub(crate) use node::Node;
@@ -52,17 +52,17 @@ pub(crate) struct Form {
 impl Form {
     /// Returns an empty form, with the defaults of the schema.
     pub(crate) fn empty(schema: &Value) -> Self {
-        Self::build(schema, Given::Input(None))
+        Self::build(schema, Source::Input(None))
     }
 
     /// Returns the form of an input.
     pub(crate) fn of_input(schema: &Value, input: &Json) -> Self {
-        Self::build(schema, Given::Input(Some(input)))
+        Self::build(schema, Source::Input(Some(input)))
     }
 
     /// Returns the form as it was submitted.
     pub(crate) fn of_fields(schema: &Value, fields: &Fields) -> Self {
-        Self::build(schema, Given::Fields(fields))
+        Self::build(schema, Source::Fields(fields))
     }
 
     /// Returns a form without fields, with the reason. Its problems concern the whole input.
@@ -70,8 +70,8 @@ impl Form {
         Self { root: Node::raw(why), problems: Vec::new() }
     }
 
-    fn build(schema: &Value, given: Given<'_>) -> Self {
-        Self { root: Builder::new(schema).root(given), problems: Vec::new() }
+    fn build(schema: &Value, source: Source<'_>) -> Self {
+        Self { root: Builder::new(schema).root(source), problems: Vec::new() }
     }
 
     /// Returns why there is only a field of JSON text, if that is the case.

@@ -69,7 +69,7 @@ fn fields_are_named_by_their_paths() {
 }
 
 #[test]
-fn what_is_empty_is_absent_and_what_is_required_stays() {
+fn empty_fields_are_omitted_unless_required() {
     assert_eq!(read(&booking(), &[("person.name", ""), ("agree", "")]), r#"{"person":{"address":{}}}"#);
     let optional = json!({"properties": {"a": {"type": "object", "required": ["k"],
         "properties": {"k": {"const": 1}, "x": {"type": "string"}}}}});
@@ -90,7 +90,7 @@ fn a_default_is_filled_in_only_where_a_value_is_needed() {
 }
 
 #[test]
-fn a_number_that_is_none_is_left_to_the_validator() {
+fn an_invalid_number_is_left_to_the_validator() {
     assert_eq!(
         read(&booking(), &[("person.age", "seven"), ("agree", "")]),
         r#"{"person":{"age":"seven","address":{}}}"#
@@ -98,7 +98,7 @@ fn a_number_that_is_none_is_left_to_the_validator() {
 }
 
 #[test]
-fn problems_stand_at_their_fields() {
+fn problems_are_shown_at_their_fields() {
     let mut form =
         Form::of_fields(&booking(), &fields(&[("person.name", "A"), ("tags.0", ""), ("tags.1", "b")]));
     form.read();
@@ -154,7 +154,7 @@ fn a_recursive_schema_opens_one_level_at_a_time() {
 }
 
 #[test]
-fn what_no_field_expresses_is_json_and_says_why() {
+fn schemas_without_a_field_are_edited_as_json() {
     let schema = json!({"properties": {
         "a": {"$ref": "https://a.example/b"},
         "b": {"oneOf": [{"type": "string"}, {"type": "integer"}], "anyOf": [{"minLength": 1}, {"minimum": 2}]},

@@ -221,7 +221,7 @@ impl Ask<'_> {
     /// Returns the audit log, if there is one and the visitor may see it.
     pub(crate) fn audit(&self) -> Option<Arc<dyn AuditLog>> {
         let is_allowed = self.catalog.permits_of_others(self.principal.as_ref(), "audit", PERMISSION);
-        self.console.inside.audit().filter(|_| is_allowed)
+        self.console.embedder.audit().filter(|_| is_allowed)
     }
 }
 

@@ -52,7 +52,7 @@ pub(crate) async fn page(ask: &Ask<'_>, history: &History, id: &str) -> Response
         } @else {
             (times(&detail))
             (data(ask, &detail))
-            (elsewhere(ask, &detail))
+            (pasteable(ask, &detail))
             @if !others.is_empty() {
                 section aria-labelledby="others" {
                     h2 id="others" { "Compare with another call" }
@@ -206,7 +206,7 @@ fn notice(line: &NoticeLine) -> Markup {
 }
 
 /// Returns the call as text to be pasted.
-fn elsewhere(ask: &Ask<'_>, detail: &Detail) -> Markup {
+fn pasteable(ask: &Ask<'_>, detail: &Detail) -> Markup {
     let call = &detail.row.call;
     let parsed = |body: &Option<Body>| {
         body.as_ref().and_then(Body::whole).and_then(|text| Json::parse(text).ok())

@@ -22,27 +22,27 @@ use crate::view;
 /// The text of a violation for a missing value.
 const NOTHING: &str = "nothing";
 /// How long a browser waits for the end of a call before it sees its progress.
-pub(crate) const PATIENCE: Duration = Duration::from_millis(1_500);
+pub(crate) const MAX_WAIT: Duration = Duration::from_millis(1_500);
 
 /// Returns the form, empty or with the input of the query.
 pub(crate) async fn page(ask: &Ask<'_>, id: &str) -> Response<PageBody> {
     let Some(entry) = ask.learned_entry(id).await else { return unknown(ask, id) };
     let schema = schema(&entry);
     let run = ask.queried("run").and_then(|run| ask.console.runs.get(run, ask.principal.as_ref()));
-    let given = match (run, ask.queried("call")) {
+    let input = match (run, ask.queried("call")) {
         (Some(run), _) => Some(run.input.clone()),
         (None, Some(call)) => call::input_of(ask, call).await,
         (None, None) => None,
     };
-    let form = match given.as_deref() {
-        Some(given) if given.len() > MAX_INPUT => too_large(),
-        Some(given) => match Json::parse(given) {
+    let form = match input.as_deref() {
+        Some(input) if input.len() > MAX_INPUT => too_large(),
+        Some(input) => match Json::parse(input) {
             Ok(input) => Form::of_input(&schema, &input),
             Err(_) => Form::empty(&schema),
         },
         None => Form::empty(&schema),
     };
-    shown(ask, &entry, StatusCode::OK, &form, given).await
+    show(ask, &entry, StatusCode::OK, &form, input).await
 }
 
 /// Returns a submitted form: a button of the form, or a call.
@@ -53,11 +53,11 @@ pub(crate) async fn submit(ask: &Ask<'_>, id: &str) -> Response<PageBody> {
     if fields.is_truncated() {
         let mut form = too_large();
         form.problems.push("There are too many fields. Nothing was called.".to_owned());
-        return shown(ask, &entry, StatusCode::PAYLOAD_TOO_LARGE, &form, None).await;
+        return show(ask, &entry, StatusCode::PAYLOAD_TOO_LARGE, &form, None).await;
     }
     let pressed = fields.get("_do").map(str::to_owned);
     if pressed.is_some_and(|button| fields.apply_button(&button)) {
-        return shown(ask, &entry, StatusCode::OK, &Form::of_fields(&schema, &fields), None).await;
+        return show(ask, &entry, StatusCode::OK, &Form::of_fields(&schema, &fields), None).await;
     }
     let (mut form, input) = match fields.get("_raw") {
         Some(raw) => {
@@ -72,7 +72,7 @@ pub(crate) async fn submit(ask: &Ask<'_>, id: &str) -> Response<PageBody> {
                 Err(error) => {
                     let mut form = Form::empty(&schema);
                     form.problems.push(format!("The input is not JSON: {}", error.0));
-                    return shown(ask, &entry, StatusCode::UNPROCESSABLE_ENTITY, &form, Some(raw)).await;
+                    return show(ask, &entry, StatusCode::UNPROCESSABLE_ENTITY, &form, Some(raw)).await;
                 }
             }
         }
@@ -81,7 +81,7 @@ pub(crate) async fn submit(ask: &Ask<'_>, id: &str) -> Response<PageBody> {
             let input = form.read().to_string();
             if form.has_problems() {
                 let input = visible_input(&schema, &input).0;
-                return shown(ask, &entry, StatusCode::UNPROCESSABLE_ENTITY, &form, Some(input)).await;
+                return show(ask, &entry, StatusCode::UNPROCESSABLE_ENTITY, &form, Some(input)).await;
             }
             (form, input)
         }
@@ -90,26 +90,26 @@ pub(crate) async fn submit(ask: &Ask<'_>, id: &str) -> Response<PageBody> {
     if secrets.iter().any(|secret| secret == REDACTED) {
         form.problems
             .push(format!("A secret of this input is not shown. Enter it in the place of {REDACTED}."));
-        return shown(ask, &entry, StatusCode::UNPROCESSABLE_ENTITY, &form, Some(visible)).await;
+        return show(ask, &entry, StatusCode::UNPROCESSABLE_ENTITY, &form, Some(visible)).await;
     }
     let text = match JsonText::parse(input.clone()) {
         Ok(text) => text,
         Err(error) => {
             form.problems.push(format!("The input is not JSON: {error}"));
-            return shown(ask, &entry, StatusCode::UNPROCESSABLE_ENTITY, &form, Some(visible)).await;
+            return show(ask, &entry, StatusCode::UNPROCESSABLE_ENTITY, &form, Some(visible)).await;
         }
     };
     let started = ask.console.runs.start(&entry.name, text, visible.clone(), ask.principal.clone());
     let Some(run) = started else {
         form.problems.push("Too many calls that you started here still run.".to_owned());
-        return shown(ask, &entry, StatusCode::SERVICE_UNAVAILABLE, &form, Some(visible)).await;
+        return show(ask, &entry, StatusCode::SERVICE_UNAVAILABLE, &form, Some(visible)).await;
     };
-    run.settled(PATIENCE).await;
+    run.settled(MAX_WAIT).await;
     if let Some(violations) = refused_input(&run) {
         for violation in &violations {
             form.blame(&violation.path, &sentence(violation, &secrets));
         }
-        return shown(ask, &entry, StatusCode::UNPROCESSABLE_ENTITY, &form, Some(visible)).await;
+        return show(ask, &entry, StatusCode::UNPROCESSABLE_ENTITY, &form, Some(visible)).await;
     }
     reply::see(&format!("/console/runs/{}", run.id))
 }
@@ -171,7 +171,7 @@ impl Ask<'_> {
     }
 }
 
-async fn shown(
+async fn show(
     ask: &Ask<'_>,
     entry: &Arc<Entry>,
     status: StatusCode,

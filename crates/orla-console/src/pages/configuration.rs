@@ -14,8 +14,8 @@ use crate::{Ask, Setting};
 const PERMISSION: &str = "configuration:read";
 
 pub(crate) fn page(ask: &Ask<'_>) -> Response<PageBody> {
-    let inside = &ask.console.inside;
-    let (settings, findings) = (inside.settings(), inside.findings());
+    let embedder = &ask.console.embedder;
+    let (settings, findings) = (embedder.settings(), embedder.findings());
     let redactor = ask.console.market.redaction();
     let (own, defaults): (Vec<&Setting>, Vec<&Setting>) =
         settings.iter().partition(|setting| setting.origin.is_some());
@@ -54,7 +54,7 @@ pub(crate) fn reload(ask: &Ask<'_>) -> Response<PageBody> {
     if ask.verified_form().is_none() {
         return expired(ask);
     }
-    ask.console.inside.reload();
+    ask.console.embedder.reload();
     reply::see("/console/configuration")
 }
 

@@ -21,7 +21,7 @@ pub(crate) fn page(ask: &Ask<'_>) -> Response<PageBody> {
     }
     let entry = escaped_strings(&Json::of(&json!({"mcpServers": {"orla": entry}})).pretty());
     // Only callers that may see the configuration see paths of this machine.
-    let local = if ask.may_configure() { ask.console.inside.connections() } else { Vec::new() };
+    let local = if ask.may_configure() { ask.console.embedder.connections() } else { Vec::new() };
     let body = html! {
         section aria-labelledby="http" {
             h2 id="http" { "Over HTTP" }

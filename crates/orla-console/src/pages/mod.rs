@@ -66,7 +66,7 @@ pub(crate) async fn answer(ask: &Ask<'_>) -> Response<PageBody> {
             Some(log) => audit::export(ask, log).await,
             None => missing(ask, "No audit log is kept, or it is not for you."),
         },
-        (false, ["nodes"]) => match ask.console.inside.nodes() {
+        (false, ["nodes"]) => match ask.console.embedder.nodes() {
             Some(nodes) => nodes::page(ask, &nodes),
             None => missing(ask, "This server is not a node of a cluster."),
         },

@@ -18,7 +18,7 @@ use crate::view;
 pub(crate) async fn page(ask: &Ask<'_>) -> Response<PageBody> {
     let principal = ask.principal.as_ref();
     let market = &ask.console.market;
-    let pending = ask.visit.door.approvals(principal).await;
+    let pending = ask.visit.gateway.approvals(principal).await;
     let quotas = market.quotas().usage_of(principal);
     let body = html! {
         section aria-labelledby="approvals" {
@@ -103,7 +103,7 @@ pub(crate) async fn answer(ask: &Ask<'_>, id: &str) -> Response<PageBody> {
         _ => return missing(ask, "Approve or deny."),
     };
     let principal = ask.principal.as_ref();
-    match ask.visit.door.decide_approval(principal, id, is_approval).await {
+    match ask.visit.gateway.decide_approval(principal, id, is_approval).await {
         Ok(()) => reply::see("/console/policy"),
         Err(error) => {
             let (status, text) = (error.status(), error.to_string());

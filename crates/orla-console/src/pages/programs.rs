@@ -34,7 +34,7 @@ struct Finding {
 }
 
 pub(crate) fn page(ask: &Ask<'_>) -> Response<PageBody> {
-    shown(ask, StatusCode::OK, SAMPLE, SAMPLE_INPUT, "", None)
+    show(ask, StatusCode::OK, SAMPLE, SAMPLE_INPUT, "", None)
 }
 
 /// Checks a program, or runs it.
@@ -54,23 +54,23 @@ pub(crate) async fn submit(ask: &Ask<'_>) -> Response<PageBody> {
         Ok(parsed) => parsed,
         Err(error) => {
             let problem = format!("The input is not JSON: {}", error.0);
-            return shown(ask, StatusCode::UNPROCESSABLE_ENTITY, program, input, &problem, None);
+            return show(ask, StatusCode::UNPROCESSABLE_ENTITY, program, input, &problem, None);
         }
     };
     let found = match check(ask, program).await {
         Ok(found) => found,
         Err(problem) => {
-            return shown(ask, StatusCode::UNPROCESSABLE_ENTITY, program, input, &problem, None);
+            return show(ask, StatusCode::UNPROCESSABLE_ENTITY, program, input, &problem, None);
         }
     };
     if is_check || found.iter().any(|finding| finding.severity == "error") {
         let status = if is_check { StatusCode::OK } else { StatusCode::UNPROCESSABLE_ENTITY };
-        return shown(ask, status, program, input, "", Some(&found));
+        return show(ask, status, program, input, "", Some(&found));
     }
     let members =
         vec![("program".to_owned(), Json::Text(program.to_owned())), ("input".to_owned(), parsed)];
     let Ok(text) = JsonText::parse(Json::Object(members).to_string()) else {
-        return shown(
+        return show(
             ask,
             StatusCode::UNPROCESSABLE_ENTITY,
             program,
@@ -82,9 +82,9 @@ pub(crate) async fn submit(ask: &Ask<'_>) -> Response<PageBody> {
     let shown_input = text.as_str().to_owned();
     let Some(run) = ask.console.runs.start(IDS[0], text, shown_input, ask.principal.clone()) else {
         let problem = "Too many calls that you started here still run.";
-        return shown(ask, StatusCode::SERVICE_UNAVAILABLE, program, input, problem, None);
+        return show(ask, StatusCode::SERVICE_UNAVAILABLE, program, input, problem, None);
     };
-    run.settled(super::capability::PATIENCE).await;
+    run.settled(super::capability::MAX_WAIT).await;
     reply::see(&format!("/console/runs/{}", run.id))
 }
 
@@ -159,7 +159,7 @@ async fn check(ask: &Ask<'_>, program: &str) -> Result<Vec<Finding>, String> {
     Ok(checked["problems"].as_array().into_iter().flatten().map(finding).collect())
 }
 
-fn shown(
+fn show(
     ask: &Ask<'_>,
     status: StatusCode,
     program: &str,
@@ -233,12 +233,12 @@ fn findings(program: &str, found: Option<Result<&[Finding], &String>>) -> Markup
 fn lines(program: &str, found: &[Finding]) -> Markup {
     let mut under = BTreeMap::<u64, Vec<Markup>>::new();
     for finding in found {
-        under.entry(finding.line).or_default().push(said(finding));
+        under.entry(finding.line).or_default().push(finding_text(finding));
     }
     listing(program, under)
 }
 
-fn said(finding: &Finding) -> Markup {
+fn finding_text(finding: &Finding) -> Markup {
     let class = if finding.severity == "error" { "bad" } else { "warn" };
     html! {
         p.finding { span class={ "badge " (class) } { (plain(&finding.severity)) } " " span.note { (finding.line) ":" (finding.column) } " " (plain(&finding.message)) }

@@ -155,7 +155,7 @@ pub(crate) async fn process(ask: &Ask<'_>, kind: &str, name: &str) -> Response<P
         div.actions { (button(ask, &format!("{place}/restart"), "Restart", name)) }
         section aria-labelledby="said" {
             h2 id="said" { "What it wrote to standard error" }
-            div id="tail" hx-sse:connect={ (place) "/live" } hx-swap="innerHTML" { (tail(&process.said(), &redactor)) }
+            div id="tail" hx-sse:connect={ (place) "/live" } hx-swap="innerHTML" { (tail(&process.stderr_lines(), &redactor)) }
         }
     };
     Page::new(name).part("Providers").reply(ask, &body)
@@ -180,14 +180,14 @@ pub(crate) async fn live(ask: &Ask<'_>, kind: &str, name: &str) -> Response<Page
             if !may_manage(&market.snapshot(), principal.as_ref()) {
                 return None;
             }
-            let said = process.said();
-            if shown.as_ref() != Some(&said) {
-                let page = event("", &tail(&said, &market.redaction()).into_string());
-                return Some((page, (process, market, principal, Some(said), 0)));
+            let lines = process.stderr_lines();
+            if shown.as_ref() != Some(&lines) {
+                let page = event("", &tail(&lines, &market.redaction()).into_string());
+                return Some((page, (process, market, principal, Some(lines), 0)));
             }
             quiet += 1;
             if quiet >= KEEP_ALIVE {
-                shown = Some(said);
+                shown = Some(lines);
                 return Some((Bytes::from_static(b": \n\n"), (process, market, principal, shown, 0)));
             }
         }
@@ -223,7 +223,7 @@ fn may_manage(catalog: &Catalog, principal: Option<&Principal>) -> bool {
 impl Ask<'_> {
     /// Returns the process of a provider, if it has one and the visitor may look at it.
     fn process(&self, kind: &str, name: &str) -> Option<Arc<dyn Process>> {
-        let process = self.console.inside.process(kind, name)?;
+        let process = self.console.embedder.process(kind, name)?;
         may_manage(&self.catalog, self.principal.as_ref()).then_some(process)
     }
 }

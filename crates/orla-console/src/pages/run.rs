@@ -17,7 +17,7 @@ use super::{calls, expired, missing};
 use crate::Ask;
 use crate::exact::Json;
 use crate::form::{Fields, Form};
-use crate::runs::{Question, Run, Snapshot, shown};
+use crate::runs::{Question, Run, Snapshot, outcome_json};
 use crate::site::{query, reply};
 use crate::text::plain;
 use crate::view;
@@ -27,10 +27,10 @@ const PACE: Duration = Duration::from_millis(200);
 /// How long a stream may be quiet.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// How long a browser waits for what follows an answer.
-const PATIENCE: Duration = Duration::from_millis(1_000);
+const MAX_WAIT: Duration = Duration::from_millis(1_000);
 
 pub(crate) fn page(ask: &Ask<'_>, id: &str) -> Response<PageBody> {
-    let Some(run) = ask.console.runs.get(id, ask.principal.as_ref()) else { return gone(ask) };
+    let Some(run) = ask.console.runs.get(id, ask.principal.as_ref()) else { return not_found(ask) };
     show(ask, &run, None)
 }
 
@@ -50,7 +50,7 @@ fn show(ask: &Ask<'_>, run: &Arc<Run>, form: Option<&Form>) -> Response<PageBody
             }
             noscript { p { a href=(address) { "Refresh" } } }
         }
-        @if let Some(question) = &snapshot.question { (asked(ask, run, question, form)) }
+        @if let Some(question) = &snapshot.question { (question_form(ask, run, question, form)) }
         div.actions {
             @if is_over {
                 a.button href=(again(&run.target, &run.id)) { "Edit and run again" }
@@ -72,7 +72,7 @@ fn show(ask: &Ask<'_>, run: &Arc<Run>, form: Option<&Form>) -> Response<PageBody
     Page::new(&format!("Call of {}", run.target)).part("Catalogue").aside(link).reply(ask, &body)
 }
 
-fn gone(ask: &Ask<'_>) -> Response<PageBody> {
+fn not_found(ask: &Ask<'_>) -> Response<PageBody> {
     missing(ask, "This call is not kept any longer, or is not yours.")
 }
 
@@ -115,7 +115,7 @@ fn ended(took: Duration, result: &RuntimeResult<Outcome>) -> Markup {
         p.state role="status" { span class={ "badge " (class) } { (word) } " " span.note { "after " (took) } }
         section aria-labelledby="result" {
             h2 id="result" { "Result" }
-            @match result.as_ref().map(shown) {
+            @match result.as_ref().map(outcome_json) {
                 Ok(Ok(output)) => (view::result(&output)),
                 Ok(Err(error)) => (failed(&error)),
                 Err(error) => (failed(error)),
@@ -126,7 +126,7 @@ fn ended(took: Duration, result: &RuntimeResult<Outcome>) -> Markup {
 
 /// Returns an error, preceded by the output before it.
 fn failed(error: &RuntimeError) -> Markup {
-    let output = error.outcome().and_then(|outcome| shown(outcome).ok());
+    let output = error.outcome().and_then(|outcome| outcome_json(outcome).ok());
     html! {
         pre.problem { (plain(&error.to_string())) }
         @if let Some(output) = output { (view::result(&output)) }
@@ -134,7 +134,7 @@ fn failed(error: &RuntimeError) -> Markup {
 }
 
 /// Returns the form of a question.
-fn asked(ask: &Ask<'_>, run: &Run, question: &Question, form: Option<&Form>) -> Markup {
+fn question_form(ask: &Ask<'_>, run: &Run, question: &Question, form: Option<&Form>) -> Markup {
     let empty;
     let form = match form {
         Some(form) => form,
@@ -173,9 +173,9 @@ fn object(schema: &Value) -> Value {
 /// Returns the answer to a question.
 pub(crate) async fn answer(ask: &Ask<'_>, id: &str) -> Response<PageBody> {
     let Some(mut fields) = ask.verified_form() else { return expired(ask) };
-    let Some(run) = ask.console.runs.get(id, ask.principal.as_ref()) else { return gone(ask) };
-    let here = format!("/console/runs/{id}");
-    let Some(question) = run.snapshot().question else { return reply::see(&here) };
+    let Some(run) = ask.console.runs.get(id, ask.principal.as_ref()) else { return not_found(ask) };
+    let address = format!("/console/runs/{id}");
+    let Some(question) = run.snapshot().question else { return reply::see(&address) };
     let number = fields.get("_question").and_then(|number| number.parse().ok());
     let button = fields.get("_do").unwrap_or("accept").to_owned();
     let answer = match &*button {
@@ -186,8 +186,8 @@ pub(crate) async fn answer(ask: &Ask<'_>, id: &str) -> Response<PageBody> {
         },
     };
     run.answer(number.unwrap_or_default(), answer);
-    run.settled(PATIENCE).await;
-    reply::see(&here)
+    run.settled(MAX_WAIT).await;
+    reply::see(&address)
 }
 
 /// Returns the entered answer, or the form to show again.
@@ -211,7 +211,7 @@ pub(crate) fn cancel(ask: &Ask<'_>, id: &str) -> Response<PageBody> {
     if ask.verified_form().is_none() {
         return expired(ask);
     }
-    let Some(run) = ask.console.runs.get(id, ask.principal.as_ref()) else { return gone(ask) };
+    let Some(run) = ask.console.runs.get(id, ask.principal.as_ref()) else { return not_found(ask) };
     run.cancel();
     reply::see(&format!("/console/runs/{id}"))
 }
@@ -219,7 +219,7 @@ pub(crate) fn cancel(ask: &Ask<'_>, id: &str) -> Response<PageBody> {
 /// Streams the progress as server-sent events: the status as HTML, and `done` or `question` when the
 /// page must change.
 pub(crate) fn events(ask: &Ask<'_>, id: &str) -> Response<PageBody> {
-    let Some(run) = ask.console.runs.get(id, ask.principal.as_ref()) else { return gone(ask) };
+    let Some(run) = ask.console.runs.get(id, ask.principal.as_ref()) else { return not_found(ask) };
     let changes = run.changes();
     let events = unfold((run, changes, false), |(run, mut changes, is_last)| async move {
         if is_last {

@@ -73,7 +73,7 @@ impl Ask<'_> {
             "Calls" => self.console.history().is_some(),
             "Programs" => self.may_program(),
             "Tasks" => self.console.tasks.get().is_some(),
-            "Nodes" => self.console.inside.nodes().is_some(),
+            "Nodes" => self.console.embedder.nodes().is_some(),
             "Audit" => self.audit().is_some(),
             "Configuration" => self.may_configure(),
             _ => true,

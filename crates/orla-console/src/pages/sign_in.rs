@@ -27,7 +27,7 @@ pub(crate) async fn answer(console: &Inner, visit: &Visit<'_>) -> Response<PageB
         return page(console, visit, StatusCode::FORBIDDEN, "The form was too old. Try again.");
     }
     let token = fields.get("token").unwrap_or_default().trim();
-    match visit.door.check(token).await {
+    match visit.gateway.check(token).await {
         Ok(_) => {
             let number = console.sessions.begin(token, Instant::now());
             let mut response = reply::see("/console");

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_stands_for_its_token_until_it_ends() {
+    fn a_session_provides_its_token_until_it_ends() {
         let (sessions, now) = (Sessions::new(), Instant::now());
         let number = sessions.begin("secret", now);
         let own = request(&format!("a=b; orla_console_8080={number}"));

@@ -33,7 +33,7 @@ const STILL_LOCKED: Duration = Duration::from_millis(10);
 /// How long a question may take.
 const MAX_QUESTION: Duration = Duration::from_secs(1);
 /// Instructions of SQLite between two looks at the clock.
-const LOOK: i32 = 20_000;
+const CLOCK_CHECK_STEPS: i32 = 20_000;
 /// Rows that are kept while the file cannot be written, and their bytes.
 const MAX_PENDING: usize = 10_000;
 const MAX_PENDING_BYTES: usize = 64 << 20;
@@ -199,7 +199,7 @@ impl Disk {
         };
         let end = Instant::now() + MAX_QUESTION;
         let done = connection
-            .progress_handler(LOOK, Some(move || Instant::now() > end))
+            .progress_handler(CLOCK_CHECK_STEPS, Some(move || Instant::now() > end))
             .and_then(|()| read(connection));
         match done {
             Ok(done) => Ok(done),

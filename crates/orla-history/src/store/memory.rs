@@ -33,7 +33,7 @@ impl Memory {
     }
 
     /// Removes rows that are too old or too many.
-    fn remove(&self, kept: &mut Rows) {
+    fn remove(&self, rows: &mut Rows) {
         let (keep, max_rows) = {
             let options = self.options.read();
             (options.keep, if options.enabled { options.max_rows } else { 0 })
@@ -41,30 +41,30 @@ impl Memory {
         let since = SystemTime::now().checked_sub(keep);
         loop {
             let is_old = |row: &Row| since.is_some_and(|since| row.call.started_at < since);
-            let is_over = kept.rows.len() > max_rows || kept.bytes > MAX_BYTES;
-            if !is_over && !kept.rows.front().is_some_and(is_old) {
+            let is_over = rows.rows.len() > max_rows || rows.bytes > MAX_BYTES;
+            if !is_over && !rows.rows.front().is_some_and(is_old) {
                 return;
             }
-            let Some(oldest) = kept.rows.pop_front() else { return };
-            kept.bytes -= size(&oldest);
+            let Some(oldest) = rows.rows.pop_front() else { return };
+            rows.bytes -= size(&oldest);
         }
     }
 }
 
 impl Store for Memory {
     fn write(&self, new: Vec<Row>) {
-        let mut kept = self.rows.lock();
+        let mut rows = self.rows.lock();
         for row in new {
             if row.replaces
-                && let Some(at) = kept.rows.iter().position(|old| old.call.id == row.call.id)
-                && let Some(old) = kept.rows.remove(at)
+                && let Some(at) = rows.rows.iter().position(|old| old.call.id == row.call.id)
+                && let Some(old) = rows.rows.remove(at)
             {
-                kept.bytes -= size(&old);
+                rows.bytes -= size(&old);
             }
-            kept.bytes += size(&row);
-            kept.rows.push_back(row);
+            rows.bytes += size(&row);
+            rows.rows.push_back(row);
         }
-        self.remove(&mut kept);
+        self.remove(&mut rows);
     }
 
     fn tidy(&self) {
@@ -72,8 +72,8 @@ impl Store for Memory {
     }
 
     fn list(&self, query: &Query, viewer: &Viewer) -> Result<Vec<Call>, HistoryError> {
-        let kept = self.rows.lock();
-        let mut newest_first = kept.rows.iter().rev().map(|row| &row.call);
+        let rows = self.rows.lock();
+        let mut newest_first = rows.rows.iter().rev().map(|row| &row.call);
         if let Some(before) = &query.before
             && !newest_first.any(|call| call.id == *before)
         {
@@ -88,14 +88,14 @@ impl Store for Memory {
     }
 
     fn within(&self, root: &str) -> Result<Vec<Call>, HistoryError> {
-        let kept = self.rows.lock();
-        let calls = kept.rows.iter().map(|row| &row.call);
+        let rows = self.rows.lock();
+        let calls = rows.rows.iter().map(|row| &row.call);
         Ok(calls.filter(|call| call.root == root && call.id != root).cloned().collect())
     }
 
     fn known(&self, ids: HashSet<String>) -> Result<HashSet<String>, HistoryError> {
-        let kept = self.rows.lock();
-        let all = kept.rows.iter().map(|row| &row.call.id);
+        let rows = self.rows.lock();
+        let all = rows.rows.iter().map(|row| &row.call.id);
         Ok(all.filter(|id| ids.contains(*id)).cloned().collect())
     }
 }

@@ -27,11 +27,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::Caller;
 use super::follow::{Following, Live, Until};
-use super::kept::{Kept, Place, is_before};
 use super::push::{self, POSTS, deliver};
 use super::question;
 use super::records::{Record, Records};
-use super::result::{self, Form, Given};
+use super::result::{self, CallOutput, Form};
+use super::stored::{StoredTasks, TaskSlot, is_before};
 use super::view::{self, shorten, size};
 use super::work::{self, Texts};
 use crate::options::AgentOptions;
@@ -42,12 +42,12 @@ pub(crate) struct Agent {
     pub(super) tasks: Tasks,
     pub(super) records: Records,
     /// The known tasks, read when first needed.
-    kept: OnceCell<Kept>,
+    stored_tasks: OnceCell<StoredTasks>,
     /// The unfinished tasks that this server has started for callers with a principal. A task is removed
     /// when its end is noticed.
     unfinished: Mutex<HashMap<TaskId, Unfinished>>,
     /// The push configurations with active deliveries.
-    pub(super) deliveries: Mutex<HashMap<push::Place, Arc<CancellationToken>>>,
+    pub(super) deliveries: Mutex<HashMap<push::DeliveryKey, Arc<CancellationToken>>>,
     /// Limits the number of concurrent posts.
     pub(super) posts: Semaphore,
     /// The generation of the snapshot that was last shown, and the time since which it has been shown.
@@ -70,7 +70,7 @@ impl Agent {
         Self {
             tasks,
             records,
-            kept: OnceCell::new(),
+            stored_tasks: OnceCell::new(),
             unfinished: Mutex::default(),
             deliveries: Mutex::default(),
             posts: Semaphore::new(POSTS),
@@ -115,8 +115,10 @@ impl Agent {
         }
     }
 
-    pub(super) async fn kept(&self) -> Result<&Kept, StateError> {
-        self.kept.get_or_try_init(async || Ok(Kept::new(self.records.rows(None).await?))).await
+    pub(super) async fn stored_tasks(&self) -> Result<&StoredTasks, StateError> {
+        self.stored_tasks
+            .get_or_try_init(async || Ok(StoredTasks::new(self.records.rows(None).await?)))
+            .await
     }
 
     /// Follows a task from now on. Returns `None` if the viewer has no task with this id.
@@ -125,7 +127,7 @@ impl Agent {
         id: &str,
         viewer: Viewer<'_>,
     ) -> Result<Option<Following>, TaskError> {
-        self.kept().await?;
+        self.stored_tasks().await?;
         let Some(record) = self.records.get(id).await? else { return Ok(None) };
         if let Viewer::Caller(caller) = viewer
             && !record.is_of(caller)
@@ -136,11 +138,11 @@ impl Agent {
             return Ok(Some(Following { record, live: None }));
         }
         let Some(id) = TaskId::parse(id) else { return Ok(None) };
-        let said = self.tasks.said(&id);
+        let updates = self.tasks.updates(&id);
         match self.tasks.subscribe(id.as_str(), viewer).await {
             Ok(mut changes) => {
                 let first = Arc::clone(&changes.borrow_and_update());
-                Ok(Some(Following { record, live: Some(Live { first, changes, said }) }))
+                Ok(Some(Following { record, live: Some(Live { first, changes, updates }) }))
             }
             // The time for which the task is kept has passed.
             Err(TaskError::Unknown(_)) => Ok(None),
@@ -149,9 +151,9 @@ impl Agent {
     }
 
     /// Returns the result of a task's call, if the task is over.
-    pub(super) async fn given(&self, task: &orla_tasks::Task) -> Result<Option<Given>, TaskError> {
+    pub(super) async fn output(&self, task: &orla_tasks::Task) -> Result<Option<CallOutput>, TaskError> {
         let text = match task.state {
-            State::Cancelled => self.tasks.given(&task.id).await?,
+            State::Cancelled => self.tasks.cancelled_output(&task.id).await?,
             state if state.is_terminal() => self.tasks.result(&task.id).await?,
             _ => None,
         };
@@ -164,12 +166,12 @@ impl Agent {
         record: &Record,
         task: &orla_tasks::Task,
     ) -> Result<Task, TaskError> {
-        Ok(view::task(record, task, self.given(task).await?.as_ref()))
+        Ok(view::task(record, task, self.output(task).await?.as_ref()))
     }
 }
 
-fn read(text: &JsonText) -> Given {
-    Given::read(text.as_str())
+fn read(text: &JsonText) -> CallOutput {
+    CallOutput::read(text.as_str())
 }
 
 /// Returns the error of a state that cannot be read or written.
@@ -181,13 +183,13 @@ pub(super) fn broken(error: StateError) -> A2AError {
 pub(super) fn refused(error: &TaskError) -> A2AError {
     match error {
         TaskError::Unknown(_) => A2AError::task_not_found(&error.to_string()),
-        TaskError::Full(_) => at_work(),
+        TaskError::Full(_) => too_many_tasks(),
         TaskError::LargeInput { .. } => too_large(),
         error => A2AError::internal(error.to_string()),
     }
 }
 
-fn at_work() -> A2AError {
+fn too_many_tasks() -> A2AError {
     A2AError::internal("every task is at work; try again later")
 }
 
@@ -249,18 +251,18 @@ impl Caller {
                     task.map_err(|err| refused(&err))?
                 }
             };
-            let given = self.agent().given(&live.first).await.map_err(|err| refused(&err))?;
-            if let (State::Completed, Some(given), true) = (live.first.state, &given, is_first)
-                && given.form() == Form::Message
+            let output = self.agent().output(&live.first).await.map_err(|err| refused(&err))?;
+            if let (State::Completed, Some(output), true) = (live.first.state, &output, is_first)
+                && output.form() == Form::Message
             {
                 let message = Message {
                     context_id: Some(following.record.task.context_id.clone()),
-                    ..Message::new(Role::Agent, given.parts())
+                    ..Message::new(Role::Agent, output.parts())
                 };
                 // A direct answer replaces the task: the caller has received it.
                 if let Some(row) = following.record.row() {
-                    let kept = self.agent().kept().await.map_err(broken)?;
-                    kept.remove(&row, &self.agent().records).await.map_err(broken)?;
+                    let stored = self.agent().stored_tasks().await.map_err(broken)?;
+                    stored.remove(&row, &self.agent().records).await.map_err(broken)?;
                 }
                 return Ok(SendMessageResponse::Message(message));
             }
@@ -278,7 +280,7 @@ impl Caller {
         let length = request.configuration.as_ref().and_then(|it| it.history_length);
         let following = self.begin(request).await?;
         let events = following.events(self.agent(), Until::CallersTurn);
-        Ok(self.until_the_end(events.map(move |mut event| {
+        Ok(self.until_shutdown(events.map(move |mut event| {
             if let StreamResponse::Task(task) = &mut event {
                 shorten(task, length);
             }
@@ -289,45 +291,45 @@ impl Caller {
     /// Streams the events of a task from now on.
     pub(super) async fn subscribe(
         &self,
-        asked: &SubscribeToTaskRequest,
+        request: &SubscribeToTaskRequest,
     ) -> A2AResult<BoxStream<'static, StreamResponse>> {
-        let following = self.follow(&asked.id).await?;
+        let following = self.follow(&request.id).await?;
         if following.live.as_ref().is_none_or(|live| live.first.state.is_terminal()) {
-            return Err(over(&asked.id));
+            return Err(already_ended(&request.id));
         }
-        Ok(self.until_the_end(following.events(self.agent(), Until::End)))
+        Ok(self.until_shutdown(following.events(self.agent(), Until::End)))
     }
 
-    pub(super) async fn get(&self, asked: &GetTaskRequest) -> A2AResult<Task> {
-        if asked.history_length.is_some_and(|length| length < 0) {
+    pub(super) async fn get(&self, request: &GetTaskRequest) -> A2AResult<Task> {
+        if request.history_length.is_some_and(|length| length < 0) {
             return Err(A2AError::invalid_params("historyLength: expected 0 or more"));
         }
-        let mut task = self.view(&self.follow(&asked.id).await?).await?;
-        shorten(&mut task, asked.history_length);
+        let mut task = self.view(&self.follow(&request.id).await?).await?;
+        shorten(&mut task, request.history_length);
         Ok(task)
     }
 
     /// Cancels a task and returns its state.
-    pub(super) async fn cancel(&self, asked: &CancelTaskRequest) -> A2AResult<Task> {
-        let mut following = self.follow(&asked.id).await?;
+    pub(super) async fn cancel(&self, request: &CancelTaskRequest) -> A2AResult<Task> {
+        let mut following = self.follow(&request.id).await?;
         let Some(live) = &mut following.live else {
-            return Err(A2AError::task_not_cancelable(&asked.id));
+            return Err(A2AError::task_not_cancelable(&request.id));
         };
-        match self.agent().tasks.cancel(&asked.id, self.viewer()).await {
+        match self.agent().tasks.cancel(&request.id, self.viewer()).await {
             Ok(task) => {
                 // The answer includes the output of the call until its end.
-                self.agent().tasks.left(&task.id).await;
+                self.agent().tasks.wait_stopped(&task.id).await;
                 live.first = task;
             }
             // The task ended earlier.
-            Err(TaskError::Over(_)) => return Err(A2AError::task_not_cancelable(&asked.id)),
+            Err(TaskError::Over(_)) => return Err(A2AError::task_not_cancelable(&request.id)),
             Err(error) => return Err(refused(&error)),
         }
         self.view(&following).await
     }
 
     /// Returns a stream that ends when the server stops accepting requests.
-    fn until_the_end(
+    fn until_shutdown(
         &self,
         events: impl futures_util::Stream<Item = StreamResponse> + Send + 'static,
     ) -> BoxStream<'static, StreamResponse> {
@@ -347,13 +349,13 @@ impl Caller {
             return Err(A2AError::invalid_params("configuration.historyLength: expected 0 or more"));
         }
         match message.task_id.clone() {
-            Some(id) => self.go_on(&id, message, push).await,
+            Some(id) => self.continue_task(&id, message, push).await,
             None => self.start(message, push).await,
         }
     }
 
     /// Handles a message for an existing task, which is the answer to its question.
-    async fn go_on(
+    async fn continue_task(
         &self,
         id: &str,
         mut message: Message,
@@ -367,11 +369,11 @@ impl Caller {
         message.context_id = Some(context);
         let task = match &following.live {
             Some(live) if !live.first.state.is_terminal() => &live.first,
-            _ => return Err(over(id)),
+            _ => return Err(already_ended(id)),
         };
-        let has_asked_nothing =
+        let no_open_question =
             || A2AError::unsupported_operation(format!("task {id} has asked nothing"));
-        let question = task.questions.first().ok_or_else(has_asked_nothing)?;
+        let question = task.questions.first().ok_or_else(no_open_question)?;
         if size(&following.record.task) + size(&message) > self.options().max_task_bytes {
             return Err(too_large());
         }
@@ -381,9 +383,9 @@ impl Caller {
         let answer = question::answer(question, &message);
         let wrong = answer.as_ref().err().map(|wrong| (question.key.clone(), wrong.clone()));
         let changed = self.agent().records.change(id, |record| {
-            let asked = view::status_of(record, task, None).message;
+            let question_message = view::status_of(record, task, None).message;
             let history = record.task.history.get_or_insert_default();
-            history.extend(asked);
+            history.extend(question_message);
             history.push(message.clone());
             record.wrong.clone_from(&wrong);
         });
@@ -393,19 +395,19 @@ impl Caller {
                 Ok(()) => {}
                 Err(TaskError::NotAsked(_)) => {
                     let other = task.runner().filter(|node| *node != self.agent().node());
-                    return Err(other.map_or_else(has_asked_nothing, |node| {
+                    return Err(other.map_or_else(no_open_question, |node| {
                         let what = format!("task {id} runs at node {node}: send the answer there");
                         A2AError::unsupported_operation(what)
                     }));
                 }
-                Err(TaskError::Over(_)) => return Err(over(id)),
+                Err(TaskError::Over(_)) => return Err(already_ended(id)),
                 Err(error) => return Err(refused(&error)),
             }
         }
         let mut answered = self.follow(id).await?;
         // Notices that followed the answer are sent too.
         if let (Some(after), Some(before)) = (&mut answered.live, following.live) {
-            after.said = before.said;
+            after.updates = before.updates;
         }
         Ok(answered)
     }
@@ -444,11 +446,12 @@ impl Caller {
         record.hooks.extend(hook.clone());
         let mut new = match call {
             Ok(mut call) => {
-                federation::carry(&mut call, &self.headers).map_err(A2AError::invalid_request)?;
+                federation::apply_headers(&mut call, &self.headers)
+                    .map_err(A2AError::invalid_request)?;
                 self.task_of(call, &options)
             }
             Err(why) => {
-                return self.is_no_task(record, TaskState::Rejected, vec![Part::text(why)]).await;
+                return self.record_refusal(record, TaskState::Rejected, vec![Part::text(why)]).await;
             }
         };
         new.id = Some(id);
@@ -465,25 +468,25 @@ impl Caller {
         hook: Option<TaskPushNotificationConfig>,
     ) -> A2AResult<Following> {
         let (agent, id) = (self.agent(), new.id.clone().unwrap_or_default());
-        let place = self.place(&self.options()).await?;
+        let slot = self.reserve_slot(&self.options()).await?;
         new.beside = record.changes(Expect::Absent).map_err(broken)?;
-        let said = agent.tasks.said(&id);
+        let updates = agent.tasks.updates(&id);
         let started = match agent.tasks.start(new).await {
             Ok(started) => started,
             Err(error) => {
-                drop(place);
+                drop(slot);
                 let TaskError::Refused(error) = error else { return Err(refused(&error)) };
                 let is_refusal =
                     matches!(error, RuntimeError::Unknown { .. } | RuntimeError::Denied { .. });
                 let state = if is_refusal { TaskState::Rejected } else { TaskState::Failed };
                 let failure = Failure::of(&error);
-                let given = JsonText::parse(call_result_json(&Err(error))).ok();
-                let said = result::failed(&failure, given.as_ref().map(read).as_ref());
-                return self.is_no_task(record, state, said).await;
+                let output = JsonText::parse(call_result_json(&Err(error))).ok();
+                let message = result::failure_parts(&failure, output.as_ref().map(read).as_ref());
+                return self.record_refusal(record, state, message).await;
             }
         };
         if let Some(row) = record.row() {
-            place.keep(row);
+            slot.keep(row);
         }
         let Some(changes) = started.changes else {
             return Err(A2AError::internal("the changes of a new task cannot be watched"));
@@ -494,29 +497,29 @@ impl Caller {
             agent.unfinished.lock().insert(id, task);
         }
         if let Some(config) = hook {
-            let (first, said) = (Arc::clone(&first), said.resubscribe());
-            let live = Some(Live { first, changes: changes.clone(), said });
+            let (first, updates) = (Arc::clone(&first), updates.resubscribe());
+            let live = Some(Live { first, changes: changes.clone(), updates });
             deliver(&self.core, Following { record: record.clone(), live }, config);
         }
-        Ok(Following { record, live: Some(Live { first, changes, said }) })
+        Ok(Following { record, live: Some(Live { first, changes, updates }) })
     }
 
     /// Records a message that starts no task, so that its caller finds the refusal under the message's
     /// id.
-    async fn is_no_task(
+    async fn record_refusal(
         &self,
         mut record: Record,
         state: TaskState,
-        says: Vec<Part>,
+        parts: Vec<Part>,
     ) -> A2AResult<Following> {
         let (agent, options) = (self.agent(), self.options());
         let (task, now) = (&mut record.task, Utc::now());
-        task.status = view::status(&task.id, &task.context_id, state, Some(says), now.trunc_subsecs(3));
+        task.status = view::status(&task.id, &task.context_id, state, Some(parts), now.trunc_subsecs(3));
         record.is_task = false;
-        let place = self.place(&options).await?;
+        let slot = self.reserve_slot(&options).await?;
         agent.records.put(&record).await.map_err(broken)?;
         if let Some(row) = record.row() {
-            place.keep(row);
+            slot.keep(row);
         }
         for config in record.hooks.clone() {
             deliver(&self.core, Following { record: record.clone(), live: None }, config);
@@ -525,11 +528,11 @@ impl Caller {
     }
 
     /// Reserves a place among the stored tasks.
-    async fn place(&self, options: &AgentOptions) -> A2AResult<Place<'_>> {
+    async fn reserve_slot(&self, options: &AgentOptions) -> A2AResult<TaskSlot<'_>> {
         let agent = self.agent();
-        let kept = agent.kept().await.map_err(broken)?;
-        let place = kept.place(options.max_tasks, options.keep, &agent.tasks, &agent.records).await;
-        place.map_err(|err| refused(&err))?.ok_or_else(at_work)
+        let stored = agent.stored_tasks().await.map_err(broken)?;
+        let slot = stored.reserve(options.max_tasks, options.keep, &agent.tasks, &agent.records).await;
+        slot.map_err(|err| refused(&err))?.ok_or_else(too_many_tasks)
     }
 
     /// Returns the task that makes a call.
@@ -563,6 +566,6 @@ impl Caller {
     }
 }
 
-fn over(id: &str) -> A2AError {
+fn already_ended(id: &str) -> A2AError {
     A2AError::unsupported_operation(format!("task {id} is over"))
 }

@@ -9,7 +9,7 @@ use a2a::{
 use chrono::{SubsecRound as _, Utc};
 use futures_util::Stream;
 use futures_util::stream::unfold;
-use orla_tasks::{Said, State, Task, Viewer};
+use orla_tasks::{State, Task, Update, Viewer};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{broadcast, watch};
 
@@ -30,7 +30,7 @@ pub(super) struct Live {
     /// The state at that moment.
     pub(super) first: Arc<Task>,
     pub(super) changes: watch::Receiver<Arc<Task>>,
-    pub(super) said: broadcast::Receiver<Said>,
+    pub(super) updates: broadcast::Receiver<Update>,
 }
 
 /// The point until which a task is followed.
@@ -79,12 +79,12 @@ impl Follower {
             Some(live) => self.agent.view(&self.record, &live.first).await.ok()?,
             None => self.record.task.clone(),
         };
-        self.ends(&task.status.state);
+        self.end_after(&task.status.state);
         Some(StreamResponse::Task(task))
     }
 
     /// Ends the stream after this state.
-    fn ends(&mut self, state: &TaskState) {
+    fn end_after(&mut self, state: &TaskState) {
         let is_last = match self.until {
             Until::CallersTurn => is_callers_turn(state),
             Until::End => state.is_terminal(),
@@ -103,17 +103,17 @@ impl Follower {
             tokio::select! {
                 // Notices come before the end, and pieces of a text before the complete result.
                 biased;
-                said = live.said.recv() => match said {
-                    Ok(Said::Text { text, is_first }) => {
+                update = live.updates.recv() => match update {
+                    Ok(Update::Text { text, is_first }) => {
                         let event = self.artifact(result::piece(text.to_string()), !is_first, false);
                         return Some(event);
                     }
-                    Ok(Said::Line(text)) if live.first.state != State::InputRequired => {
+                    Ok(Update::Line(text)) if live.first.state != State::InputRequired => {
                         let task = Arc::clone(&live.first);
                         self.working(&task, Some(&text));
                     }
                     // Missed notices are part of the task.
-                    Ok(Said::Line(_)) | Err(RecvError::Lagged(_) | RecvError::Closed) => {}
+                    Ok(Update::Line(_)) | Err(RecvError::Lagged(_) | RecvError::Closed) => {}
                 },
                 changed = live.changes.changed() => {
                     let after = match changed {
@@ -125,14 +125,14 @@ impl Follower {
                         }
                     };
                     let before = std::mem::replace(&mut live.first, Arc::clone(&after));
-                    self.tell(&before, &after).await;
+                    self.queue_events(&before, &after).await;
                 }
             }
         }
     }
 
     /// Queues the events for a change.
-    async fn tell(&mut self, before: &Task, after: &Task) {
+    async fn queue_events(&mut self, before: &Task, after: &Task) {
         let is_at_work = |task: &Task| task.state != State::Queued;
         // The task may have begun and ended since the last look.
         let has_begun = !is_at_work(before) && is_at_work(after) && after.begun.is_some();
@@ -145,23 +145,23 @@ impl Follower {
             return;
         }
         if after.state == State::Cancelled {
-            self.agent.tasks.left(&after.id).await;
+            self.agent.tasks.wait_stopped(&after.id).await;
         }
-        let given = self.agent.given(after).await.unwrap_or_default();
-        if let Some(artifact) = view::artifact(after, given.as_ref()) {
+        let output = self.agent.output(after).await.unwrap_or_default();
+        if let Some(artifact) = view::artifact(after, output.as_ref()) {
             let event = self.artifact(artifact, false, true);
             self.events.push_back(event);
         }
-        let status = view::status_of(&self.record, after, given.as_ref());
+        let status = view::status_of(&self.record, after, output.as_ref());
         let state = status.state.clone();
         self.update(status);
-        self.ends(&state);
+        self.end_after(&state);
     }
 
-    fn working(&mut self, task: &Task, says: Option<&str>) {
+    fn working(&mut self, task: &Task, text: Option<&str>) {
         let (id, context) = (task.id.as_str(), &self.record.task.context_id);
-        let (says, at) = (says.map(view::said), Utc::now().trunc_subsecs(3));
-        let mut status = view::status(id, context, TaskState::Working, says, at);
+        let (parts, at) = (text.map(view::text_parts), Utc::now().trunc_subsecs(3));
+        let mut status = view::status(id, context, TaskState::Working, parts, at);
         // Many notices may have the same millisecond.
         status.message.iter_mut().for_each(|message| message.message_id = a2a::new_message_id());
         self.update(status);

@@ -99,9 +99,9 @@ impl A2aService for Bound {
         &self,
         request: tonic::Request<proto::SendMessageRequest>,
     ) -> GrpcResult<proto::SendMessageResponse> {
-        let given = self.caller()?.send(sent(request.get_ref())?).await;
-        given
-            .map(|given| tonic::Response::new(pbconv::to_proto_send_message_response(&given)))
+        let result = self.caller()?.send(sent(request.get_ref())?).await;
+        result
+            .map(|result| tonic::Response::new(pbconv::to_proto_send_message_response(&result)))
             .map_err(|error| status(&error))
     }
 
@@ -113,18 +113,18 @@ impl A2aService for Bound {
     }
 
     async fn get_task(&self, request: tonic::Request<proto::GetTaskRequest>) -> GrpcResult<proto::Task> {
-        let asked = pbconv::from_proto_get_task_request(request.get_ref());
-        task(self.caller()?.get(&asked).await)
+        let request_message = pbconv::from_proto_get_task_request(request.get_ref());
+        task(self.caller()?.get(&request_message).await)
     }
 
     async fn list_tasks(
         &self,
         request: tonic::Request<proto::ListTasksRequest>,
     ) -> GrpcResult<proto::ListTasksResponse> {
-        let asked = pbconv::from_proto_list_tasks_request(request.get_ref());
-        let given = self.caller()?.list(&asked).await;
-        given
-            .map(|given| tonic::Response::new(pbconv::to_proto_list_tasks_response(&given)))
+        let request_message = pbconv::from_proto_list_tasks_request(request.get_ref());
+        let result = self.caller()?.list(&request_message).await;
+        result
+            .map(|result| tonic::Response::new(pbconv::to_proto_list_tasks_response(&result)))
             .map_err(|error| status(&error))
     }
 
@@ -132,16 +132,16 @@ impl A2aService for Bound {
         &self,
         request: tonic::Request<proto::CancelTaskRequest>,
     ) -> GrpcResult<proto::Task> {
-        let asked = pbconv::from_proto_cancel_task_request(request.get_ref());
-        task(self.caller()?.cancel(&asked).await)
+        let request_message = pbconv::from_proto_cancel_task_request(request.get_ref());
+        task(self.caller()?.cancel(&request_message).await)
     }
 
     async fn subscribe_to_task(
         &self,
         request: tonic::Request<proto::SubscribeToTaskRequest>,
     ) -> GrpcResult<Events> {
-        let asked = pbconv::from_proto_subscribe_to_task_request(request.get_ref());
-        event_stream(self.caller()?.subscribe(&asked).await)
+        let request_message = pbconv::from_proto_subscribe_to_task_request(request.get_ref());
+        event_stream(self.caller()?.subscribe(&request_message).await)
     }
 
     async fn create_task_push_notification_config(
@@ -156,16 +156,18 @@ impl A2aService for Bound {
         &self,
         request: tonic::Request<proto::GetTaskPushNotificationConfigRequest>,
     ) -> GrpcResult<proto::TaskPushNotificationConfig> {
-        let asked = pbconv::from_proto_get_task_push_notification_config_request(request.get_ref());
-        push(self.caller()?.get_push(&asked).await)
+        let request_message =
+            pbconv::from_proto_get_task_push_notification_config_request(request.get_ref());
+        push(self.caller()?.get_push(&request_message).await)
     }
 
     async fn list_task_push_notification_configs(
         &self,
         request: tonic::Request<proto::ListTaskPushNotificationConfigsRequest>,
     ) -> GrpcResult<proto::ListTaskPushNotificationConfigsResponse> {
-        let asked = pbconv::from_proto_list_task_push_notification_configs_request(request.get_ref());
-        let listed = self.caller()?.list_push(&asked).await.map_err(|error| status(&error))?;
+        let request_message =
+            pbconv::from_proto_list_task_push_notification_configs_request(request.get_ref());
+        let listed = self.caller()?.list_push(&request_message).await.map_err(|error| status(&error))?;
         Ok(tonic::Response::new(pbconv::to_proto_list_task_push_notification_configs_response(&listed)))
     }
 
@@ -173,9 +175,10 @@ impl A2aService for Bound {
         &self,
         request: tonic::Request<proto::DeleteTaskPushNotificationConfigRequest>,
     ) -> GrpcResult<()> {
-        let asked = pbconv::from_proto_delete_task_push_notification_config_request(request.get_ref());
+        let request_message =
+            pbconv::from_proto_delete_task_push_notification_config_request(request.get_ref());
         self.caller()?
-            .delete_push(&asked)
+            .delete_push(&request_message)
             .await
             .map(tonic::Response::new)
             .map_err(|error| status(&error))
@@ -202,8 +205,8 @@ fn sent(request: &proto::SendMessageRequest) -> Result<a2a::SendMessageRequest, 
     Ok(sent)
 }
 
-fn task(given: Result<a2a::Task, A2AError>) -> GrpcResult<proto::Task> {
-    given.map(|task| tonic::Response::new(pbconv::to_proto_task(&task))).map_err(|error| status(&error))
+fn task(result: Result<a2a::Task, A2AError>) -> GrpcResult<proto::Task> {
+    result.map(|task| tonic::Response::new(pbconv::to_proto_task(&task))).map_err(|error| status(&error))
 }
 
 fn event_stream(events: Result<BoxStream<'static, StreamResponse>, A2AError>) -> GrpcResult<Events> {
@@ -213,9 +216,9 @@ fn event_stream(events: Result<BoxStream<'static, StreamResponse>, A2AError>) ->
 }
 
 fn push(
-    given: Result<TaskPushNotificationConfig, A2AError>,
+    result: Result<TaskPushNotificationConfig, A2AError>,
 ) -> GrpcResult<proto::TaskPushNotificationConfig> {
-    let config = given.map_err(|error| status(&error))?;
+    let config = result.map_err(|error| status(&error))?;
     Ok(tonic::Response::new(pbconv::to_proto_task_push_notification_config(&config)))
 }
 

@@ -18,7 +18,7 @@
 //!
 //! - The agent is created at the first request, so an unused agent costs nothing.
 //! - A caller sees only its own tasks.
-//! - Tasks are bounded in number, bytes and age. Finished ones make room, the oldest first (`kept`).
+//! - Tasks are bounded in number, bytes and age. Finished ones make room, the oldest first (`stored`).
 //! - A task has one state, kept by [`orla_tasks::Tasks`]; nothing here changes it.
 //!
 //! # Deliberately absent
@@ -34,7 +34,6 @@ mod error;
 mod follow;
 #[cfg(feature = "a2a-grpc")]
 mod grpc;
-mod kept;
 mod list;
 mod older;
 mod push;
@@ -43,6 +42,7 @@ mod records;
 mod rest;
 mod result;
 mod rpc;
+mod stored;
 mod view;
 mod work;
 
@@ -117,7 +117,7 @@ impl Caller {
 }
 
 /// Returns whether a path belongs to the agent.
-pub(crate) fn is_here(path: &str) -> bool {
+pub(crate) fn is_route(path: &str) -> bool {
     #[cfg(feature = "a2a-grpc")]
     if path.starts_with(SERVICE) {
         return true;
@@ -218,8 +218,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_of_the_agent_are_told_from_others() {
-        for (path, is_here) in [
+    fn agent_paths_are_recognized() {
+        for (path, is_route) in [
             ("/a2a", true),
             ("/a2a/", true),
             ("/a2a/tasks", true),
@@ -227,7 +227,7 @@ mod tests {
             ("/a2ab", false),
             ("/.well-known/x", false),
         ] {
-            assert_eq!(super::is_here(path), is_here, "{path}");
+            assert_eq!(super::is_route(path), is_route, "{path}");
         }
     }
 

@@ -31,22 +31,22 @@ pub(super) fn method(older: &str) -> Option<&'static str> {
 
 /// Returns the parameters of a method in the form of 1.0. Members that 0.3 does not define stay
 /// unchanged, and the reader refuses them.
-pub(super) fn parameters(mut given: Value) -> Value {
-    if let Some(message) = given.get_mut("message") {
+pub(super) fn parameters(mut value: Value) -> Value {
+    if let Some(message) = value.get_mut("message") {
         newer_message(message);
     }
-    if let Some(Value::Object(configuration)) = given.get_mut("configuration")
+    if let Some(Value::Object(configuration)) = value.get_mut("configuration")
         && let Some(Value::Bool(blocking)) = configuration.remove("blocking")
     {
         configuration.insert("returnImmediately".to_owned(), (!blocking).into());
     }
-    given
+    value
 }
 
 /// Returns the result of a request for one task or one message: `{"task"}`, `{"message"}` or the task
 /// itself.
-pub(super) fn answer(given: Value) -> Value {
-    match given {
+pub(super) fn answer(value: Value) -> Value {
+    match value {
         Value::Object(mut members) if members.len() == 1 => {
             let task = members.remove("task").map(older_task);
             task.or_else(|| members.remove("message").map(older_message))
@@ -57,8 +57,8 @@ pub(super) fn answer(given: Value) -> Value {
 }
 
 /// Returns an event of a stream. The last one is marked as such.
-pub(super) fn event(given: Value, is_last: bool) -> Value {
-    let Value::Object(mut members) = given else { return given };
+pub(super) fn event(value: Value, is_last: bool) -> Value {
+    let Value::Object(mut members) = value else { return value };
     if let Some(Value::Object(mut update)) = members.remove("statusUpdate") {
         change(&mut update, "status", older_status);
         update.insert("kind".to_owned(), "status-update".into());
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_has_the_form_of_0_3() {
+    fn answers_have_the_form_of_0_3() {
         let status = json!({"state": "TASK_STATE_INPUT_REQUIRED", "timestamp": "t",
             "message": {"messageId": "m", "role": "ROLE_AGENT", "parts": [{"text": "?"}]}});
         let older_status = json!({"state": "input-required", "timestamp": "t",
@@ -225,7 +225,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_message_comes_back_as_it_was(texts in proptest::collection::vec("\\PC{0,8}", 0..4), number: i32) {
+        fn a_message_round_trips(texts in proptest::collection::vec("\\PC{0,8}", 0..4), number: i32) {
             let mut parts: Vec<Value> = texts.iter().map(|text| json!({"text": text})).collect();
             parts.push(json!({"data": {"n": number}}));
             let message = json!({"messageId": "m", "role": "ROLE_USER", "parts": parts});

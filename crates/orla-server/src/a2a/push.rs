@@ -115,10 +115,10 @@ impl Caller {
                 "the task already has the maximum number of push notification configurations",
             ));
         }
-        let is_told_of = following.record.hooks.contains(&config)
-            && self.agent().deliveries.lock().contains_key(&place_of(&config));
+        let is_delivered_already = following.record.hooks.contains(&config)
+            && self.agent().deliveries.lock().contains_key(&delivery_key(&config));
         // Events of a task that began on another node are posted by that node.
-        if !is_over && !is_told_of && record.node == self.agent().node() {
+        if !is_over && !is_delivered_already && record.node == self.agent().node() {
             deliver(&self.core, following, config.clone());
         }
         Ok(config)
@@ -150,31 +150,31 @@ impl Caller {
 
     pub(super) async fn get_push(
         &self,
-        asked: &GetTaskPushNotificationConfigRequest,
+        request: &GetTaskPushNotificationConfigRequest,
     ) -> Result<TaskPushNotificationConfig, A2AError> {
-        let of_task = self.pushes(&asked.task_id).await?;
-        let found = of_task.into_iter().find(|config| config.id.as_ref() == Some(&asked.id));
+        let of_task = self.pushes(&request.task_id).await?;
+        let found = of_task.into_iter().find(|config| config.id.as_ref() == Some(&request.id));
         found.ok_or_else(|| {
-            A2AError::task_not_found(&format!("{} has no configuration {}", asked.task_id, asked.id))
+            A2AError::task_not_found(&format!("{} has no configuration {}", request.task_id, request.id))
         })
     }
 
     pub(super) async fn list_push(
         &self,
-        asked: &ListTaskPushNotificationConfigsRequest,
+        request: &ListTaskPushNotificationConfigsRequest,
     ) -> Result<ListTaskPushNotificationConfigsResponse, A2AError> {
-        let configs = self.pushes(&asked.task_id).await?;
+        let configs = self.pushes(&request.task_id).await?;
         Ok(ListTaskPushNotificationConfigsResponse { configs, next_page_token: Some(String::new()) })
     }
 
     /// Removes a push configuration. Removing one that does not exist succeeds.
     pub(super) async fn delete_push(
         &self,
-        asked: &DeleteTaskPushNotificationConfigRequest,
+        request: &DeleteTaskPushNotificationConfigRequest,
     ) -> Result<(), A2AError> {
-        self.pushes(&asked.task_id).await?;
-        let is_this = |config: &TaskPushNotificationConfig| config.id.as_ref() == Some(&asked.id);
-        let changed = self.agent().records.change(&asked.task_id, |record| {
+        self.pushes(&request.task_id).await?;
+        let is_this = |config: &TaskPushNotificationConfig| config.id.as_ref() == Some(&request.id);
+        let changed = self.agent().records.change(&request.task_id, |record| {
             record.hooks.retain(|config| !is_this(config));
         });
         changed.await.map(drop).map_err(broken)
@@ -217,14 +217,14 @@ pub(crate) async fn resume(core: &Arc<Core>) -> Result<(), StateError> {
 async fn resume_now(core: &Arc<Core>) -> Result<(), StateError> {
     let agent = core.agent();
     // Earlier versions had no list of records.
-    agent.kept().await?;
+    agent.stored_tasks().await?;
     for row in agent.records.rows(None).await? {
         if row.listed.posts.as_deref() != Some(agent.node()) {
             continue;
         }
         let Some(record) = agent.records.get(row.id.as_str()).await? else { continue };
-        let untold = record.hooks.iter().filter(|hook| !is_told(&record, hook));
-        for config in untold.cloned().collect::<Vec<_>>() {
+        let undelivered = record.hooks.iter().filter(|hook| !is_delivered(&record, hook));
+        for config in undelivered.cloned().collect::<Vec<_>>() {
             if let Ok(Some(following)) = agent.follow(row.id.as_str(), Viewer::Operator).await {
                 deliver(core, following, config);
             }
@@ -234,13 +234,13 @@ async fn resume_now(core: &Arc<Core>) -> Result<(), StateError> {
 }
 
 /// Identifies a push configuration by its task and its id.
-pub(super) type Place = (String, Option<String>);
+pub(super) type DeliveryKey = (String, Option<String>);
 
-fn place_of(config: &TaskPushNotificationConfig) -> Place {
+fn delivery_key(config: &TaskPushNotificationConfig) -> DeliveryKey {
     (config.task_id.clone(), config.id.clone())
 }
 
-fn is_told(record: &Record, config: &TaskPushNotificationConfig) -> bool {
+fn is_delivered(record: &Record, config: &TaskPushNotificationConfig) -> bool {
     config.id.as_ref().is_some_and(|id| record.told.contains(id))
 }
 
@@ -248,16 +248,16 @@ fn is_told(record: &Record, config: &TaskPushNotificationConfig) -> bool {
 pub(super) fn deliver(core: &Arc<Core>, following: Following, config: TaskPushNotificationConfig) {
     let (Some(sender), Ok(headers)) = (core.push().cloned(), headers(&config)) else { return };
     let agent = Arc::clone(core.agent());
-    let (place, stop) = (place_of(&config), Arc::new(CancellationToken::new()));
+    let (key, stop) = (delivery_key(&config), Arc::new(CancellationToken::new()));
     // A replaced delivery ends, even if its replacement is equal.
-    if let Some(before) = agent.deliveries.lock().insert(place.clone(), Arc::clone(&stop)) {
+    if let Some(before) = agent.deliveries.lock().insert(key.clone(), Arc::clone(&stop)) {
         before.cancel();
     }
     let deliveries = Arc::clone(&agent);
     let delivery = Delivery { sender, agent, headers, config };
     let draining = core.draining.clone();
     core.tracker.spawn(async move {
-        let farewell = async {
+        let shutdown = async {
             draining.cancelled().await;
             sleep(FINAL_DELIVERY_TIMEOUT).await;
         };
@@ -265,11 +265,11 @@ pub(super) fn deliver(core: &Arc<Core>, following: Following, config: TaskPushNo
             () = delivery.run(following) => {}
             () = stop.cancelled() => {}
             // The next server continues the delivery.
-            () = farewell => {}
+            () = shutdown => {}
         }
         let mut deliveries = deliveries.deliveries.lock();
-        if deliveries.get(&place).is_some_and(|own| Arc::ptr_eq(own, &stop)) {
-            deliveries.remove(&place);
+        if deliveries.get(&key).is_some_and(|own| Arc::ptr_eq(own, &stop)) {
+            deliveries.remove(&key);
         }
     });
 }
@@ -324,10 +324,10 @@ impl Delivery {
                 break;
             }
         }
-        let told = self.agent.records.change(&self.config.task_id, |record| {
+        let recorded = self.agent.records.change(&self.config.task_id, |record| {
             record.told.extend(self.config.id.clone());
         });
-        if let Err(error) = told.await {
+        if let Err(error) = recorded.await {
             tracing::warn!(%error, "a push notification may be posted again");
         }
     }
@@ -338,9 +338,9 @@ impl Delivery {
         loop {
             let push =
                 Push { url: self.config.url.clone(), headers: self.headers.clone(), body: body.clone() };
-            let place = self.agent.posts.acquire().await;
+            let key = self.agent.posts.acquire().await;
             let posted = timeout(TIME, self.sender.post(push)).await;
-            drop(place);
+            drop(key);
             match (
                 posted.unwrap_or_else(|_| Err(format!("no answer in {} s", TIME.as_secs()))),
                 pauses.next(),
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn a_configuration_says_what_goes_with_each_post() {
+    fn a_configuration_determines_the_headers_of_a_post() {
         let made = |token, authentication| {
             let headers = headers(&config(token, authentication)).map_err(|error| error.message)?;
             let text =
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_posted_shows_nothing_secret() {
+    fn debug_output_of_a_push_shows_no_secret() {
         let headers = headers(&config(Some("secret"), None)).unwrap();
         let push = Push { url: "https://secret".to_owned(), headers, body: Bytes::from_static(b"{}") };
         assert_eq!(format!("{push:?}"), "Push(2 bytes)");

@@ -15,10 +15,10 @@ pub(super) fn capabilities() -> Option<JsonText> {
 }
 
 /// Returns the question, preceded by the problem with the last answer, and the form of its answer.
-pub(super) fn put(question: Option<&Question>, wrong: Option<&str>) -> Vec<Part> {
+pub(super) fn parts(question: Option<&Question>, wrong: Option<&str>) -> Vec<Part> {
     let params = params(question);
-    let asked = params["message"].as_str().unwrap_or("Input is needed.");
-    let text = wrong.map_or_else(|| asked.to_owned(), |wrong| format!("{wrong}. {asked}"));
+    let message_text = params["message"].as_str().unwrap_or("Input is needed.");
+    let text = wrong.map_or_else(|| message_text.to_owned(), |wrong| format!("{wrong}. {message_text}"));
     let mut parts = vec![Part::text(text)];
     let form = &params["requestedSchema"];
     if form.is_object() {
@@ -35,7 +35,7 @@ pub(super) fn put(question: Option<&Question>, wrong: Option<&str>) -> Vec<Part>
 pub(super) fn answer(question: &Question, message: &Message) -> Result<JsonText, String> {
     let form = &params(Some(question))["requestedSchema"];
     let answer = read(message, form);
-    let wrong = validator(form).and_then(|form| what_is_wrong(&answer, &form));
+    let wrong = validator(form).and_then(|form| check_answer(&answer, &form));
     wrong.map_or_else(|| JsonText::of(&answer).map_err(|err| err.to_string()), Err)
 }
 
@@ -55,7 +55,7 @@ fn read(message: &Message, form: &Value) -> Value {
     let data = data.unwrap_or_else(|| {
         let first = members.and_then(|members| members.iter().next());
         first
-            .map(|(name, about)| Map::from_iter([(name.clone(), word(&text, about))]))
+            .map(|(name, about)| Map::from_iter([(name.clone(), typed_text(&text, about))]))
             .unwrap_or_default()
     });
     let is_asked_for = |name: &str| members.is_some_and(|members| members.contains_key(name));
@@ -71,7 +71,7 @@ fn validator(form: &Value) -> Option<Validator> {
 }
 
 /// Returns why an accepted answer does not match the form.
-fn what_is_wrong(answer: &Value, form: &Validator) -> Option<String> {
+fn check_answer(answer: &Value, form: &Validator) -> Option<String> {
     if answer["action"] != "accept" {
         return None;
     }
@@ -81,7 +81,7 @@ fn what_is_wrong(answer: &Value, form: &Validator) -> Option<String> {
 }
 
 /// Returns a text as the type that the form requires.
-fn word(text: &str, about: &Value) -> Value {
+fn typed_text(text: &str, about: &Value) -> Value {
     let is_number_or_truth = matches!(about["type"].as_str(), Some("number" | "integer" | "boolean"));
     let read = is_number_or_truth.then(|| serde_json::from_str(text.trim()).ok()).flatten();
     read.filter(|read: &Value| read.is_number() || read.is_boolean()).unwrap_or_else(|| text.into())
@@ -93,22 +93,22 @@ mod tests {
     use a2a::Role;
 
     #[test]
-    fn what_is_not_what_was_asked_for_is_asked_again() {
+    fn a_question_is_asked_again_after_an_invalid_answer() {
         let params = json!({"message": "Which?", "requestedSchema": {"type": "object",
             "properties": {"n": {"type": "integer"}}, "required": ["n"]}});
         let params = serde_json::value::to_raw_value(&params).unwrap();
         let (key, method) = ("q1".to_owned(), "elicitation/create".to_owned());
         let question = Question { key, method, params };
-        let text = |wrong| put(Some(&question), wrong)[0].as_text().unwrap().to_owned();
-        assert_eq!((text(None).as_str(), put(None, None).len()), ("Which?", 1));
+        let text = |wrong| parts(Some(&question), wrong)[0].as_text().unwrap().to_owned();
+        assert_eq!((text(None).as_str(), parts(None, None).len()), ("Which?", 1));
         for (data, wrong) in [
             (json!({"n": "x"}), "answer.n: expected an integer, got \"x\""),
             (json!({"m": 1}), "missing required property \"n\""),
             (json!({"action": "accept"}), "missing required property \"n\""),
         ] {
             let message = Message::new(Role::User, vec![Part::data(data)]);
-            let said = answer(&question, &message).unwrap_err();
-            assert_eq!((said.as_str(), text(Some(wrong))), (wrong, format!("{wrong}. Which?")));
+            let error = answer(&question, &message).unwrap_err();
+            assert_eq!((error.as_str(), text(Some(wrong))), (wrong, format!("{wrong}. Which?")));
         }
         let message = Message::new(Role::User, vec![Part::data(json!({"n": 7}))]);
         let whole = r#"{"action":"accept","content":{"n":7}}"#;
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_data_or_a_text_for_the_first_thing_that_was_asked() {
+    fn an_answer_is_data_or_a_text_for_the_first_member() {
         let named = json!({"properties": {"name": {"type": "string"}, "age": {"type": "number"}}});
         let aged = json!({"properties": {"age": {"type": "integer"}}});
         let accepted = |content: Value| json!({"action": "accept", "content": content});

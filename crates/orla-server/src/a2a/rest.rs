@@ -108,29 +108,29 @@ async fn run(
             value(&caller.cancel(&CancelTaskRequest { id, metadata: None, tenant: None }).await?)?
         }
         Operation::Subscribe(id) => {
-            let asked = SubscribeToTaskRequest { id, tenant: None };
-            return Ok(Output::Stream(caller.subscribe(&asked).await?));
+            let request = SubscribeToTaskRequest { id, tenant: None };
+            return Ok(Output::Stream(caller.subscribe(&request).await?));
         }
         Operation::CreatePush(task_id) => {
             let config = TaskPushNotificationConfig { task_id, ..read(body)? };
             value(&caller.create_push(config).await?)?
         }
         Operation::ListPush(task_id) => {
-            let asked = ListTaskPushNotificationConfigsRequest {
+            let request = ListTaskPushNotificationConfigsRequest {
                 task_id,
                 page_size: None,
                 page_token: None,
                 tenant: None,
             };
-            value(&caller.list_push(&asked).await?)?
+            value(&caller.list_push(&request).await?)?
         }
         Operation::GetPush(task_id, id) => {
-            let asked = GetTaskPushNotificationConfigRequest { task_id, id, tenant: None };
-            value(&caller.get_push(&asked).await?)?
+            let request = GetTaskPushNotificationConfigRequest { task_id, id, tenant: None };
+            value(&caller.get_push(&request).await?)?
         }
         Operation::DeletePush(task_id, id) => {
-            let asked = DeleteTaskPushNotificationConfigRequest { task_id, id, tenant: None };
-            caller.delete_push(&asked).await?;
+            let request = DeleteTaskPushNotificationConfigRequest { task_id, id, tenant: None };
+            caller.delete_push(&request).await?;
             Value::Object(Map::new())
         }
         Operation::ExtendedCard => return Err(no_extended_card()),
@@ -146,15 +146,15 @@ fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, A2AError> {
 
 /// Returns the filter of a list.
 fn listed(query: Option<&str>) -> Result<ListTasksRequest, A2AError> {
-    let mut given = parameters(query);
+    let mut parameters = parameters(query);
     let mut members = Map::new();
     for name in ["pageSize", "historyLength"] {
-        if let Some(number) = number(&given, name)? {
+        if let Some(number) = number(&parameters, name)? {
             members.insert(name.to_owned(), number.into());
         }
-        given.retain(|(own, _)| own != name);
+        parameters.retain(|(own, _)| own != name);
     }
-    for (name, value) in given {
+    for (name, value) in parameters {
         let value =
             if name == "includeArtifacts" { Value::Bool(value == "true") } else { Value::String(value) };
         members.insert(name, value);
@@ -163,8 +163,8 @@ fn listed(query: Option<&str>) -> Result<ListTasksRequest, A2AError> {
         .map_err(|err| A2AError::invalid_params(format!("the query: {err}")))
 }
 
-fn number(given: &[(String, String)], name: &str) -> Result<Option<i32>, A2AError> {
-    let Some((_, text)) = given.iter().find(|(own, _)| own == name) else { return Ok(None) };
+fn number(parameters: &[(String, String)], name: &str) -> Result<Option<i32>, A2AError> {
+    let Some((_, text)) = parameters.iter().find(|(own, _)| own == name) else { return Ok(None) };
     text.parse().map(Some).map_err(|_| A2AError::invalid_params(format!("{name}: expected a number")))
 }
 
@@ -179,13 +179,14 @@ pub(super) fn parameters(query: Option<&str>) -> Vec<(String, String)> {
 }
 
 /// Returns an error, in the binding's form.
-pub(super) fn refused(asked: &HeaderMap, status: StatusCode, error: &A2AError) -> Response<Body> {
-    typed(asked, json(status, error::rest(status, error).to_string()))
+pub(super) fn refused(headers: &HeaderMap, status: StatusCode, error: &A2AError) -> Response<Body> {
+    typed(headers, json(status, error::rest(status, error).to_string()))
 }
 
 /// Returns the response in the binding's own media type, for clients that accept it.
-fn typed(asked: &HeaderMap, mut response: Response<Body>) -> Response<Body> {
-    let named = [header::ACCEPT, header::CONTENT_TYPE].into_iter().flat_map(|name| asked.get_all(name));
+fn typed(headers: &HeaderMap, mut response: Response<Body>) -> Response<Body> {
+    let named =
+        [header::ACCEPT, header::CONTENT_TYPE].into_iter().flat_map(|name| headers.get_all(name));
     let mut named = named.filter_map(|value| value.to_str().ok());
     if named.any(|value| value.to_ascii_lowercase().contains(MEDIA_TYPE)) {
         response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(MEDIA_TYPE));
@@ -198,9 +199,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_says_what_is_asked() {
+    fn a_path_names_its_operation() {
         let id = || "a b".to_owned();
-        for (method, path, asked) in [
+        for (method, path, operation) in [
             (Method::POST, "message:send", Some(Operation::Send)),
             (Method::POST, "message:stream", Some(Operation::Stream)),
             (Method::GET, "message:send", None),
@@ -223,7 +224,7 @@ mod tests {
             (Method::GET, "extendedAgentCard", Some(Operation::ExtendedCard)),
             (Method::GET, "nothing", None),
         ] {
-            assert_eq!(Operation::read(&method, path).ok(), asked, "{method} {path}");
+            assert_eq!(Operation::read(&method, path).ok(), operation, "{method} {path}");
         }
     }
 

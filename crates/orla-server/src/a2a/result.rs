@@ -43,7 +43,7 @@ pub(super) enum Form {
 
 /// The stored output of a call: the result of MCP's `tools/call`.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Given {
+pub(super) struct CallOutput {
     content: Vec<Value>,
     structured_content: Option<Value>,
     is_error: bool,
@@ -53,7 +53,7 @@ pub(super) struct Given {
 /// The result as it is written. Its members may have data that no part can hold.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct Written<'a> {
+struct RawOutput<'a> {
     #[serde(borrow)]
     content: Vec<&'a RawValue>,
     #[serde(borrow)]
@@ -63,24 +63,24 @@ struct Written<'a> {
     meta: Option<HashMap<String, &'a RawValue>>,
 }
 
-impl Given {
+impl CallOutput {
     /// Reads the result of a task. Data that the protocol cannot hold, such as the number 1e400, becomes a text.
     pub(super) fn read(text: &str) -> Self {
-        let written: Written<'_> = serde_json::from_str(text).unwrap_or_default();
+        let raw: RawOutput<'_> = serde_json::from_str(text).unwrap_or_default();
         let value = |raw: &RawValue| serde_json::from_str::<Value>(raw.get()).ok();
         let as_text = |raw: &RawValue| json!({"type": "text", "text": raw.get()});
         let mut content: Vec<Value> =
-            written.content.iter().map(|block| value(block).unwrap_or_else(|| as_text(block))).collect();
-        let structured_content = written.structured_content.and_then(value);
-        if let (None, Some(raw)) = (&structured_content, written.structured_content) {
+            raw.content.iter().map(|block| value(block).unwrap_or_else(|| as_text(block))).collect();
+        let structured_content = raw.structured_content.and_then(value);
+        if let (None, Some(raw)) = (&structured_content, raw.structured_content) {
             let text = as_text(raw);
             if !content.contains(&text) {
                 content.push(text);
             }
         }
         let member = |(name, raw): (String, &RawValue)| Some((name, value(raw)?));
-        let meta = written.meta.map(|meta| meta.into_iter().filter_map(member).collect());
-        Self { content, structured_content, is_error: written.is_error, meta }
+        let meta = raw.meta.map(|meta| meta.into_iter().filter_map(member).collect());
+        Self { content, structured_content, is_error: raw.is_error, meta }
     }
 
     /// Returns the form of the answer.
@@ -146,9 +146,9 @@ fn of(parts: Vec<Part>) -> Artifact {
 }
 
 /// Returns the error of a task as the parts of a message.
-pub(super) fn failed(error: &Failure, given: Option<&Given>) -> Vec<Part> {
+pub(super) fn failure_parts(error: &Failure, output: Option<&CallOutput>) -> Vec<Part> {
     let mut parts = failure(&error.kind, error.message.clone());
-    let quota = given.and_then(|given| given.meta.as_ref()?.get(QUOTA));
+    let quota = output.and_then(|output| output.meta.as_ref()?.get(QUOTA));
     if let Some(wait) = quota.and_then(|quota| quota.get(RETRY_AFTER)) {
         parts.push(data(json!({ RETRY_AFTER: wait })));
     }
@@ -201,12 +201,12 @@ fn typed(mut part: Part, from: &Value) -> Part {
 mod tests {
     use super::*;
 
-    fn given(result: &Value) -> Given {
-        Given::read(&result.to_string())
+    fn output(result: &Value) -> CallOutput {
+        CallOutput::read(&result.to_string())
     }
 
     #[test]
-    fn what_a_call_gave_becomes_parts() {
+    fn the_output_of_a_call_becomes_parts() {
         let data = json!({"data": {"n": 1}, "mediaType": "application/json"});
         let text = |text: &str| json!({"type": "text", "text": text});
         for (result, wanted) in [
@@ -233,23 +233,23 @@ mod tests {
                     {"raw": "AQI=", "filename": "b"}, {"url": "http://f", "filename": "f"}, {"data": {"type": "new"}}]),
             ),
         ] {
-            let made = given(&result).parts();
+            let made = output(&result).parts();
             assert_eq!(serde_json::to_value(made).unwrap(), wanted, "{result}");
         }
-        assert!(given(&json!({})).artifact(State::Completed, None).is_none());
+        assert!(output(&json!({})).artifact(State::Completed, None).is_none());
         for value in ["1e400", r#"{"v": "\ud800"}"#, &format!("{}{}", "[".repeat(600), "]".repeat(600))]
         {
             let hello = format!(
                 r#"{{"content": [{{"type": "text", "text": "hello"}}], "structuredContent": {value}}}"#
             );
-            let texts = Given::read(&hello).parts();
+            let texts = CallOutput::read(&hello).parts();
             let wanted = json!([{"text": "hello"}, {"text": value}]);
             assert_eq!(serde_json::to_value(texts).unwrap(), wanted);
         }
     }
 
     #[test]
-    fn what_a_failed_call_gave_is_an_artifact_and_its_error_the_message() {
+    fn the_output_of_a_failed_call_is_an_artifact_and_its_error_the_message() {
         let error = orla_marketplace::RuntimeError::Generic("it broke".to_owned());
         let failure = Failure::of(&error);
         let blocks = |texts: &[&str]| {
@@ -267,30 +267,30 @@ mod tests {
             let failure = (state == State::Failed).then_some(&failure);
             let is_error = state != State::Completed;
             let result = json!({"content": blocks(texts), "isError": is_error});
-            let made = given(&result).artifact(state, failure);
+            let made = output(&result).artifact(state, failure);
             assert_eq!(made.as_ref().and_then(|made| made.parts[0].as_text()), wanted, "{texts:?}");
         }
         // The call ended while it was being cancelled.
-        let whole = given(&json!({"content": blocks(&["was cancelled"])}));
+        let whole = output(&json!({"content": blocks(&["was cancelled"])}));
         assert!(whole.artifact(State::Cancelled, None).is_some());
         let error = json!({"error": {"kind": "failed", "message": "it broke"}});
         let wanted = json!([{"text": "it broke"}, {"data": error, "mediaType": "application/json"}]);
-        assert_eq!(serde_json::to_value(failed(&failure, None)).unwrap(), wanted);
-        let late = given(&json!({"_meta": {"orla/quota": {"retry_after_ms": 7}}}));
-        let said = serde_json::to_value(failed(&failure, Some(&late))).unwrap();
-        assert_eq!(said[2]["data"], json!({"retry_after_ms": 7}));
+        assert_eq!(serde_json::to_value(failure_parts(&failure, None)).unwrap(), wanted);
+        let late = output(&json!({"_meta": {"orla/quota": {"retry_after_ms": 7}}}));
+        let parts = serde_json::to_value(failure_parts(&failure, Some(&late))).unwrap();
+        assert_eq!(parts[2]["data"], json!({"retry_after_ms": 7}));
     }
 
     #[test]
-    fn a_capability_may_say_what_its_answer_is() {
+    fn a_capability_may_declare_the_form_of_its_answer() {
         for (about, wanted) in [
             (json!({"kind": "message"}), Form::Message),
             (json!({"state": "rejected", "task_id": "t"}), Form::Rejection),
             (json!({"state": "completed"}), Form::Task),
             (json!(7), Form::Task),
         ] {
-            assert_eq!(given(&json!({"_meta": {"orla/a2a": about}})).form(), wanted);
+            assert_eq!(output(&json!({"_meta": {"orla/a2a": about}})).form(), wanted);
         }
-        assert_eq!(given(&json!({})).form(), Form::Task);
+        assert_eq!(output(&json!({})).form(), Form::Task);
     }
 }

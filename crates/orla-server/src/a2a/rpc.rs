@@ -43,11 +43,11 @@ pub(super) async fn answer(
         Ok(Version::Current) => Ok(request),
         Err(error) => Err(error),
     };
-    let given = match request {
+    let result = match request {
         Ok(request) => run(&caller, request).await,
         Err(error) => Err(error),
     };
-    match given {
+    match result {
         Ok(Output::Value(value)) => {
             let value = if is_older { older::answer(value) } else { value };
             json(StatusCode::OK, response(&JsonRpcResponse::success(id, value)))
@@ -99,21 +99,23 @@ pub(super) enum Output {
 }
 
 async fn run(caller: &Caller, request: JsonRpcRequest) -> Result<Output, A2AError> {
-    let given = request.params;
+    let params = request.params;
     Ok(Output::Value(match request.method.as_str() {
-        methods::SEND_MESSAGE => value(&caller.send(read(given)?).await?)?,
+        methods::SEND_MESSAGE => value(&caller.send(read(params)?).await?)?,
         methods::SEND_STREAMING_MESSAGE => {
-            return Ok(Output::Stream(caller.stream(read(given)?).await?));
+            return Ok(Output::Stream(caller.stream(read(params)?).await?));
         }
-        methods::GET_TASK => value(&caller.get(&read(given)?).await?)?,
-        methods::LIST_TASKS => value(&caller.list(&read(given)?).await?)?,
-        methods::CANCEL_TASK => value(&caller.cancel(&read(given)?).await?)?,
-        methods::SUBSCRIBE_TO_TASK => return Ok(Output::Stream(caller.subscribe(&read(given)?).await?)),
-        methods::CREATE_PUSH_CONFIG => value(&caller.create_push(read(given)?).await?)?,
-        methods::GET_PUSH_CONFIG => value(&caller.get_push(&read(given)?).await?)?,
-        methods::LIST_PUSH_CONFIGS => value(&caller.list_push(&read(given)?).await?)?,
+        methods::GET_TASK => value(&caller.get(&read(params)?).await?)?,
+        methods::LIST_TASKS => value(&caller.list(&read(params)?).await?)?,
+        methods::CANCEL_TASK => value(&caller.cancel(&read(params)?).await?)?,
+        methods::SUBSCRIBE_TO_TASK => {
+            return Ok(Output::Stream(caller.subscribe(&read(params)?).await?));
+        }
+        methods::CREATE_PUSH_CONFIG => value(&caller.create_push(read(params)?).await?)?,
+        methods::GET_PUSH_CONFIG => value(&caller.get_push(&read(params)?).await?)?,
+        methods::LIST_PUSH_CONFIGS => value(&caller.list_push(&read(params)?).await?)?,
         methods::DELETE_PUSH_CONFIG => {
-            caller.delete_push(&read(given)?).await?;
+            caller.delete_push(&read(params)?).await?;
             Value::Object(Map::new())
         }
         methods::GET_EXTENDED_AGENT_CARD => return Err(no_extended_card()),
@@ -158,8 +160,8 @@ fn camel(name: &str) -> String {
 }
 
 /// Converts a value to JSON.
-pub(super) fn value<T: Serialize>(given: &T) -> Result<Value, A2AError> {
-    serde_json::to_value(given).map_err(|err| A2AError::internal(err.to_string()))
+pub(super) fn value<T: Serialize>(output: &T) -> Result<Value, A2AError> {
+    serde_json::to_value(output).map_err(|err| A2AError::internal(err.to_string()))
 }
 
 fn response(response: &JsonRpcResponse) -> Vec<u8> {
@@ -208,8 +210,8 @@ mod tests {
             json!({"id": "t", "history_length": 3}),
             json!({"id": "t", "history_length": 4, "historyLength": 3}),
         ] {
-            let asked: GetTaskRequest = read(Some(params.clone())).unwrap();
-            assert_eq!(asked.history_length, Some(3), "{params}");
+            let request: GetTaskRequest = read(Some(params.clone())).unwrap();
+            assert_eq!(request.history_length, Some(3), "{params}");
         }
         for (name, expected) in
             [("status_timestamp_after", "statusTimestampAfter"), ("_", ""), ("id", "id")]

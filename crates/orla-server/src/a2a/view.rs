@@ -6,52 +6,57 @@ use orla_tasks::{State, Timestamp};
 
 use super::question;
 use super::records::Record;
-use super::result::{self, Form, Given};
+use super::result::{self, CallOutput, Form};
 
-/// Returns a task together with the protocol's record. `given` is the output of its call, once it is
+/// Returns a task together with the protocol's record. `output` is the output of its call, once it is
 /// over.
-pub(super) fn task(record: &Record, task: &orla_tasks::Task, given: Option<&Given>) -> Task {
-    let artifact = artifact(task, given);
+pub(super) fn task(record: &Record, task: &orla_tasks::Task, output: Option<&CallOutput>) -> Task {
+    let artifact = artifact(task, output);
     Task {
-        status: status_of(record, task, given),
+        status: status_of(record, task, output),
         artifacts: artifact.map(|artifact| vec![artifact]),
         ..record.task.clone()
     }
 }
 
 /// Returns the artifact of a task that is over, if it has one.
-pub(super) fn artifact(task: &orla_tasks::Task, given: Option<&Given>) -> Option<Artifact> {
-    given?.artifact(task.state, task.error.as_ref())
+pub(super) fn artifact(task: &orla_tasks::Task, output: Option<&CallOutput>) -> Option<Artifact> {
+    output?.artifact(task.state, task.error.as_ref())
 }
 
 /// Returns the status of a task.
-pub(super) fn status_of(record: &Record, task: &orla_tasks::Task, given: Option<&Given>) -> TaskStatus {
-    let says = match task.state {
-        State::Working => last_said(task).map(|text| said(&text)),
+pub(super) fn status_of(
+    record: &Record,
+    task: &orla_tasks::Task,
+    output: Option<&CallOutput>,
+) -> TaskStatus {
+    let parts = match task.state {
+        State::Working => last_notice(task).map(|text| text_parts(&text)),
         State::InputRequired => {
             let question = task.questions.first();
-            let is_this = |wrong: &&(String, String)| question.is_some_and(|asked| asked.key == wrong.0);
+            let is_this =
+                |wrong: &&(String, String)| question.is_some_and(|question| question.key == wrong.0);
             let wrong = record.wrong.as_ref().filter(is_this).map(|(_, wrong)| &**wrong);
-            Some(question::put(question, wrong))
+            Some(question::parts(question, wrong))
         }
         State::Failed | State::Interrupted => {
-            task.error.as_ref().map(|failure| result::failed(failure, given))
+            task.error.as_ref().map(|failure| result::failure_parts(failure, output))
         }
         State::Queued | State::Completed | State::Cancelled => None,
     };
     let (id, at) = (task.id.as_str(), time(task.updated_at));
-    status(id, &record.task.context_id, state(task, given), says, at)
+    status(id, &record.task.context_id, state(task, output), parts, at)
 }
 
 /// Returns the state of a task. The result of a failed task may say that it was a refusal.
-pub(super) fn state(task: &orla_tasks::Task, given: Option<&Given>) -> TaskState {
+pub(super) fn state(task: &orla_tasks::Task, output: Option<&CallOutput>) -> TaskState {
     match task.state {
         State::Queued => TaskState::Submitted,
         State::Working => TaskState::Working,
         State::InputRequired => TaskState::InputRequired,
         State::Completed => TaskState::Completed,
         State::Cancelled => TaskState::Canceled,
-        State::Failed if given.is_some_and(|given| given.form() == Form::Rejection) => {
+        State::Failed if output.is_some_and(|output| output.form() == Form::Rejection) => {
             TaskState::Rejected
         }
         State::Failed | State::Interrupted => TaskState::Failed,
@@ -63,10 +68,10 @@ pub(super) fn status(
     id: &str,
     context: &str,
     state: TaskState,
-    says: Option<Vec<Part>>,
+    parts: Option<Vec<Part>>,
     at: DateTime<Utc>,
 ) -> TaskStatus {
-    let message = says.map(|parts| Message {
+    let message = parts.map(|parts| Message {
         message_id: format!("{id}-{}", at.timestamp_millis()),
         task_id: Some(id.to_owned()),
         context_id: Some(context.to_owned()),
@@ -76,11 +81,11 @@ pub(super) fn status(
 }
 
 /// Returns a notice of a call as parts.
-pub(super) fn said(text: &str) -> Vec<Part> {
+pub(super) fn text_parts(text: &str) -> Vec<Part> {
     vec![Part::text(text)]
 }
 
-fn last_said(task: &orla_tasks::Task) -> Option<String> {
+fn last_notice(task: &orla_tasks::Task) -> Option<String> {
     let progress = task.progress.as_ref().and_then(|progress| progress.message.clone());
     progress.or_else(|| task.log.last().map(|line| line.message.clone()))
 }

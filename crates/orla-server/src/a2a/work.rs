@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_says_what_is_to_be_run() {
+    fn a_message_determines_the_call() {
         let (none, skill) = (json!(null), json!({"skillId": "add"}));
         let run = |target: &str, input: Value| Work::Run { target: target.to_owned(), input };
         for (parts, metadata, work) in [
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_message_is_refused() {
+    fn invalid_messages_are_refused() {
         let good =
             message(&json!([{"text": "x", "mediaType": "text/plain; charset=utf-8"}]), &json!(null));
         assert!(check(&good).is_ok());

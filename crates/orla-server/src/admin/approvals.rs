@@ -2,11 +2,11 @@
 //!
 //! `GET /approvals` is a JSON array of `{id, capability, principal, identified_by, input, expires_at,
 //! call_id, answerable, node?}`, the first to expire first. `node` is the node of the cluster at which
-//! the call waits, if it is another node (`elsewhere`). `POST /approvals/ID` with `{"approve": true |
+//! the call waits, if it is another node (`other_nodes`). `POST /approvals/ID` with `{"approve": true |
 //! false}` answers one. A caller sees the questions that it may answer, and those about its own calls.
 
-pub(crate) mod elsewhere;
-mod here;
+mod local;
+pub(crate) mod other_nodes;
 
 use std::time::SystemTime;
 
@@ -24,8 +24,8 @@ use crate::waiting::{ApprovalRefused, ApprovalRequest};
 
 /// Returns the calls that wait at this node and at the other nodes.
 pub(crate) async fn all(core: &Core, principal: Option<&Principal>) -> Vec<ApprovalRequest> {
-    let mut all = here::waiting(core, principal, here::has_others(core));
-    all.extend(elsewhere::waiting(core, principal).await);
+    let mut all = local::waiting(core, principal, local::has_others(core));
+    all.extend(other_nodes::waiting(core, principal).await);
     all.sort_by_key(|waiting| waiting.expires_at);
     all
 }
@@ -69,8 +69,8 @@ pub(crate) async fn decide(
     id: &str,
     approve: bool,
 ) -> Result<(), ApprovalRefused> {
-    match here::decide(core, principal, here::has_others(core), id, approve) {
-        Err(AnswerError::Unknown) => elsewhere::decide(core, principal, id, approve).await,
+    match local::decide(core, principal, local::has_others(core), id, approve) {
+        Err(AnswerError::Unknown) => other_nodes::decide(core, principal, id, approve).await,
         decided => Ok(decided?),
     }
 }

@@ -35,7 +35,7 @@ use request::Wanted;
 const PATH: &str = "/calls";
 
 /// Returns whether this path belongs to the history.
-pub(crate) fn is_here(path: &str) -> bool {
+pub(crate) fn is_route(path: &str) -> bool {
     below(PATH, path).is_some()
 }
 

@@ -53,7 +53,7 @@ impl Guard {
         for origin in headers.get_all(ORIGIN) {
             let origin = origin.to_str().ok().and_then(Origin::parse);
             if !origin.is_some_and(|origin| self.allows_origin(&origin)) {
-                return Err(Denied::because(
+                return Err(Denied::new(
                     StatusCode::FORBIDDEN,
                     "this Origin is not allowed; `allowed_origins` in the configuration of orla adds others",
                 ));
@@ -63,7 +63,7 @@ impl Guard {
     }
 
     fn check_host(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Denied> {
-        let bad = |reason| Denied::because(StatusCode::BAD_REQUEST, reason);
+        let bad = |reason| Denied::new(StatusCode::BAD_REQUEST, reason);
         let mut named = headers.get_all(HOST).iter();
         let header = named.next();
         if named.next().is_some() {
@@ -85,7 +85,7 @@ impl Guard {
         if hosts.all(|(host, port)| self.allows_host(host, port)) {
             return Ok(());
         }
-        Err(Denied::because(
+        Err(Denied::new(
             StatusCode::FORBIDDEN,
             "this Host is not allowed; `allowed_hosts` in the configuration of orla adds others",
         ))
@@ -93,18 +93,18 @@ impl Guard {
 
     fn allows_host(&self, host: &str, port: Option<u16>) -> bool {
         is_loopback(host)
-            || self.hosts.iter().any(|allowed| allowed.fits(host, port.unwrap_or(self.default_port)))
+            || self.hosts.iter().any(|allowed| allowed.matches(host, port.unwrap_or(self.default_port)))
     }
 
     fn allows_origin(&self, origin: &Origin<'_>) -> bool {
         let loopback = matches!(origin, Origin::Of { scheme, host, .. }
             if matches!(*scheme, "http" | "https") && is_loopback(host));
-        loopback || self.origins.iter().any(|allowed| allowed.fits(origin))
+        loopback || self.origins.iter().any(|allowed| allowed.matches(origin))
     }
 }
 
 impl Denied {
-    fn because(status: StatusCode, reason: &'static str) -> Self {
+    fn new(status: StatusCode, reason: &'static str) -> Self {
         Self { status, reason }
     }
 }
@@ -163,7 +163,7 @@ impl AllowedHost {
         Some(Self::Named { host: bare(host).to_ascii_lowercase(), port })
     }
 
-    fn fits(&self, host: &str, port: u16) -> bool {
+    fn matches(&self, host: &str, port: u16) -> bool {
         match self {
             Self::Any => true,
             Self::Named { host: name, port: wanted } => {
@@ -235,7 +235,7 @@ impl AllowedOrigin {
         })
     }
 
-    fn fits(&self, origin: &Origin<'_>) -> bool {
+    fn matches(&self, origin: &Origin<'_>) -> bool {
         match (self, origin) {
             (Self::Any, _) | (Self::Null, Origin::Null) => true,
             (Self::Of { scheme, host, port, any_port }, Origin::Of { scheme: s, host: h, port: p }) => {

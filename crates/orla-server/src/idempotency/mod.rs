@@ -33,7 +33,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use record::{Head, KEPT_MS, Standing, TIMES, TimeRow, owner, standing};
+use record::{Head, KEPT_MS, KeyState, TIMES, TimeRow, key_state, owner};
 use usage::{Amount, MAX_KEYS, Usage};
 
 /// The maximum size of a key.
@@ -52,7 +52,7 @@ const LEASE: Duration = Duration::from_secs(10);
 /// The shortest time between two counts of the stored keys, if other servers also add and remove keys.
 const RECOUNT: Duration = Duration::from_secs(10);
 /// The interval between two reads of another server's note.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The stored answers.
 pub(crate) struct Answers {
@@ -68,7 +68,7 @@ pub(crate) struct Answers {
 
 /// The answer to a call.
 #[derive(Clone, Debug)]
-pub(crate) struct KeptAnswer {
+pub(crate) struct StoredAnswer {
     pub(crate) status: StatusCode,
     /// The number of whole seconds until the call can be repeated.
     pub(crate) retry_after: Option<u64>,
@@ -86,7 +86,7 @@ pub(crate) enum Claim {
     /// The call must be made.
     New(Reserved),
     /// The call was made earlier.
-    Answered(KeptAnswer),
+    Answered(StoredAnswer),
 }
 
 /// The reason why a request with a key makes no call.
@@ -108,9 +108,9 @@ pub(crate) enum Refused {
 }
 
 /// The outcome of a call, for its key.
-pub(crate) enum Ended<'a> {
+pub(crate) enum CallOutcome<'a> {
     /// The answer is repeated.
-    Answered(&'a KeptAnswer),
+    Answered(&'a StoredAnswer),
     /// No part of the call has run, so the key is free again.
     NeverRan,
     /// It is unknown whether the call ran.
@@ -181,22 +181,22 @@ impl Answers {
             let record = self.store.get(&reserved.attempt.place).await?;
             let instance = self.instance.as_deref();
             let value = record.as_ref().map(|record| &record.value);
-            match standing(value, &reserved.attempt.fingerprint, instance, now) {
-                Standing::Free => {}
-                Standing::Unreadable => {
+            match key_state(value, &reserved.attempt.fingerprint, instance, now) {
+                KeyState::Free => {}
+                KeyState::Unreadable => {
                     let key = &*reserved.attempt.place;
                     tracing::error!(key, "the record of an idempotency key cannot be read");
                     return Err(Refused::Unreadable);
                 }
-                Standing::Answered(answer) => return Ok(Claim::Answered(answer)),
-                Standing::Refused(refused) => return Err(refused),
-                Standing::Elsewhere => {
+                KeyState::Answered(answer) => return Ok(Claim::Answered(answer)),
+                KeyState::Refused(refused) => return Err(refused),
+                KeyState::Running => {
                     if let Some(note) = &record
                         && self.is_abandoned(note, &mut seen).await?
                     {
                         return Err(Refused::Interrupted);
                     }
-                    tokio::time::sleep(LOOK).await;
+                    tokio::time::sleep(POLL_INTERVAL).await;
                     continue;
                 }
             }
@@ -271,10 +271,10 @@ impl Answers {
     }
 
     async fn usage(&self) -> Result<&Mutex<Usage>, StateError> {
-        self.usage.get_or_try_init(|| async { self.counted().await.map(Mutex::new) }).await
+        self.usage.get_or_try_init(|| async { self.count().await.map(Mutex::new) }).await
     }
 
-    async fn counted(&self) -> Result<Usage, StateError> {
+    async fn count(&self) -> Result<Usage, StateError> {
         let mut usage = Usage { counted: Some(Instant::now()), ..Usage::default() };
         for record in self.store.list(Query::below(TIMES, MAX_KEYS)).await? {
             if let Some(row) = TimeRow::parse(&record) {
@@ -298,9 +298,9 @@ impl Answers {
         if self.instance.is_none() || !is_old {
             return Ok(false);
         }
-        let anew = self.counted().await?;
+        let recounted = self.count().await?;
         let mut usage = usage.lock();
-        *usage = anew;
+        *usage = recounted;
         Ok(usage.has_room(owner, more))
     }
 
@@ -371,7 +371,7 @@ impl From<StateError> for Refused {
 impl Reserved {
     /// Notes how the call ended. A failure to do so is logged. The key then stays taken, and the call is
     /// not repeated.
-    pub(crate) async fn end(self, ended: Ended<'_>) {
+    pub(crate) async fn end(self, ended: CallOutcome<'_>) {
         if let Err(error) = self.note_end(ended).await {
             tracing::error!(%error, "the answer to a request with an idempotency key was not kept");
         }
@@ -389,14 +389,14 @@ impl Reserved {
         }
     }
 
-    async fn note_end(&self, ended: Ended<'_>) -> Result<(), WriteError> {
+    async fn note_end(&self, ended: CallOutcome<'_>) -> Result<(), WriteError> {
         let place = &*self.attempt.place;
         // The note is no longer renewed.
         self.answered.cancel();
         *self.revision.lock().await = None;
         let answer = match ended {
-            Ended::Unknown => return Ok(()),
-            Ended::NeverRan => {
+            CallOutcome::Unknown => return Ok(()),
+            CallOutcome::NeverRan => {
                 let changes =
                     vec![Change::remove(place), Change::remove(TimeRow::key(self.reserved_at, place))];
                 self.answers.store.write(changes).await?;
@@ -404,32 +404,32 @@ impl Reserved {
                 usage.lock().remove(owner(place), Amount { keys: 1, bytes: 0 });
                 return Ok(());
             }
-            Ended::Answered(answer) => answer,
+            CallOutcome::Answered(answer) => answer,
         };
         let usage = self.answers.usage().await.map_err(WriteError::Failed)?;
         let size = Amount { keys: 0, bytes: answer.body.len() };
         let has_room = self.answers.has_room(owner(place), size).await.map_err(WriteError::Failed)?;
-        let is_kept = {
+        let is_stored = {
             let mut usage = usage.lock();
             // Another request may have taken the remaining room.
-            let is_kept = size.bytes <= MAX_ANSWER && has_room && usage.has_room(owner(place), size);
-            if is_kept {
+            let is_stored = size.bytes <= MAX_ANSWER && has_room && usage.has_room(owner(place), size);
+            if is_stored {
                 usage.add(owner(place), size);
             }
-            is_kept
+            is_stored
         };
         let head = Head {
             fingerprint: self.attempt.fingerprint.clone(),
             at: self.reserved_at,
             status: answer.status.as_u16(),
             retry_after: answer.retry_after,
-            is_cut: !is_kept,
+            is_cut: !is_stored,
             instance: None,
         };
-        let body: &[u8] = if is_kept { &answer.body } else { &[] };
+        let body: &[u8] = if is_stored { &answer.body } else { &[] };
         let changes = vec![Change::put(place, head.record(body)), self.time_row(body.len())];
         let written = self.answers.store.write(changes).await;
-        if written.is_err() && is_kept {
+        if written.is_err() && is_stored {
             usage.lock().remove(owner(place), size);
         }
         written.map(drop)
@@ -450,7 +450,7 @@ impl Drop for Reserved {
 
 impl Refused {
     /// Returns the status of the answer, its kind, and advice for the caller.
-    pub(crate) fn described(&self) -> (StatusCode, &'static str, &'static str) {
+    pub(crate) fn describe(&self) -> (StatusCode, &'static str, &'static str) {
         match self {
             Self::Conflict => (
                 StatusCode::CONFLICT,

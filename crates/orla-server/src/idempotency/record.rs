@@ -12,7 +12,7 @@ use orla_state::Record;
 use serde::{Deserialize, Serialize};
 
 use super::form::hash;
-use super::{KeptAnswer, Refused};
+use super::{Refused, StoredAnswer};
 
 /// How long an answer is kept, in milliseconds.
 pub(super) const KEPT_MS: u64 = 24 * 60 * 60 * 1000;
@@ -45,13 +45,13 @@ pub(super) struct TimeRow<'a> {
 }
 
 /// The state of a key for a request.
-pub(super) enum Standing {
+pub(super) enum KeyState {
     /// The key was never used, or has expired.
     Free,
     /// The call was made.
-    Answered(KeptAnswer),
+    Answered(StoredAnswer),
     /// Another process has noted the call, and may be making it.
-    Elsewhere,
+    Running,
     /// The record cannot be read. It may be the note of a call that ran, so it stays until its
     /// [`TimeRow`] is a day old.
     Unreadable,
@@ -60,25 +60,25 @@ pub(super) enum Standing {
 }
 
 /// Returns the state of a key for a request with this fingerprint, in the process `instance`.
-pub(super) fn standing(
+pub(super) fn key_state(
     record: Option<&Bytes>,
     fingerprint: &str,
     instance: Option<&str>,
     now: u64,
-) -> Standing {
-    let Some(record) = record else { return Standing::Free };
-    let Some((head, body)) = Head::parse(record) else { return Standing::Unreadable };
+) -> KeyState {
+    let Some(record) = record else { return KeyState::Free };
+    let Some((head, body)) = Head::parse(record) else { return KeyState::Unreadable };
     if now.saturating_sub(head.at) >= KEPT_MS {
-        return Standing::Free;
+        return KeyState::Free;
     }
-    let is_elsewhere =
+    let is_running =
         instance.is_some() && head.instance.is_some() && head.instance.as_deref() != instance;
     match StatusCode::from_u16(head.status) {
-        _ if head.fingerprint != fingerprint => Standing::Refused(Refused::Conflict),
-        _ if head.is_cut => Standing::Refused(Refused::TooLarge),
-        Ok(status) => Standing::Answered(KeptAnswer { status, retry_after: head.retry_after, body }),
-        Err(_) if is_elsewhere => Standing::Elsewhere,
-        Err(_) => Standing::Refused(Refused::Interrupted),
+        _ if head.fingerprint != fingerprint => KeyState::Refused(Refused::Conflict),
+        _ if head.is_cut => KeyState::Refused(Refused::TooLarge),
+        Ok(status) => KeyState::Answered(StoredAnswer { status, retry_after: head.retry_after, body }),
+        Err(_) if is_running => KeyState::Running,
+        Err(_) => KeyState::Refused(Refused::Interrupted),
     }
 }
 
@@ -135,55 +135,64 @@ mod tests {
         }
     }
 
-    fn elsewhere() -> Head {
+    fn of_other_process() -> Head {
         Head { instance: Some("other".to_owned()), ..head() }
     }
 
     /// Returns the answer to a request of the process `own`, which may share its state with other
     /// processes.
-    fn said(record: impl Into<Bytes>, own: Option<&str>) -> String {
-        match standing(Some(&record.into()), "f", own, NOW) {
-            Standing::Free => "free".to_owned(),
-            Standing::Answered(answer) => format!("{} {:?}", answer.status.as_u16(), answer.body),
-            Standing::Elsewhere => "elsewhere".to_owned(),
-            Standing::Unreadable => "unreadable".to_owned(),
-            Standing::Refused(Refused::Conflict) => "conflict".to_owned(),
-            Standing::Refused(Refused::TooLarge) => "too large".to_owned(),
-            Standing::Refused(Refused::Interrupted) => "interrupted".to_owned(),
-            Standing::Refused(_) => "refused for another reason".to_owned(),
+    fn state_name(record: impl Into<Bytes>, own: Option<&str>) -> String {
+        match key_state(Some(&record.into()), "f", own, NOW) {
+            KeyState::Free => "free".to_owned(),
+            KeyState::Answered(answer) => format!("{} {:?}", answer.status.as_u16(), answer.body),
+            KeyState::Running => "elsewhere".to_owned(),
+            KeyState::Unreadable => "unreadable".to_owned(),
+            KeyState::Refused(Refused::Conflict) => "conflict".to_owned(),
+            KeyState::Refused(Refused::TooLarge) => "too large".to_owned(),
+            KeyState::Refused(Refused::Interrupted) => "interrupted".to_owned(),
+            KeyState::Refused(_) => "refused for another reason".to_owned(),
         }
     }
 
     #[test]
-    fn a_record_says_what_is_to_be_done() {
+    fn a_record_determines_the_state_of_its_key() {
         let answered = Head { status: 200, ..head() };
         let cases = [
             (answered.record(b"7"), Some("own"), "200 b\"7\""),
             (head().record(b""), None, "interrupted"),
             (head().record(b""), Some("own"), "interrupted"),
-            (elsewhere().record(b""), None, "interrupted"),
-            (elsewhere().record(b""), Some("other"), "interrupted"),
-            (elsewhere().record(b""), Some("own"), "elsewhere"),
+            (of_other_process().record(b""), None, "interrupted"),
+            (of_other_process().record(b""), Some("other"), "interrupted"),
+            (of_other_process().record(b""), Some("own"), "elsewhere"),
             (Head { is_cut: true, status: 200, ..head() }.record(b""), None, "too large"),
-            (Head { fingerprint: "g".to_owned(), ..elsewhere() }.record(b""), Some("own"), "conflict"),
+            (
+                Head { fingerprint: "g".to_owned(), ..of_other_process() }.record(b""),
+                Some("own"),
+                "conflict",
+            ),
             (Head { at: NOW - KEPT_MS, status: 200, ..head() }.record(b"7"), None, "free"),
-            (Head { at: NOW - KEPT_MS, ..elsewhere() }.record(b""), Some("own"), "free"),
+            (Head { at: NOW - KEPT_MS, ..of_other_process() }.record(b""), Some("own"), "free"),
         ];
         for (record, own, expected) in cases {
-            assert_eq!(said(record.clone(), own), expected, "{}", String::from_utf8_lossy(&record));
+            assert_eq!(
+                state_name(record.clone(), own),
+                expected,
+                "{}",
+                String::from_utf8_lossy(&record)
+            );
         }
-        assert!(matches!(standing(None, "f", None, NOW), Standing::Free));
+        assert!(matches!(key_state(None, "f", None, NOW), KeyState::Free));
     }
 
     #[test]
     fn a_record_that_cannot_be_read_does_not_free_its_key() {
         let whole = head().record(b"");
         for end in 0..whole.len() {
-            assert_eq!(said(whole[..end].to_vec(), None), "unreadable", "{end}");
+            assert_eq!(state_name(whole[..end].to_vec(), None), "unreadable", "{end}");
         }
         for record in ["{}\n", "\n", "[1]\n7", "{\"fingerprint\":\"f\",\"at\":\"2026\",\"status\":0}\n"]
         {
-            assert_eq!(said(record, None), "unreadable", "{record}");
+            assert_eq!(state_name(record, None), "unreadable", "{record}");
         }
     }
 }

@@ -11,9 +11,9 @@ fn answers() -> Arc<Answers> {
     Answers::new(Arc::new(Memory::new(Limits::default())))
 }
 
-fn answer(status: u16) -> KeptAnswer {
+fn answer(status: u16) -> StoredAnswer {
     let status = StatusCode::from_u16(status).unwrap();
-    KeptAnswer { status, retry_after: None, body: "7".into() }
+    StoredAnswer { status, retry_after: None, body: "7".into() }
 }
 
 async fn new_of(answers: &Arc<Answers>, key: &str) -> Reserved {
@@ -47,7 +47,7 @@ fn inputs_are_the_same_in_any_order_and_not_with_another_number() {
 #[tokio::test]
 async fn the_first_answer_is_repeated_also_that_of_a_failure() {
     let answers = answers();
-    new(&answers, "{}").await.end(Ended::Answered(&answer(502))).await;
+    new(&answers, "{}").await.end(CallOutcome::Answered(&answer(502))).await;
     match answers.claim(attempt("k", "{}")).await {
         Ok(Claim::Answered(kept)) => {
             assert_eq!((kept.status.as_u16(), &kept.body[..]), (502, &b"7"[..]));
@@ -81,7 +81,7 @@ impl StateStore for Common {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_other_servers_have_removed_is_not_counted_for_ever() {
+async fn keys_removed_by_other_servers_are_recounted() {
     let common = Common(Arc::default(), tokio::sync::broadcast::Sender::new(1));
     let answers = Answers::new(Arc::new(common));
     let more = Amount { keys: 1, bytes: 0 };
@@ -112,7 +112,7 @@ async fn servers_of_one_state_make_the_call_of_a_key_once() {
     tokio::time::sleep(3 * LEASE).await;
     assert!(!waiting.is_finished());
     assert!(matches!(other.claim(attempt("k", r#"{"a":1}"#)).await, Err(Refused::Conflict)));
-    running.end(Ended::Answered(&answer(200))).await;
+    running.end(CallOutcome::Answered(&answer(200))).await;
     assert!(matches!(waiting.await.unwrap(), Ok(Claim::Answered(_))));
 
     // Of two concurrent claims, one makes the call.
@@ -121,7 +121,7 @@ async fn servers_of_one_state_make_the_call_of_a_key_once() {
         TaskTracker::new().spawn(async move {
             match server.claim(attempt("at once", "{}")).await {
                 Ok(Claim::New(reserved)) => {
-                    reserved.end(Ended::Answered(&answer(200))).await;
+                    reserved.end(CallOutcome::Answered(&answer(200))).await;
                     1
                 }
                 Ok(Claim::Answered(_)) => 0,
@@ -142,12 +142,12 @@ async fn servers_of_one_state_make_the_call_of_a_key_once() {
 #[tokio::test]
 async fn a_key_is_free_again_if_nothing_has_run() {
     let answers = answers();
-    new(&answers, "{}").await.end(Ended::NeverRan).await;
-    new(&answers, r#"{"a":1}"#).await.end(Ended::Answered(&answer(200))).await;
+    new(&answers, "{}").await.end(CallOutcome::NeverRan).await;
+    new(&answers, r#"{"a":1}"#).await.end(CallOutcome::Answered(&answer(200))).await;
 }
 
 #[tokio::test]
-async fn what_was_never_answered_is_not_repeated() {
+async fn an_unanswered_call_is_not_repeated() {
     let answers = answers();
     drop(new(&answers, "{}").await);
     assert!(matches!(answers.claim(attempt("k", "{}")).await, Err(Refused::Interrupted)));
@@ -164,7 +164,7 @@ async fn a_note_that_cannot_be_read_is_not_overwritten_before_its_day_is_over() 
         assert!(matches!(answers.claim(attempt("old0", "{}")).await, Err(Refused::Unreadable)));
     }
     // Another key does not remove it either.
-    new_of(&answers, "other").await.end(Ended::NeverRan).await;
+    new_of(&answers, "other").await.end(CallOutcome::NeverRan).await;
     assert_eq!(answers.store.get(&place).await.unwrap().unwrap().value, "{\"form\":2}\n");
 }
 
@@ -174,7 +174,7 @@ async fn a_note_that_cannot_be_read_is_removed_after_its_day() {
     used(&answers, 0..1, KEPT_MS + 1).await;
     let place = attempt("old0", "{}").place;
     answers.store.write(vec![Change::put(&*place, "")]).await.unwrap();
-    new_of(&answers, "other").await.end(Ended::NeverRan).await;
+    new_of(&answers, "other").await.end(CallOutcome::NeverRan).await;
     assert!(answers.store.get(&place).await.unwrap().is_none());
     assert!(matches!(answers.claim(attempt("old0", "{}")).await, Ok(Claim::New(_))));
 }
@@ -194,7 +194,7 @@ async fn used(answers: &Arc<Answers>, keys: std::ops::Range<usize>, ago: u64) {
             ended,
         };
         answers.reserve(&reserved, None).await.ok().unwrap();
-        reserved.end(Ended::Answered(&answer(200))).await;
+        reserved.end(CallOutcome::Answered(&answer(200))).await;
     }
 }
 
@@ -203,11 +203,11 @@ async fn a_key_that_is_used_again_after_its_day_keeps_its_new_answer() {
     let answers = answers();
     used(&answers, 0..100, KEPT_MS + 1).await;
     match answers.claim(attempt("old99", "{}")).await {
-        Ok(Claim::New(reserved)) => reserved.end(Ended::Answered(&answer(201))).await,
+        Ok(Claim::New(reserved)) => reserved.end(CallOutcome::Answered(&answer(201))).await,
         _ => panic!("the key has not expired"),
     }
     for key in 0..10 {
-        new_of(&answers, &format!("new{key}")).await.end(Ended::NeverRan).await;
+        new_of(&answers, &format!("new{key}")).await.end(CallOutcome::NeverRan).await;
     }
     match answers.claim(attempt("old99", "{}")).await {
         Ok(Claim::Answered(kept)) => assert_eq!(kept.status.as_u16(), 201),
@@ -224,7 +224,7 @@ async fn requests_that_remove_the_same_expired_keys_count_them_once() {
     used(&answers, 0..40, KEPT_MS + 1).await;
     let claims = (0..8).map(|key| {
         let answers = &answers;
-        async move { new_of(answers, &format!("new{key}")).await.end(Ended::NeverRan).await }
+        async move { new_of(answers, &format!("new{key}")).await.end(CallOutcome::NeverRan).await }
     });
     futures_util::future::join_all(claims).await;
     let amount = answers.usage().await.unwrap().lock().all;
@@ -232,11 +232,11 @@ async fn requests_that_remove_the_same_expired_keys_count_them_once() {
 }
 
 #[tokio::test]
-async fn a_caller_has_a_share_of_what_is_kept() {
+async fn a_caller_has_a_share_of_the_stored_keys() {
     let answers = answers();
-    let large = KeptAnswer { body: vec![b'7'; MAX_ANSWER].into(), ..answer(200) };
+    let large = StoredAnswer { body: vec![b'7'; MAX_ANSWER].into(), ..answer(200) };
     for key in 0..=MAX_BYTES / SHARE / MAX_ANSWER {
-        new_of(&answers, &key.to_string()).await.end(Ended::Answered(&large)).await;
+        new_of(&answers, &key.to_string()).await.end(CallOutcome::Answered(&large)).await;
     }
     let last = (MAX_BYTES / SHARE / MAX_ANSWER).to_string();
     assert!(matches!(answers.claim(attempt(&last, "{}")).await, Err(Refused::TooLarge)));
@@ -249,6 +249,6 @@ async fn a_second_request_waits_for_the_first() {
     let first = new(&answers, "{}").await;
     let done = answer(200);
     let ((), second) =
-        tokio::join!(first.end(Ended::Answered(&done)), answers.claim(attempt("k", "{}")));
+        tokio::join!(first.end(CallOutcome::Answered(&done)), answers.claim(attempt("k", "{}")));
     assert!(matches!(second, Ok(Claim::Answered(_))));
 }

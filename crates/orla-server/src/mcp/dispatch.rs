@@ -443,7 +443,7 @@ impl Job {
             Operation::Listen(params) if !has_session => {
                 let call = caller.surface_call(notices, meta.traceparent, channel);
                 let watched =
-                    tasks::watch::Watched::of(core, caller.task_caller(), &params, declares_tasks)
+                    tasks::watch::WatchedTasks::of(core, caller.task_caller(), &params, declares_tasks)
                         .await?;
                 Box::pin(listen::listen(core, &id, &params, call, caller, watched)).await
             }
@@ -484,7 +484,7 @@ impl Caller {
         let audience = match channel {
             ClientChannel::InputRequests(requests) => requests.audience.clone(),
             ClientChannel::Session(_) => {
-                let outlet = self.outlet.as_ref().filter(|_| notices.anything());
+                let outlet = self.outlet.as_ref().filter(|_| notices.wants_any());
                 outlet.map(|outlet| NoticeReceiver::new(notices, Arc::clone(outlet)))
             }
         };

@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sessionless_request_says_the_same_in_headers_and_body() {
+    fn headers_and_body_of_a_sessionless_request_must_match() {
         let v26 = ("mcp-protocol-version", "2026-07-28");
         let list = ("mcp-method", "tools/list");
         let cases = [

@@ -8,7 +8,7 @@ fn code(body: &str) -> (i32, Option<String>) {
 }
 
 #[test]
-fn what_is_no_message_gets_the_error_that_says_why() {
+fn invalid_messages_get_the_matching_error() {
     let cases: [(&str, i32, Option<&str>); 19] = [
         ("", -32700, None),
         ("nonsense", -32700, None),
@@ -141,7 +141,7 @@ proptest! {
     }
 
     #[test]
-    fn an_id_comes_back_as_it_was_written(number in any::<i128>(), string in "\\PC*") {
+    fn an_id_is_returned_unchanged(number in any::<i128>(), string in "\\PC*") {
         for id in [number.to_string(), serde_json::to_string(&string).unwrap()] {
             let body = format!(r#"{{"jsonrpc":"2.0","method":"ping","id":{id}}}"#);
             let Message::Request(request) = parse(body.as_bytes()).unwrap() else { panic!("a request") };

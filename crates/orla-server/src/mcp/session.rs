@@ -8,7 +8,7 @@
 //! does not expire.
 
 pub(super) mod client;
-pub(crate) mod elsewhere;
+pub(crate) mod other_nodes;
 pub(crate) mod shared;
 
 use std::collections::hash_map::Entry;
@@ -22,14 +22,14 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 
 use crate::mcp::notify::changes::Lists;
+use crate::mcp::notify::pending_changes::PendingChanges;
+use crate::mcp::notify::sent_changes::{Change, SentChanges};
 use crate::mcp::notify::stream::Stream;
 use crate::mcp::notify::subscriptions::{MAX_SUBSCRIPTIONS, Subscriber, Subscription};
-use crate::mcp::notify::told::{Change, Told};
-use crate::mcp::notify::unheard::Unheard;
 use crate::mcp::protocol::Revision;
 use crate::mcp::rpc::Id;
 use crate::mcp::session::client::Questions;
-use crate::mcp::session::shared::Kept;
+use crate::mcp::session::shared::KnownRecord;
 
 /// How long a client may return for the rest of a stream that has ended.
 const KEEP_STREAM: Duration = Duration::from_secs(60);
@@ -61,10 +61,10 @@ pub(crate) struct Session {
     /// Created when the client listens.
     own_stream: OnceLock<Box<OwnStream>>,
     /// Receives changes for other servers, if the client may listen there.
-    unheard: OnceLock<Arc<Unheard>>,
+    pending_changes: OnceLock<Arc<PendingChanges>>,
     streams: Mutex<Vec<Arc<Stream>>>,
     /// The known state of the session's record, if several servers share sessions.
-    kept: Mutex<Option<Kept>>,
+    record: Mutex<Option<KnownRecord>>,
     next_stream: AtomicU64,
     /// The number of open connections of this session.
     open: AtomicUsize,
@@ -105,7 +105,7 @@ impl Session {
             subscriptions: Mutex::default(),
             subscriber: OnceLock::new(),
             own_stream: OnceLock::new(),
-            unheard: OnceLock::new(),
+            pending_changes: OnceLock::new(),
             snapshots: Mutex::new(Snapshots {
                 tools: Arc::clone(&newest),
                 has_listed: false,
@@ -113,7 +113,7 @@ impl Session {
                 has_listed_surfaces: false,
             }),
             streams: Mutex::default(),
-            kept: Mutex::default(),
+            record: Mutex::default(),
             next_stream: AtomicU64::new(1),
             open: AtomicUsize::new(0),
             last_used: AtomicU64::new(0),
@@ -183,25 +183,25 @@ impl Session {
     }
 
     /// Returns the changes that the session's own stream must send now, with their numbers.
-    pub(crate) fn tell(&self, lists: Lists) -> Vec<(u64, Change)> {
+    pub(crate) fn changes_to_send(&self, lists: Lists) -> Vec<(u64, Change)> {
         let changes = self.changes(lists);
-        self.own_stream().told.lock().tell(changes)
+        self.own_stream().sent.lock().record(changes)
     }
 
     /// Returns the number of the last change sent on the session's own stream.
-    pub(crate) fn last_told(&self) -> u64 {
-        self.own_stream().told.lock().last()
+    pub(crate) fn last_sent(&self) -> u64 {
+        self.own_stream().sent.lock().last()
     }
 
     /// Returns the changes sent on the session's own stream after this number, or `None` if they are no
     /// longer known.
     pub(crate) fn changes_after(&self, number: u64) -> Option<BTreeSet<Change>> {
-        self.own_stream().told.lock().after(number)
+        self.own_stream().sent.lock().after(number)
     }
 
     /// Schedules changes to be sent again.
-    pub(crate) fn tell_again(&self, changes: BTreeSet<Change>) {
-        self.own_stream().told.lock().again(changes);
+    pub(crate) fn resend(&self, changes: BTreeSet<Change>) {
+        self.own_stream().sent.lock().resend(changes);
         self.subscriber().woken.notify_one();
     }
 
@@ -230,13 +230,13 @@ impl Session {
     }
 
     /// Reports changes of the session's resources to other servers, because its client may listen there.
-    pub(crate) fn share(&self, unheard: &Arc<Unheard>) {
-        drop(self.unheard.set(Arc::clone(unheard)));
+    pub(crate) fn share(&self, pending_changes: &Arc<PendingChanges>) {
+        drop(self.pending_changes.set(Arc::clone(pending_changes)));
     }
 
     /// Returns whether the session has subscriptions on this server that other servers rely on.
-    pub(crate) fn owns(&self) -> bool {
-        self.unheard.get().is_some() && !self.subscriptions.lock().is_empty()
+    pub(crate) fn has_shared_subscriptions(&self) -> bool {
+        self.pending_changes.get().is_some() && !self.subscriptions.lock().is_empty()
     }
 
     /// Begins to take over subscriptions, until the guard is dropped. Returns `None` if a takeover is
@@ -250,11 +250,11 @@ impl Session {
     pub(crate) fn subscriber(&self) -> &Arc<Subscriber> {
         self.subscriber.get_or_init(|| {
             let subscriber = Subscriber::new(self.principal.clone());
-            Arc::new(match self.unheard.get().cloned() {
+            Arc::new(match self.pending_changes.get().cloned() {
                 None => subscriber,
-                Some(unheard) => {
+                Some(pending_changes) => {
                     let id = self.id;
-                    subscriber.on_change(move || unheard.session(id.to_string()))
+                    subscriber.on_change(move || pending_changes.add_session(id.to_string()))
                 }
             })
         })
@@ -267,7 +267,7 @@ impl Session {
 
     /// Returns whether the session has subscribed to this resource. If not, checks that it may subscribe
     /// to one more.
-    pub(crate) fn subscribed(&self, uri: &str) -> Result<bool, usize> {
+    pub(crate) fn is_subscribed(&self, uri: &str) -> Result<bool, usize> {
         let subscriptions = self.subscriptions.lock();
         let full = subscriptions.len() >= MAX_SUBSCRIPTIONS;
         match subscriptions.contains_key(uri) {
@@ -292,7 +292,7 @@ impl Session {
 
     /// Returns a stream that a client may return to once it is [kept](Self::keep).
     pub(crate) fn new_stream(&self) -> Arc<Stream> {
-        Stream::kept(self.next_stream.fetch_add(1, Ordering::Relaxed))
+        Stream::retained(self.next_stream.fetch_add(1, Ordering::Relaxed))
     }
 
     /// Keeps a stream for a client that comes back.
@@ -343,7 +343,7 @@ impl Drop for Connection {
 /// The session's own stream.
 #[derive(Default)]
 struct OwnStream {
-    told: Mutex<Told>,
+    sent: Mutex<SentChanges>,
     /// The open connections, each with the token that ends it.
     listening: Mutex<Vec<(u64, CancellationToken)>>,
     is_adopting: AtomicBool,
@@ -544,7 +544,9 @@ impl Sessions {
         let start = Self::shard_of(near);
         for at in 0..SHARDS {
             let mut shard = self.shards[(start + at) % SHARDS].lock();
-            let idle = shard.values().filter(|session| session.is_idle() && !session.owns());
+            let idle = shard
+                .values()
+                .filter(|session| session.is_idle() && !session.has_shared_subscriptions());
             let oldest = idle.min_by_key(|session| session.last_used.load(Ordering::Relaxed));
             if let Some(oldest) = oldest.map(|session| session.id) {
                 shard.remove(&oldest);
@@ -624,13 +626,14 @@ impl Sessions {
 
     /// Returns the sessions that only hold subscriptions on this server, and whether each was used
     /// recently.
-    pub(crate) fn owning(&self, idle: Duration) -> Vec<(Arc<Session>, bool)> {
+    pub(crate) fn with_shared_subscriptions(&self, idle: Duration) -> Vec<(Arc<Session>, bool)> {
         let now = self.now();
-        let owning = self.all(|session| session.is_idle() && session.owns()).into_iter();
+        let sharing =
+            self.all(|session| session.is_idle() && session.has_shared_subscriptions()).into_iter();
         let is_recent = |session: &Session| {
             now.saturating_sub(session.last_used.load(Ordering::Relaxed)) <= full_millis(idle)
         };
-        owning.map(|session| (Arc::clone(&session), is_recent(&session))).collect()
+        sharing.map(|session| (Arc::clone(&session), is_recent(&session))).collect()
     }
 
     fn all(&self, which: impl Fn(&Session) -> bool) -> Vec<Arc<Session>> {
@@ -661,7 +664,7 @@ impl Sessions {
 
 fn expired(session: &Session, now: u64, idle: Duration) -> bool {
     let unused = now.saturating_sub(session.last_used.load(Ordering::Relaxed));
-    unused > full_millis(idle) && session.is_idle() && !session.owns()
+    unused > full_millis(idle) && session.is_idle() && !session.has_shared_subscriptions()
 }
 
 #[cfg(test)]

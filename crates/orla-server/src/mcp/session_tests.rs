@@ -11,8 +11,8 @@ fn make(principal: Option<&str>) -> impl FnOnce(SessionId) -> Session {
     let principal = principal.map(Principal::token);
     let newest = CapabilityMarketplace::new(Limits::default()).snapshot();
     move |id| {
-        let (told, parent) = (Lists::default(), CancellationToken::new());
-        Session::new(id, Revision::V2025_11_25, principal, None, newest, told, &parent)
+        let (notified, parent) = (Lists::default(), CancellationToken::new());
+        Session::new(id, Revision::V2025_11_25, principal, None, newest, notified, &parent)
     }
 }
 
@@ -58,11 +58,11 @@ fn an_idle_session_expires_and_one_in_use_does_not() {
 }
 
 #[test]
-fn beyond_the_bound_an_idle_session_goes_and_one_in_use_stays() {
+fn at_the_limit_idle_sessions_are_evicted_and_busy_ones_stay() {
     let sessions = Sessions::new();
     let max = 64;
-    let kept: Vec<_> = (0..max).map(|_| sessions.add(max, make(None)).unwrap()).collect();
-    let calls: Vec<_> = kept.iter().map(|session| session.calls.begin(&id("1")).unwrap()).collect();
+    let all: Vec<_> = (0..max).map(|_| sessions.add(max, make(None)).unwrap()).collect();
+    let calls: Vec<_> = all.iter().map(|session| session.calls.begin(&id("1")).unwrap()).collect();
     assert!(sessions.add(max, make(None)).is_err());
     drop(calls);
     for _ in 0..200 {
@@ -106,7 +106,7 @@ fn ended_streams_are_kept_within_bounds() {
 }
 
 #[test]
-fn one_stream_tells_of_a_change() {
+fn a_change_goes_to_one_stream() {
     let session = make(None)(SessionId::NONE);
     assert!(session.changes(Lists::default()).is_empty());
     let now = Lists { tools: 2, ..Lists::default() };

@@ -42,7 +42,7 @@ use crate::state::Core;
 /// How long requests may continue after the end of input.
 const END_OF_INPUT_GRACE: Duration = Duration::from_millis(500);
 /// How long cancelled requests, and then the output, may take to end.
-const GRACE: Duration = Duration::from_secs(4);
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(4);
 /// Messages that wait for the client to read.
 const QUEUE: usize = 256;
 
@@ -101,17 +101,17 @@ where
             core.market.stop();
         }
         ended.cancel();
-        let _ = tokio::time::timeout(GRACE, tasks.wait()).await;
+        let _ = tokio::time::timeout(SHUTDOWN_GRACE, tasks.wait()).await;
     }
     // Requests that wait for answers of the client end with its input.
     core.tracker.close();
-    if tokio::time::timeout(GRACE, core.tracker.wait()).await.is_err() {
+    if tokio::time::timeout(SHUTDOWN_GRACE, core.tracker.wait()).await.is_err() {
         core.abort.cancel();
-        let _ = tokio::time::timeout(GRACE, core.tracker.wait()).await;
+        let _ = tokio::time::timeout(SHUTDOWN_GRACE, core.tracker.wait()).await;
     }
     drop(out);
     let abort = writing.abort_handle();
-    if tokio::time::timeout(GRACE, writing).await.is_err() {
+    if tokio::time::timeout(SHUTDOWN_GRACE, writing).await.is_err() {
         abort.abort(); // the client neither reads nor hangs up
     }
 }
@@ -180,7 +180,7 @@ impl Pipe {
         };
         let job = Job::of(request, meta, line);
         let outlet = Arc::new(PipeOutlet { out: self.out.clone(), answered: AtomicBool::new(false) });
-        let wanted = job.is_subscription() || job.notice_options(session.as_deref()).anything();
+        let wanted = job.is_subscription() || job.notice_options(session.as_deref()).wants_any();
         let caller = Caller {
             revision,
             session,

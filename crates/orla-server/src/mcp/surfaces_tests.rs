@@ -132,7 +132,7 @@ async fn lists_are_merged_and_sorted_and_the_first_owner_wins() {
 }
 
 #[tokio::test]
-async fn a_request_goes_to_whoever_knows_the_thing() {
+async fn a_request_goes_to_the_surface_that_has_the_item() {
     let market = market();
     let get = async |params: &'static str, is_sessionless| {
         ask(&market, "prompts/get", params, is_sessionless).await

@@ -95,7 +95,7 @@ fn an_outcome_becomes_a_result() {
 }
 
 #[test]
-fn a_failure_keeps_what_was_given_and_says_last_what_happened() {
+fn a_failure_keeps_the_output_and_appends_the_error() {
     let failed = |outcome| RuntimeError::Failed {
         id: "ls".into(),
         message: "ls exited with code 2".into(),
@@ -177,7 +177,7 @@ fn a_list_is_what_the_sdk_would_send() {
 }
 
 #[test]
-fn pages_go_on_where_the_last_one_ended_whatever_happened_in_between() {
+fn pages_continue_after_the_last_one_despite_changes() {
     let many = market((0..1200).map(|n| format!("t{n:04}")));
     let mut seen = Vec::new();
     let mut cursor = None;
@@ -200,7 +200,7 @@ fn pages_go_on_where_the_last_one_ended_whatever_happened_in_between() {
 }
 
 #[test]
-fn what_is_unlisted_or_denied_is_on_no_page_and_counts_for_none() {
+fn unlisted_and_denied_tools_are_on_no_page_and_are_not_counted() {
     let market = market([]);
     let everything: Permission = "*".parse().unwrap();
     let rule = |to: &str, capabilities: &str, allow: bool| {
@@ -286,7 +286,7 @@ fn one_listing_is_made_for_each_snapshot() {
 }
 
 #[test]
-fn a_schema_says_whether_it_is_of_an_object() {
+fn object_schemas_are_recognized() {
     assert!(is_object_schema(r#"{"type":"object"}"#));
     assert!(!is_object_schema(r#"{"type":"array"}"#) && !is_object_schema("true"));
 }
@@ -329,7 +329,7 @@ proptest! {
 }
 
 #[test]
-fn a_result_that_goes_to_no_client_keeps_every_value_as_it_is() {
+fn an_internal_result_keeps_every_value_unchanged() {
     let value = Payload::from_json(json(r#"{"n":1.10}"#));
     let outcome = Outcome { structured: Some(value), ..Outcome::default() };
     assert_eq!(

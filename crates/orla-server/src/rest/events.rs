@@ -33,7 +33,7 @@ const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(15);
 const MAX_WAITING: usize = 256;
 
 /// Opens a stream and sends its items. It ends with its client.
-pub(super) async fn of_stream(core: &Arc<Core>, call: Call) -> Response<Body> {
+pub(super) async fn stream_events(core: &Arc<Core>, call: Call) -> Response<Body> {
     let principal = call.scope.principal.clone();
     match core.market.open(call).await {
         Ok(stream) => {
@@ -65,7 +65,7 @@ async fn next_item(stream: Arc<OpenStream>) -> (Bytes, Option<Arc<OpenStream>>) 
 
 /// Makes a call and sends its events. The call is withdrawn if its client disconnects. It runs in its
 /// own task, so that a client that does not read cannot prolong it.
-pub(super) async fn of_call(core: &Arc<Core>, mut call: Call) -> Response<Body> {
+pub(super) async fn call_events(core: &Arc<Core>, mut call: Call) -> Response<Body> {
     let (sender, mut notices) = mpsc::channel(MAX_WAITING);
     call.scope.notices = NoticeSink::new(move |notice| drop(sender.try_send(notice)));
     let token = core.abort.child_token();
@@ -75,30 +75,30 @@ pub(super) async fn of_call(core: &Arc<Core>, mut call: Call) -> Response<Body> 
     let running = core.tracker.spawn(async move { answer(&own, call).await });
     let mut work = Box::pin(async move {
         let _withdrawn = withdrawn;
-        running.await.unwrap_or_else(|_| Answer::lost())
+        running.await.unwrap_or_else(|_| Answer::panicked())
     });
     let mut first = None;
     tokio::select! {
         biased;
         Some(notice) = notices.recv() => first = Some(notice),
-        answer = &mut work => return match answer.kept.status {
+        answer = &mut work => return match answer.stored.status {
             StatusCode::OK => {
-                let last = futures_util::stream::iter([event("result", &answer.kept.body)]);
+                let last = futures_util::stream::iter([event("result", &answer.stored.body)]);
                 respond(last.boxed())
             }
             _ => answer.into_response(),
         },
         () = tokio::time::sleep(REFUSED_WITHIN) => {}
     }
-    let first = futures_util::stream::iter(first.map(|notice| shown(&notice)));
+    let first = futures_util::stream::iter(first.map(|notice| notice_event(&notice)));
     let rest = unfold(Some((work, notices)), |state| async {
         let (mut work, mut notices) = state?;
         tokio::select! {
             biased;
-            Some(notice) = notices.recv() => Some((shown(&notice), Some((work, notices)))),
+            Some(notice) = notices.recv() => Some((notice_event(&notice), Some((work, notices)))),
             answer = &mut work => {
-                let name = if answer.kept.status == StatusCode::OK { "result" } else { "error" };
-                Some((event(name, &answer.kept.body), None))
+                let name = if answer.stored.status == StatusCode::OK { "result" } else { "error" };
+                Some((event(name, &answer.stored.body), None))
             }
         }
     });
@@ -120,7 +120,7 @@ fn respond(stream: BoxStream<'static, Bytes>) -> Response<Body> {
     response
 }
 
-fn shown(notice: &Notice) -> Bytes {
+fn notice_event(notice: &Notice) -> Bytes {
     match notice {
         Notice::Progress(progress) => {
             let mut data = json!({"progress": progress.progress});

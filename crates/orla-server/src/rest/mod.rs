@@ -36,7 +36,7 @@ use crate::http::body::Body;
 use crate::http::json_body;
 use crate::http::response::{json, names};
 use crate::http::url::below;
-use crate::idempotency::{self, Attempt, Claim, Ended, KeptAnswer, Refused};
+use crate::idempotency::{self, Attempt, CallOutcome, Claim, Refused, StoredAnswer};
 use crate::state::{Core, Settings};
 use crate::step_up::StepUp;
 use crate::tasks::{status_and_kind, task_json};
@@ -47,7 +47,7 @@ const DOCUMENT: &str = "openapi.json";
 const KEY: &str = "idempotency-key";
 
 /// Returns whether this path belongs to REST.
-pub(crate) fn is_here(path: &str) -> bool {
+pub(crate) fn is_route(path: &str) -> bool {
     below(PATH, path).is_some()
 }
 
@@ -124,9 +124,9 @@ pub(crate) async fn serve(
     let wants_events = names(&parts.headers, "text/event-stream");
     match is_stream {
         true if wants_events || !names(&parts.headers, "application/json") => {
-            events::of_stream(core, call).await
+            events::stream_events(core, call).await
         }
-        _ if wants_events => events::of_call(core, call).await,
+        _ if wants_events => events::call_events(core, call).await,
         _ => answer(core, call).await.into_response(),
     }
 }
@@ -180,12 +180,12 @@ async fn call_with_key(
         };
         let claim = match claimed {
             Ok(Claim::New(claim)) => claim,
-            Ok(Claim::Answered(answer)) => return repeated(&own, call, answer).await,
+            Ok(Claim::Answered(answer)) => return replay(&own, call, answer).await,
             // The server ended between noting the key and answering. The accepted task exists.
             Err(refused @ (Refused::Interrupted | Refused::Unreadable))
                 if mode == ResponseMode::Task =>
             {
-                let task = earlier(&own, &call, &key).await;
+                let task = find_started(&own, &call, &key).await;
                 return task.unwrap_or_else(|| refused.into_answer());
             }
             Err(refused) => return refused.into_answer(),
@@ -211,19 +211,19 @@ async fn call_with_key(
             }
         };
         let ended = match answer.run {
-            Run::Complete => Ended::Answered(&answer.kept),
-            Run::None => Ended::NeverRan,
-            Run::CutShort => Ended::Unknown,
+            Run::Complete => CallOutcome::Answered(&answer.stored),
+            Run::None => CallOutcome::NeverRan,
+            Run::CutShort => CallOutcome::Unknown,
         };
         claim.end(ended).await;
         answer
     });
-    running.await.unwrap_or_else(|_| Answer::lost()).into_response()
+    running.await.unwrap_or_else(|_| Answer::panicked()).into_response()
 }
 
 /// Returns the stored answer, or the current state of the task. If the caller may no longer make the
 /// call, the answer says so.
-async fn repeated(core: &Arc<Core>, call: Call, kept: KeptAnswer) -> Answer {
+async fn replay(core: &Arc<Core>, call: Call, stored: StoredAnswer) -> Answer {
     let principal = call.scope.principal.clone();
     if let Err(error @ (RuntimeError::Denied { .. } | RuntimeError::Unknown { .. })) =
         core.market.check(call).await
@@ -231,17 +231,17 @@ async fn repeated(core: &Arc<Core>, call: Call, kept: KeptAnswer) -> Answer {
         let result = Err(error);
         return Answer { step_up: step_up(core, principal.as_ref(), &result), ..Answer::of(&result) };
     }
-    if let (Some(id), Some(tasks)) = (kept.task(), core.tasks())
+    if let (Some(id), Some(tasks)) = (stored.task(), core.tasks())
         && let Ok(task) = tasks.get(&id, Viewer::Caller(principal.as_ref())).await
     {
         return Answer::accepted(&task);
     }
-    kept.into()
+    stored.into()
 }
 
 /// Starts a task that makes the call.
 async fn start(core: &Core, call: Call, key: Option<String>) -> Answer {
-    let Some(tasks) = core.tasks() else { return Answer::lost() };
+    let Some(tasks) = core.tasks() else { return Answer::panicked() };
     let new = new_task(call, key);
     let principal = new.caller.clone();
     match tasks.start(new.clone()).await {
@@ -267,7 +267,7 @@ async fn start(core: &Core, call: Call, key: Option<String>) -> Answer {
 }
 
 /// Returns the task that the caller has started with this key and this call.
-async fn earlier(core: &Core, call: &Call, key: &str) -> Option<Answer> {
+async fn find_started(core: &Core, call: &Call, key: &str) -> Option<Answer> {
     let task = core.tasks()?.started_with(&new_task(call.clone(), Some(key.to_owned()))).await;
     task.ok().flatten().map(|task| Answer::accepted(&task))
 }
@@ -281,7 +281,7 @@ fn new_task(call: Call, key: Option<String>) -> NewTask {
 
 /// The answer to a call.
 struct Answer {
-    kept: KeptAnswer,
+    stored: StoredAnswer,
     run: Run,
     step_up: Option<StepUp>,
 }
@@ -299,12 +299,12 @@ enum Run {
 
 impl Refused {
     fn into_answer(self) -> Answer {
-        let (status, kind, what) = self.described();
+        let (status, kind, what) = self.describe();
         Problem::new(status, kind, what).into_answer()
     }
 }
 
-impl KeptAnswer {
+impl StoredAnswer {
     /// Returns the id of the task that this answer names.
     fn task(&self) -> Option<String> {
         #[derive(serde::Deserialize)]
@@ -316,9 +316,9 @@ impl KeptAnswer {
     }
 }
 
-impl From<KeptAnswer> for Answer {
-    fn from(kept: KeptAnswer) -> Self {
-        Self { kept, run: Run::Complete, step_up: None }
+impl From<StoredAnswer> for Answer {
+    fn from(stored: StoredAnswer) -> Self {
+        Self { stored, run: Run::Complete, step_up: None }
     }
 }
 
@@ -327,7 +327,7 @@ impl Answer {
         match result.as_ref().map(plain_output) {
             Ok(Ok(output)) => {
                 let body = output.bytes().clone();
-                KeptAnswer { status: StatusCode::OK, retry_after: None, body }.into()
+                StoredAnswer { status: StatusCode::OK, retry_after: None, body }.into()
             }
             // The value has no JSON form.
             Ok(Err(error)) => Self { run: Run::Complete, ..Problem::of(&error).into_answer() },
@@ -348,18 +348,18 @@ impl Answer {
     /// Returns the answer with a task: 202, and its place.
     fn accepted(task: &Task) -> Self {
         let body = task_json(task).to_string().into();
-        KeptAnswer { status: StatusCode::ACCEPTED, retry_after: None, body }.into()
+        StoredAnswer { status: StatusCode::ACCEPTED, retry_after: None, body }.into()
     }
 
     /// Returns the answer of a call whose task broke down.
-    fn lost() -> Self {
+    fn panicked() -> Self {
         let what = "the call broke down; see the server's log";
         Problem::new(StatusCode::BAD_GATEWAY, "panicked", what).into_answer()
     }
 
     fn into_response(self) -> Response<Body> {
-        let task = self.kept.task();
-        let KeptAnswer { status, retry_after, body } = self.kept;
+        let task = self.stored.task();
+        let StoredAnswer { status, retry_after, body } = self.stored;
         let mut response = json(status, body);
         let headers = response.headers_mut();
         if let Some(place) = task.and_then(|id| HeaderValue::from_str(&format!("/tasks/{id}")).ok()) {

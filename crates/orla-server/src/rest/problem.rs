@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::Answer;
 use crate::http::body::Body;
 use crate::http::response::status_of;
-use crate::idempotency::KeptAnswer;
+use crate::idempotency::StoredAnswer;
 
 /// The media type of a problem document.
 pub(super) const MEDIA_TYPE: &str = "application/problem+json";
@@ -90,8 +90,8 @@ impl Problem {
 
     pub(super) fn into_answer(self) -> Answer {
         let body = self.json().into();
-        let kept = KeptAnswer { status: self.status, retry_after: self.retry_after, body };
-        kept.into()
+        let stored = StoredAnswer { status: self.status, retry_after: self.retry_after, body };
+        stored.into()
     }
 
     pub(super) fn into_response(self) -> Response<Body> {
@@ -106,7 +106,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn a_problem_says_what_and_why() {
+    fn a_problem_document_has_status_kind_and_violations() {
         let violation =
             Violation { path: "input.a".into(), expected: "a number".into(), got: "\"x\"".into() };
         let error = RuntimeError::InvalidInput { id: "add".into(), violations: vec![violation] };
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_before_a_failure_keeps_its_text() {
+    fn the_output_before_a_failure_keeps_its_text() {
         let structured = orla_marketplace::Payload::from_json(JsonText::parse(r#"{"n":1.10}"#).unwrap());
         let outcome = Outcome { structured: Some(structured), ..Outcome::default() };
         let error = RuntimeError::TimedOut {
@@ -135,11 +135,11 @@ mod tests {
     }
 
     #[test]
-    fn a_quota_says_when_to_come_back() {
+    fn a_quota_error_has_a_retry_after() {
         let error = RuntimeError::quota("a", "quotas[0]", "1 call", Duration::from_millis(1200));
         let answer = Problem::of(&error).into_answer();
         assert_eq!(
-            (answer.kept.status, answer.kept.retry_after),
+            (answer.stored.status, answer.stored.retry_after),
             (StatusCode::TOO_MANY_REQUESTS, Some(2))
         );
     }

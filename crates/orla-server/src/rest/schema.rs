@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leads_nowhere_is_not_shown() {
+    fn unresolvable_references_are_not_shown() {
         for schema in [
             json!({"$ref": "#/nowhere"}),
             json!({"$ref": "https://example.com/schema"}),

@@ -46,7 +46,7 @@ const FIRST_CATALOGUE_TIMEOUT: Duration = Duration::from_secs(1);
 /// # Errors
 ///
 /// Returns an error if the call has come through too many instances.
-pub(crate) fn carry(call: &mut Call, headers: &HeaderMap) -> Result<(), String> {
+pub(crate) fn apply_headers(call: &mut Call, headers: &HeaderMap) -> Result<(), String> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     if let Some(ms) = text(TIMEOUT_MS).and_then(|ms| ms.trim().parse().ok()) {
         call.timeout = Some(Duration::from_millis(ms));
@@ -59,7 +59,7 @@ pub(crate) fn carry(call: &mut Call, headers: &HeaderMap) -> Result<(), String> 
 }
 
 /// Returns the answer to a call that has passed through too many instances.
-pub(crate) fn too_far(id: &str, what: String) -> Response<Body> {
+pub(crate) fn too_many_hops(id: &str, what: String) -> Response<Body> {
     let error = RuntimeError::Limit { id: id.to_owned(), what };
     reply(Err(error)).into_response()
 }
@@ -173,11 +173,11 @@ mod tests {
             headers.insert(name, HeaderValue::from_static(value));
         }
         let mut call = Call::to("x");
-        carry(&mut call, &headers).unwrap();
+        apply_headers(&mut call, &headers).unwrap();
         assert_eq!(call.scope.hops.as_str(), "a, b");
         assert_eq!(call.timeout, Some(Duration::from_millis(1500)));
         assert_eq!(call.scope.traceparent.as_deref(), Some("00-x-y-01"));
         headers.insert(HOPS, HeaderValue::from_static("a,a,a,a,a,a,a,a,a"));
-        assert!(carry(&mut call, &headers).unwrap_err().contains("hop limit"));
+        assert!(apply_headers(&mut call, &headers).unwrap_err().contains("hop limit"));
     }
 }

@@ -58,13 +58,13 @@ pub(crate) async fn answer(
         Ok(call) => call,
         Err(message) => return malformed(&message),
     };
-    if let Err(what) = federation::carry(&mut call, headers) {
-        return federation::too_far(&call.target, what);
+    if let Err(what) = federation::apply_headers(&mut call, headers) {
+        return federation::too_many_hops(&call.target, what);
     }
     let token = core.abort.child_token();
     call.scope.cancellation = token.clone();
     call.scope.principal = principal;
-    let stream = as_stream.then(Stream::passing);
+    let stream = as_stream.then(Stream::transient);
     if let Some(stream) = &stream {
         call.scope.notices = NoticeSink::default().traced(trace_sink(Arc::clone(stream)));
     }
@@ -78,7 +78,7 @@ pub(crate) async fn answer(
         let reply = match as_stream {
             true => last_event(result, is_program),
             false if is_whole => federation::reply(result),
-            false => plain(result, is_program),
+            false => json_reply(result, is_program),
         };
         Some(Reply { step_up, ..reply })
     });
@@ -99,7 +99,7 @@ pub(crate) async fn answer(
         biased;
         answer = &mut exchange => match answer {
             Some(answer) if answer.status != StatusCode::OK || answer.step_up.is_some() => {
-                let message = answer.message.slice_ref(split(&answer.message).1);
+                let message = answer.message.slice_ref(split_message(&answer.message).1);
                 return Reply { message, ..answer }.into_response();
             }
             answer => stream.finish(answer.map(|answer| answer.message)),
@@ -195,34 +195,34 @@ fn trace_sink(stream: Arc<Stream>) -> TraceSink {
             }
             _ => return,
         };
-        stream.send(named(name, &data.to_string()));
+        stream.send(event_message(name, &data.to_string()));
     })
 }
 
 /// Returns a message of the stream: its event's name, a space, its data.
-fn named(event: &str, data: &str) -> Bytes {
+fn event_message(event: &str, data: &str) -> Bytes {
     format!("{event} {data}").into()
 }
 
 /// Returns the name and the data of a message.
-fn split(message: &Bytes) -> (&[u8], &[u8]) {
+fn split_message(message: &Bytes) -> (&[u8], &[u8]) {
     let at = message.iter().position(|byte| *byte == b' ').unwrap_or_default();
     (&message[..at], &message[(at + 1).min(message.len())..])
 }
 
-fn sent(message: &Bytes) -> Bytes {
-    let (name, data) = split(message);
+fn sse_event(message: &Bytes) -> Bytes {
+    let (name, data) = split_message(message);
     event(name, data)
 }
 
 fn last_event(result: Result<Outcome, RuntimeError>, is_program: bool) -> Reply {
     let name = if result.is_ok() { "value" } else { "error" };
-    let plain = plain(result, is_program);
-    Reply { message: [name.as_bytes(), b" ", &plain.message].concat().into(), ..plain }
+    let json_reply = json_reply(result, is_program);
+    Reply { message: [name.as_bytes(), b" ", &json_reply.message].concat().into(), ..json_reply }
 }
 
 /// `{"value"}` or `{"error"}`.
-fn plain(result: Result<Outcome, RuntimeError>, is_program: bool) -> Reply {
+fn json_reply(result: Result<Outcome, RuntimeError>, is_program: bool) -> Reply {
     let error = match result {
         Ok(outcome) => match value_of(&outcome, is_program) {
             Ok(message) => return Reply::ok(message),
@@ -275,7 +275,7 @@ impl Streamed {
             let running = self.exchange.work.is_some();
             tokio::select! {
                 biased;
-                next = self.reader.next() => return next.map(|(_, message)| sent(&message)),
+                next = self.reader.next() => return next.map(|(_, message)| sse_event(&message)),
                 answer = &mut self.exchange, if running => {
                     self.stream.finish(answer.map(|answer| answer.message));
                 }
@@ -318,11 +318,11 @@ mod tests {
     #[test]
     fn an_event_has_its_name() {
         assert_eq!(
-            sent(&named("step", r#"{"name":"a b"}"#)),
+            sse_event(&event_message("step", r#"{"name":"a b"}"#)),
             "event: step\ndata: {\"name\":\"a b\"}\n\n"
         );
         let outcome = Outcome::from_value(Value::Int(3));
         let last = last_event(Ok(outcome), false);
-        assert_eq!(sent(&last.message), "event: value\ndata: {\"value\":3}\n\n");
+        assert_eq!(sse_event(&last.message), "event: value\ndata: {\"value\":3}\n\n");
     }
 }

@@ -2,7 +2,7 @@
 
 use orla_marketplace::JsonText;
 use orla_mcp::call_result::plain_json;
-use orla_tasks::program::Course;
+use orla_tasks::program::Timeline;
 use orla_tasks::{State, Task};
 use serde_json::{Value, json};
 
@@ -62,15 +62,15 @@ pub enum ResultForm {
 pub fn shown_with_result(
     task: &Task,
     result: Option<&JsonText>,
-    course: Option<&Course>,
+    timeline: Option<&Timeline>,
     form: ResultForm,
 ) -> String {
     // Long values are copied as text, without building a tree.
     let mut members = Vec::new();
-    if let Some(course) = course {
-        members.push(("journal", serde_json::to_string(&course.steps)));
+    if let Some(timeline) = timeline {
+        members.push(("journal", serde_json::to_string(&timeline.steps)));
         if task.state != State::Completed {
-            members.push(("stands_at", serde_json::to_string(&course.stands_at)));
+            members.push(("stands_at", serde_json::to_string(&timeline.stands_at)));
         }
     }
     let result = match form {

@@ -37,12 +37,12 @@ use crate::step_up::StepUp;
 
 pub(crate) use json::shown as task_json;
 pub use json::{ResultForm, shown, shown_with_result};
-use request::{Look, wanted};
+use request::{TaskQuery, wanted};
 
 const PATH: &str = "/tasks";
 
 /// Returns whether this path belongs to tasks.
-pub(crate) fn is_here(path: &str) -> bool {
+pub(crate) fn is_route(path: &str) -> bool {
     below(PATH, path).is_some()
 }
 
@@ -143,8 +143,8 @@ async fn show(
     id: &str,
     query: &str,
 ) -> Result<Response<Body>, TaskError> {
-    let Look { wait, form } = match request::look(query) {
-        Ok(look) => look,
+    let TaskQuery { wait, form } = match request::task_query(query) {
+        Ok(query) => query,
         Err(message) => return Ok(malformed(&message)),
     };
     let task = match wait.is_zero() {

@@ -96,7 +96,7 @@ pub(super) fn filter(query: &str) -> Result<Filter, String> {
 
 /// How a task is looked at.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Look {
+pub(super) struct TaskQuery {
     /// How long the request waits for its end, one minute at most.
     pub(super) wait: Duration,
     pub(super) form: ResultForm,
@@ -107,21 +107,21 @@ pub(super) struct Look {
 /// # Errors
 ///
 /// Returns what is wrong with it.
-pub(super) fn look(query: &str) -> Result<Look, String> {
-    let mut look = Look::default();
+pub(super) fn task_query(query: &str) -> Result<TaskQuery, String> {
+    let mut task_query = TaskQuery::default();
     for (name, value) in pairs(query) {
         match &*name {
             "wait" => {
                 let seconds = value.parse::<f64>().ok().filter(|seconds| *seconds >= 0.0);
                 let seconds = seconds.ok_or("`wait` is a number of seconds")?;
-                look.wait = Duration::from_secs_f64(seconds.min(MAX_WAIT.as_secs_f64()));
+                task_query.wait = Duration::from_secs_f64(seconds.min(MAX_WAIT.as_secs_f64()));
             }
-            "result" if value == "mcp" => look.form = ResultForm::Mcp,
+            "result" if value == "mcp" => task_query.form = ResultForm::Mcp,
             "result" => return Err("`result` is mcp, or left out".to_owned()),
             other => return Err(unknown(other)),
         }
     }
-    Ok(look)
+    Ok(task_query)
 }
 
 fn unknown(name: &str) -> String {
@@ -161,12 +161,12 @@ mod tests {
         for wrong in ["state=no", "limit=0", "limit=x", "before=x", "other=1"] {
             assert!(super::filter(wrong).is_err(), "{wrong}");
         }
-        assert_eq!(look(""), Ok(Look::default()));
-        let half = Look { wait: Duration::from_millis(500), form: ResultForm::Mcp };
-        assert_eq!(look("wait=0.5&result=mcp"), Ok(half));
-        assert_eq!(look("wait=1e9").map(|look| look.wait), Ok(MAX_WAIT));
+        assert_eq!(task_query(""), Ok(TaskQuery::default()));
+        let half = TaskQuery { wait: Duration::from_millis(500), form: ResultForm::Mcp };
+        assert_eq!(task_query("wait=0.5&result=mcp"), Ok(half));
+        assert_eq!(task_query("wait=1e9").map(|task_query| task_query.wait), Ok(MAX_WAIT));
         for wrong in ["wait=-1", "wait=nan", "w=1", "result=x"] {
-            assert!(look(wrong).is_err(), "{wrong}");
+            assert!(task_query(wrong).is_err(), "{wrong}");
         }
     }
 }

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use super::shared_sessions::{Reach, Reached};
+use super::shared_sessions::{Reachability, TestStore};
 use super::support::World;
 
 /// Records the posts.
@@ -31,8 +31,8 @@ impl PushSender for Posted {
 }
 
 #[tokio::test]
-async fn a_node_begins_without_the_common_state_and_posts_what_is_left_when_it_is_there() {
-    let (reached, reach) = watch::channel(Reach::Fails);
+async fn a_node_starts_without_the_shared_state_and_posts_when_it_is_reachable() {
+    let (sender, reachability) = watch::channel(Reachability::Fails);
     let records = Arc::new(Memory::default());
     // Two messages were rejected before. The end of the second one was posted.
     for (number, told, row) in [
@@ -53,7 +53,7 @@ async fn a_node_begins_without_the_common_state_and_posts_what_is_left_when_it_i
         records.write(changes).await.unwrap();
     }
     let world = World::new().await;
-    let store = Arc::new(Reached { records, reach });
+    let store = Arc::new(TestStore { records, reachability });
     let sharing = Sharing {
         node: "alpha".to_owned(),
         runs: Box::new(|_| true),
@@ -67,7 +67,7 @@ async fn a_node_begins_without_the_common_state_and_posts_what_is_left_when_it_i
     world.server.resume_push().await.unwrap();
     assert!(posted.0.lock().is_empty());
 
-    reached.send_replace(Reach::Answers);
+    sender.send_replace(Reachability::Answers);
     let all = async {
         while posted.0.lock().is_empty() {
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -80,10 +80,10 @@ async fn a_node_begins_without_the_common_state_and_posts_what_is_left_when_it_i
 }
 
 #[tokio::test]
-async fn a_state_of_ones_own_that_cannot_be_read_is_an_error_at_the_start() {
-    let (_reached, reach) = watch::channel(Reach::Fails);
+async fn an_unreadable_private_state_is_an_error_at_the_start() {
+    let (_sender, reachability) = watch::channel(Reachability::Fails);
     let world = World::new().await;
-    let store = Arc::new(Reached { records: Arc::default(), reach });
+    let store = Arc::new(TestStore { records: Arc::default(), reachability });
     let market = Arc::clone(&world.market);
     world.server.serve_tasks(Tasks::open(store, market, TaskOptions::default()));
     assert!(world.server.resume_push().await.is_err());

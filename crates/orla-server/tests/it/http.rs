@@ -43,7 +43,7 @@ async fn numbers_keep_their_text_and_nesting_has_no_end() {
 }
 
 #[tokio::test]
-async fn what_is_no_request_gets_the_error_that_the_specification_names() {
+async fn invalid_requests_get_the_error_of_the_specification() {
     let world = World::new().await;
     let mut session = world.session().await;
     let deep = "[".repeat(10_000);
@@ -84,7 +84,7 @@ async fn what_is_no_request_gets_the_error_that_the_specification_names() {
 }
 
 #[tokio::test]
-async fn a_request_that_is_wrong_as_http_gets_the_status_that_says_so() {
+async fn invalid_http_requests_get_the_matching_status() {
     let world = World::new().await;
     let ping = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
     let post = |headers: &str| {
@@ -226,7 +226,7 @@ async fn a_token_is_needed_everywhere_but_for_health() {
 }
 
 #[tokio::test]
-async fn progress_and_logs_come_before_the_answer_and_only_to_who_asked() {
+async fn progress_and_logs_precede_the_answer_and_need_a_request() {
     let world = World::new().await;
     let methods = |events: &[Value]| {
         events
@@ -288,7 +288,7 @@ async fn a_panic_costs_one_request() {
 }
 
 #[tokio::test]
-async fn discovery_says_what_the_server_is() {
+async fn discovery_describes_the_server() {
     let world = World::new().await;
     let mut client = world.connect().await;
     let (_, answer) = client.ask("server/discover", json!({})).await;

@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::support::World;
 
 #[tokio::test]
-async fn an_address_in_use_is_said_in_one_line() {
+async fn an_address_in_use_is_reported_in_one_line() {
     let world = World::new().await;
     let error = world.server.bind("127.0.0.1", world.address.port()).await.err().unwrap();
     assert!(matches!(error, BindError::InUse { .. }));
@@ -24,7 +24,7 @@ async fn an_address_in_use_is_said_in_one_line() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_told_to_stop_lets_calls_finish() {
+async fn a_server_that_shuts_down_lets_calls_finish() {
     let mut world = World::new().await;
     let mut session = world.session().await;
     let mut modern = world.connect().await;
@@ -63,7 +63,7 @@ async fn calls_that_do_not_finish_in_time_are_cancelled() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn many_clients_are_served_at_once_and_nobody_gets_anothers_answer() {
+async fn many_clients_are_served_at_once_and_get_their_own_answers() {
     let world = Arc::new(World::new().await);
     let tasks = tokio_util::task::TaskTracker::new();
     let clients: Vec<_> = (0..50_u32)

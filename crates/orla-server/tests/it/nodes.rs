@@ -16,13 +16,13 @@ use tokio_util::task::TaskTracker;
 use super::subscriptions::{Resources, load, subscribe, updated};
 use super::support::{Connection, World, eventually};
 
-/// The servers that are there, by their instances.
-type There = Arc<Mutex<BTreeMap<&'static str, Server>>>;
+/// The servers that run, by their instances.
+type LiveServers = Arc<Mutex<BTreeMap<&'static str, Server>>>;
 
 /// One of them.
 struct Node {
     instance: &'static str,
-    there: There,
+    servers: LiveServers,
 }
 
 #[async_trait]
@@ -48,13 +48,13 @@ impl Nodes for Node {
     }
 
     fn others(&self) -> Vec<OtherNode> {
-        let there = self.there.lock();
-        let others = there.keys().filter(|instance| **instance != self.instance);
+        let servers = self.servers.lock();
+        let others = servers.keys().filter(|instance| **instance != self.instance);
         others.map(|name| OtherNode { node: (*name).to_owned(), instance: (*name).to_owned() }).collect()
     }
 
     /// Little, so that messages come in parts.
-    fn room(&self) -> usize {
+    fn max_payload(&self) -> usize {
         300
     }
 
@@ -63,10 +63,10 @@ impl Nodes for Node {
         instance: &str,
         caller: Option<&Principal>,
         question: Bytes,
-        patience: Duration,
+        max_wait: Duration,
     ) -> Result<Bytes, NoAnswer> {
-        let server = self.there.lock().get(instance).cloned().ok_or(NoAnswer::Gone)?;
-        let answer = tokio::time::timeout(patience, server.answer_node(caller, &question)).await;
+        let server = self.servers.lock().get(instance).cloned().ok_or(NoAnswer::Gone)?;
+        let answer = tokio::time::timeout(max_wait, server.answer_node(caller, &question)).await;
         answer.map_err(|_| NoAnswer::Silent("it took too long".to_owned()))
     }
 }
@@ -74,25 +74,25 @@ impl Nodes for Node {
 const NAMES: [&str; 2] = ["a1", "b2"];
 
 /// Two servers that share a state, and what each serves.
-async fn servers() -> ([World; 2], [Arc<Resources>; 2], There) {
+async fn servers() -> ([World; 2], [Arc<Resources>; 2], LiveServers) {
     servers_with(ServerOptions::default()).await
 }
 
-async fn servers_with(options: ServerOptions) -> ([World; 2], [Arc<Resources>; 2], There) {
-    let (records, there) = (Arc::new(Memory::default()), There::default());
+async fn servers_with(options: ServerOptions) -> ([World; 2], [Arc<Resources>; 2], LiveServers) {
+    let (records, live) = (Arc::new(Memory::default()), LiveServers::default());
     let worlds = [World::with(options.clone()).await, World::with(options).await];
     let resources = [Resources::new("file:"), Resources::new("file:")];
     for ((world, resources), instance) in worlds.iter().zip(&resources).zip(NAMES) {
-        world.server.show_nodes(Node { instance, there: Arc::clone(&there) });
+        world.server.show_nodes(Node { instance, servers: Arc::clone(&live) });
         world.server.share_sessions(Arc::clone(&records) as Arc<dyn orla_state::StateStore>);
-        there.lock().insert(instance, world.server.clone());
+        live.lock().insert(instance, world.server.clone());
         load(world, &[resources]).await;
     }
-    (worlds, resources, there)
+    (worlds, resources, live)
 }
 
 /// Returns a connection to a server in this session.
-async fn moved(session: &Connection, to: &World) -> Connection {
+async fn reconnect(session: &Connection, to: &World) -> Connection {
     let mut other = to.connect().await;
     other.session.clone_from(&session.session);
     other
@@ -100,7 +100,7 @@ async fn moved(session: &Connection, to: &World) -> Connection {
 
 /// Returns the session's own stream at a server, after the last event that its client saw.
 async fn listen(session: &Connection, at: &World, last: Option<&str>) -> Connection {
-    let mut stream = moved(session, at).await;
+    let mut stream = reconnect(session, at).await;
     assert!(stream.get(last).await.is_stream());
     stream
 }
@@ -108,24 +108,24 @@ async fn listen(session: &Connection, at: &World, last: Option<&str>) -> Connect
 #[tokio::test]
 async fn a_client_that_returns_to_another_server_misses_nothing() {
     let ([alpha, beta], ..) = servers().await;
-    let mut here = alpha.session().await;
+    let mut at_alpha = alpha.session().await;
     let call = json!({"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params":
         {"name": "noise", "arguments": {"ms": 20}, "_meta": {"progressToken": "x"}}});
-    here.send(call.to_string().as_bytes(), &[]).await;
-    assert!(here.head().await.is_stream());
-    let first = here.event().await.unwrap().id.unwrap();
+    at_alpha.send(call.to_string().as_bytes(), &[]).await;
+    assert!(at_alpha.head().await.is_stream());
+    let first = at_alpha.event().await.unwrap().id.unwrap();
     assert!(first.ends_with("-a1"), "{first}");
     // Another session has no such stream, and this session has no stream with another number.
     let stranger = alpha.session().await;
-    for (session, last) in [(&stranger, first.as_str()), (&here, "99-0-a1")] {
-        let mut nothing = moved(session, &beta).await;
+    for (session, last) in [(&stranger, first.as_str()), (&at_alpha, "99-0-a1")] {
+        let mut nothing = reconnect(session, &beta).await;
         nothing.get(Some(last)).await;
         assert!(nothing.event().await.is_none());
     }
-    let mut there = moved(&here, &beta).await;
-    there.get(Some(&first)).await;
+    let mut at_beta = reconnect(&at_alpha, &beta).await;
+    at_beta.get(Some(&first)).await;
     let (mut last, mut progress) = (0, Vec::new());
-    while let Some(event) = there.event().await {
+    while let Some(event) = at_beta.event().await {
         let id = event.id.expect("an event has an id");
         let number: u64 = id.split('-').nth(1).unwrap().parse().unwrap();
         assert!(number == last + 1 || last == 0, "{last} {id}");
@@ -142,17 +142,17 @@ async fn a_client_that_returns_to_another_server_misses_nothing() {
 }
 
 #[tokio::test]
-async fn a_subscription_is_told_wherever_the_client_listens() {
+async fn changes_reach_the_node_where_the_client_listens() {
     let ([alpha, beta], [files, others], _) = servers().await;
-    let mut here = alpha.session().await;
-    let mut there = moved(&here, &beta).await;
-    assert_eq!(subscribe(&mut here, "file:1").await["result"], json!({}));
+    let mut at_alpha = alpha.session().await;
+    let mut at_beta = reconnect(&at_alpha, &beta).await;
+    assert_eq!(subscribe(&mut at_alpha, "file:1").await["result"], json!({}));
     // The second node does not subscribe once more.
-    assert_eq!(subscribe(&mut there, "file:1").await["result"], json!({}));
-    assert!(others.said().is_empty());
+    assert_eq!(subscribe(&mut at_beta, "file:1").await["result"], json!({}));
+    assert!(others.requests().is_empty());
     // Changes before the client listens are not lost.
     files.updates("file:1");
-    let mut stream = listen(&here, &beta, None).await;
+    let mut stream = listen(&at_alpha, &beta, None).await;
     assert_eq!(updated(&mut stream).await["uri"], "file:1");
     files.updates("file:1");
     let event = loop {
@@ -165,108 +165,108 @@ async fn a_subscription_is_told_wherever_the_client_listens() {
     let id = event.id.unwrap();
     let (_, rest) = id.split_once('-').unwrap();
     let number: u64 = rest.split('-').next().unwrap().parse().unwrap();
-    let mut back = listen(&here, &alpha, Some(&format!("0-{}-b2", number - 1))).await;
+    let mut back = listen(&at_alpha, &alpha, Some(&format!("0-{}-b2", number - 1))).await;
     assert_eq!(updated(&mut back).await["uri"], "file:1");
     while stream.event().await.is_some() {}
-    let (_, answer) = there.post("resources/unsubscribe", json!({"uri": "file:1"}), &[]).await;
+    let (_, answer) = at_beta.post("resources/unsubscribe", json!({"uri": "file:1"}), &[]).await;
     assert_eq!(answer["result"], json!({}));
-    assert_eq!(files.said(), ["subscribe file:1", "unsubscribe file:1"]);
+    assert_eq!(files.requests(), ["subscribe file:1", "unsubscribe file:1"]);
 }
 
 #[tokio::test]
-async fn a_subscription_lasts_as_long_as_its_session_is_used_anywhere() {
+async fn a_subscription_lasts_while_any_server_uses_its_session() {
     let mut options = ServerOptions::default();
     options.session_idle = Duration::from_secs(1);
     let idle = options.session_idle;
     let ([alpha, beta], [files, _], _) = servers_with(options).await;
-    let mut here = alpha.session().await;
-    subscribe(&mut here, "file:1").await;
-    let mut there = moved(&here, &beta).await;
+    let mut at_alpha = alpha.session().await;
+    subscribe(&mut at_alpha, "file:1").await;
+    let mut at_beta = reconnect(&at_alpha, &beta).await;
     let begun = Instant::now();
     while begun.elapsed() < idle * 3 {
-        assert_eq!(there.post("tools/list", json!({}), &[]).await.0.status, 200);
+        assert_eq!(at_beta.post("tools/list", json!({}), &[]).await.0.status, 200);
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    let mut stream = listen(&here, &beta, None).await;
+    let mut stream = listen(&at_alpha, &beta, None).await;
     files.updates("file:1");
     assert_eq!(updated(&mut stream).await["uri"], "file:1");
 }
 
 #[tokio::test]
-async fn the_subscriptions_of_a_node_that_is_gone_are_taken_over() {
-    let ([alpha, beta], [_, others], there) = servers().await;
-    let mut here = alpha.session().await;
-    subscribe(&mut here, "file:1").await;
-    there.lock().remove("a1");
-    let mut stream = listen(&here, &beta, None).await;
+async fn subscriptions_of_a_lost_node_are_taken_over() {
+    let ([alpha, beta], [_, others], live) = servers().await;
+    let mut at_alpha = alpha.session().await;
+    subscribe(&mut at_alpha, "file:1").await;
+    live.lock().remove("a1");
+    let mut stream = listen(&at_alpha, &beta, None).await;
     // It may have changed.
     assert_eq!(updated(&mut stream).await["uri"], "file:1");
-    eventually(|| others.said() == ["subscribe file:1"]).await;
+    eventually(|| others.requests() == ["subscribe file:1"]).await;
     others.updates("file:1");
     assert_eq!(updated(&mut stream).await["uri"], "file:1");
 }
 
 #[tokio::test]
-async fn who_returns_after_its_node_is_gone_learns_that_all_may_have_changed() {
-    let ([alpha, beta], _, there) = servers().await;
-    let here = alpha.session().await;
-    let mut stream = listen(&here, &alpha, None).await;
+async fn a_client_of_a_lost_node_is_notified_that_all_may_have_changed() {
+    let ([alpha, beta], _, live) = servers().await;
+    let at_alpha = alpha.session().await;
+    let mut stream = listen(&at_alpha, &alpha, None).await;
     stream.event().await;
-    there.lock().remove("a1");
-    let mut stream = listen(&here, &beta, Some("0-0-a1")).await;
-    let mut told = Vec::new();
-    while told.len() < 3 {
+    live.lock().remove("a1");
+    let mut stream = listen(&at_alpha, &beta, Some("0-0-a1")).await;
+    let mut methods = Vec::new();
+    while methods.len() < 3 {
         let event = stream.event().await.unwrap();
-        told.extend(event.all.iter().filter_map(|it| it["method"].as_str().map(str::to_owned)));
+        methods.extend(event.all.iter().filter_map(|it| it["method"].as_str().map(str::to_owned)));
     }
     let all = ["tools", "prompts", "resources"];
-    assert_eq!(told, all.map(|list| format!("notifications/{list}/list_changed")));
+    assert_eq!(methods, all.map(|list| format!("notifications/{list}/list_changed")));
 }
 
 #[tokio::test]
 async fn a_request_is_withdrawn_at_any_server() {
     let ([alpha, beta], ..) = servers().await;
-    let mut here = alpha.session().await;
+    let mut at_alpha = alpha.session().await;
     let call = json!({"jsonrpc": "2.0", "id": 9, "method": "tools/call", "params":
         {"name": "sleep", "arguments": {"ms": 60_000}}});
-    here.send(call.to_string().as_bytes(), &[]).await;
+    at_alpha.send(call.to_string().as_bytes(), &[]).await;
     alpha.seen.until(|seen| &seen.began, 1).await;
-    let mut there = moved(&here, &beta).await;
+    let mut at_beta = reconnect(&at_alpha, &beta).await;
     let cancelled =
         json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 9}});
-    there.send(cancelled.to_string().as_bytes(), &[]).await;
-    assert_eq!(there.head().await.status, 202);
+    at_beta.send(cancelled.to_string().as_bytes(), &[]).await;
+    assert_eq!(at_beta.head().await.status, 202);
     alpha.seen.until(|seen| &seen.cancelled, 1).await;
 }
 
 #[tokio::test]
 async fn a_question_is_answered_at_any_server() {
     let ([alpha, beta], ..) = servers().await;
-    let mut here = alpha.answering_session().await;
+    let mut at_alpha = alpha.answering_session().await;
     let question = json!({"method": "elicitation/create", "params": {"message": "Which?", "_meta": {"orla/key": "a"}}});
     let call = json!({"jsonrpc": "2.0", "id": 9, "method": "tools/call", "params":
         {"name": "ask", "arguments": {"rounds": [[question]]}}});
-    here.send(call.to_string().as_bytes(), &[]).await;
-    assert!(here.head().await.is_stream());
+    at_alpha.send(call.to_string().as_bytes(), &[]).await;
+    assert!(at_alpha.head().await.is_stream());
     let asked = loop {
-        let message = here.event().await.unwrap().message;
+        let message = at_alpha.event().await.unwrap().message;
         if message["method"] == "elicitation/create" {
             break message;
         }
     };
     let answer = json!({"jsonrpc": "2.0", "id": asked["id"], "result": {"action": "accept", "content": {"long": "x".repeat(400)}}});
-    let mut there = moved(&here, &beta).await;
-    there.send(answer.to_string().as_bytes(), &[]).await;
-    assert_eq!(there.head().await.status, 202);
+    let mut at_beta = reconnect(&at_alpha, &beta).await;
+    at_beta.send(answer.to_string().as_bytes(), &[]).await;
+    assert_eq!(at_beta.head().await.status, 202);
     let mut last = json!(null);
-    while let Some(event) = here.event().await {
+    while let Some(event) = at_alpha.event().await {
         last = event.message;
     }
     assert!(last["result"].to_string().contains("xxxx"), "{last}");
 }
 
 #[tokio::test]
-async fn nobody_approves_its_own_call_through_a_node_of_several_callers() {
+async fn no_caller_approves_its_own_call_through_a_node_of_several_callers() {
     let ([asked, _], ..) = servers().await;
     asked.market.approvals().configure(vec![ApprovalRule::new("approve[0]")]);
     asked.market.approvals().set_approvers(Approvers::Callers);

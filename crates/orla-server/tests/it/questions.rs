@@ -27,7 +27,7 @@ async fn begin(client: &mut Connection, id: u32, method: &str, params: Value) {
 }
 
 /// Sends a message other than a request, on its own connection.
-async fn tell(world: &World, session: Option<&String>, message: Value) -> u16 {
+async fn send(world: &World, session: Option<&String>, message: Value) -> u16 {
     let mut other = world.connect().await;
     other.session = session.cloned();
     other.send(message.to_string().as_bytes(), &[]).await;
@@ -64,13 +64,13 @@ async fn a_session_is_asked_on_the_stream_of_the_call() {
     // The answers come in another order than the questions, one of them with an error.
     let error = json!({"code": -1, "message": "I would rather not", "data": 7});
     let refusal = json!({"jsonrpc": "2.0", "id": second["id"], "error": error});
-    assert_eq!(tell(&world, session.as_ref(), refusal).await, 202);
+    assert_eq!(send(&world, session.as_ref(), refusal).await, 202);
     let answer = |id: &Value| json!({"jsonrpc": "2.0", "id": id, "result": {"n": 1}});
-    assert_eq!(tell(&world, session.as_ref(), answer(&first["id"])).await, 202);
+    assert_eq!(send(&world, session.as_ref(), answer(&first["id"])).await, 202);
     let third = message(&mut client).await.unwrap();
     // Some answers come twice, and some have no question.
     for id in [&first["id"], &json!(999), &json!("x"), &third["id"]] {
-        assert_eq!(tell(&world, session.as_ref(), answer(id)).await, 202);
+        assert_eq!(send(&world, session.as_ref(), answer(id)).await, 202);
     }
     let result = message(&mut client).await.unwrap();
     assert_eq!(result["id"], 5);
@@ -100,7 +100,7 @@ async fn two_clients_never_see_each_others_questions() {
         (&ours.session, &asked[0], "we"),
         (&theirs.session, &asked[1], "they"),
     ] {
-        assert_eq!(tell(&world, session.as_ref(), answer(id, who)).await, 202);
+        assert_eq!(send(&world, session.as_ref(), answer(id, who)).await, 202);
     }
     for (client, who) in [(&mut ours, "we"), (&mut theirs, "they")] {
         let result = message(client).await.unwrap();
@@ -123,7 +123,7 @@ async fn a_session_is_not_asked_what_it_did_not_declare() {
 }
 
 #[tokio::test]
-async fn what_nobody_waits_for_any_more_is_withdrawn() {
+async fn abandoned_questions_are_withdrawn() {
     let world = World::new().await;
     let mut client = world.answering_session().await;
     // The provider gives up.
@@ -163,7 +163,7 @@ fn retry(rounds: &Value, answer: &Value, responses: Value) -> Value {
 }
 
 #[tokio::test]
-async fn calls_whose_clients_are_asked_hold_up_nobody() {
+async fn calls_that_wait_for_their_clients_take_no_places() {
     let world = World::new().await;
     world.reload_with_places(&["ask", "echo"], 1);
     let mut client = world.connect().await;
@@ -270,7 +270,7 @@ async fn a_state_is_good_once_and_for_its_own_request() {
 }
 
 #[tokio::test]
-async fn a_principals_state_is_nobody_elses() {
+async fn a_state_belongs_to_its_principal() {
     let mut options = ServerOptions::default();
     options.auth.tokens = vec!["one".into(), "two".into()];
     let world = World::with(options).await;
@@ -286,7 +286,7 @@ async fn a_principals_state_is_nobody_elses() {
 }
 
 #[tokio::test]
-async fn a_request_that_fails_for_want_of_a_capability_says_which() {
+async fn a_missing_client_capability_is_named() {
     let world = World::new().await;
     let mut client = world.connect().await;
     let rounds = json!([[elicitation("a"), json!({"method": "roots/list", "params": {}})]]);
@@ -336,7 +336,7 @@ async fn a_prompt_may_ask_too() {
     assert!(session.head().await.is_stream());
     let id = message(&mut session).await.unwrap()["id"].clone();
     let answer = json!({"jsonrpc": "2.0", "id": id, "result": {"n": 2}});
-    assert_eq!(tell(&world, session.session.as_ref(), answer).await, 202);
+    assert_eq!(send(&world, session.session.as_ref(), answer).await, 202);
     let result = message(&mut session).await.unwrap();
     assert_eq!(result["result"], json!({"messages": [{"n": 2}]}));
 }
@@ -415,7 +415,7 @@ async fn one_caller_cannot_take_all_places_of_parked_calls() {
 }
 
 #[tokio::test]
-async fn a_client_that_goes_away_after_it_has_answered_ends_the_call() {
+async fn a_client_that_disconnects_after_its_answer_ends_the_call() {
     let world = World::new().await;
     let mut client = world.connect().await;
     let mut params =

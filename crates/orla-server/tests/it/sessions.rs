@@ -32,7 +32,7 @@ async fn a_session_calls_what_it_last_listed_and_a_sessionless_request_sees_the_
 }
 
 #[tokio::test]
-async fn a_session_is_told_of_a_change_once() {
+async fn a_session_is_notified_of_a_change_once() {
     let world = World::new().await;
     let session = world.session().await;
     let mut streams = [world.connect().await, world.connect().await];
@@ -56,7 +56,7 @@ async fn a_session_is_told_of_a_change_once() {
 }
 
 #[tokio::test]
-async fn a_listener_hears_what_it_asked_for_until_the_server_stops() {
+async fn a_listener_receives_the_requested_notifications_until_the_server_stops() {
     let world = World::new().await;
     let mut listener = world.connect().await;
     let wanted = json!({"notifications": {"toolsListChanged": true, "resourcesListChanged": true}});
@@ -98,7 +98,7 @@ async fn begin_sleep(client: &mut Connection, id: u32, ms: u32) {
 }
 
 #[tokio::test]
-async fn a_sessions_call_goes_on_without_its_client_who_comes_back_for_the_answer() {
+async fn a_sessions_call_continues_without_its_client_which_returns_for_the_answer() {
     let world = World::new().await;
     let mut client = world.session().await;
     begin_sleep(&mut client, 5, 700).await;

@@ -133,7 +133,7 @@ async fn garbage_is_answered_and_what_comes_after_it_is_served() {
 }
 
 #[tokio::test]
-async fn a_last_line_that_is_not_closed_is_read_all_the_same() {
+async fn an_unterminated_last_line_is_read() {
     let mut pipe = Pipe::initialized().await;
     let input = pipe.input.as_mut().unwrap();
     input.write_all(br#"{"jsonrpc":"2.0","id":7,"method":"ping"}"#).await.unwrap();
@@ -189,7 +189,7 @@ async fn a_closed_output_ends_everything() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_told_to_stop_lets_calls_finish() {
+async fn a_server_that_shuts_down_lets_calls_finish() {
     let mut pipe = Pipe::initialized().await;
     pipe.call(json!(1), "sleep", json!({"ms": 700})).await;
     pipe.seen.until(|seen| &seen.began, 1).await;
@@ -199,7 +199,7 @@ async fn a_server_that_is_told_to_stop_lets_calls_finish() {
 }
 
 #[tokio::test]
-async fn a_client_hears_of_progress_and_of_changes() {
+async fn a_client_receives_progress_and_changes() {
     let mut pipe = Pipe::initialized().await;
     let params = json!({"name": "noise", "arguments": {"ms": 1}, "_meta": {"progressToken": "t"}});
     pipe.send(json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})).await;

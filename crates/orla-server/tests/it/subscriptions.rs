@@ -13,17 +13,17 @@ use crate::support::{Connection, World, eventually};
 /// A surface with any resource whose address begins with the surface's name. It records its subscribers.
 pub(super) struct Resources {
     name: &'static str,
-    said: Mutex<Vec<String>>,
+    requests: Mutex<Vec<String>>,
     notices: broadcast::Sender<SurfaceNotice>,
 }
 
 impl Resources {
     pub(super) fn new(name: &'static str) -> Arc<Self> {
-        Arc::new(Self { name, said: Mutex::default(), notices: broadcast::Sender::new(4) })
+        Arc::new(Self { name, requests: Mutex::default(), notices: broadcast::Sender::new(4) })
     }
 
-    pub(super) fn said(&self) -> Vec<String> {
-        self.said.lock().clone()
+    pub(super) fn requests(&self) -> Vec<String> {
+        self.requests.lock().clone()
     }
 
     pub(super) fn updates(&self, uri: &str) {
@@ -53,7 +53,7 @@ impl Surface for Resources {
             return Err(SurfaceError::NotFound(format!("no such resource: {uri}")));
         }
         let what = method.strip_prefix("resources/").unwrap();
-        self.said.lock().push(format!("{what} {uri}"));
+        self.requests.lock().push(format!("{what} {uri}"));
         tokio::task::yield_now().await;
         Ok(JsonText::parse("{}").unwrap())
     }
@@ -109,21 +109,21 @@ async fn delete(world: &World, session: &Connection) {
 }
 
 #[tokio::test]
-async fn a_surface_is_asked_once_however_many_subscribe() {
+async fn a_surface_gets_one_subscription_for_all_clients() {
     let resources = Resources::new("r");
     let world = world(&[&resources]).await;
     let mut sessions = [world.session().await, world.session().await, world.session().await];
     let [one, two, three] = &mut sessions;
     let all = [(one, "r:a"), (two, "r:a"), (three, "r:b")];
-    let asked = all.map(|(session, uri)| async move { subscribe(session, uri).await });
-    for answer in futures_util::future::join_all(asked).await {
+    let subscribing = all.map(|(session, uri)| async move { subscribe(session, uri).await });
+    for answer in futures_util::future::join_all(subscribing).await {
         assert_eq!(answer["result"], json!({}));
     }
     let [one, ..] = &mut sessions;
     assert_eq!(subscribe(one, "r:a").await["result"], json!({}), "again");
-    let mut said = resources.said();
-    said.sort();
-    assert_eq!(said, ["subscribe r:a", "subscribe r:b"]);
+    let mut requests = resources.requests();
+    requests.sort();
+    assert_eq!(requests, ["subscribe r:a", "subscribe r:b"]);
 
     // Only subscribers are notified, and once for many changes.
     let mut streams = Vec::new();
@@ -142,18 +142,18 @@ async fn a_surface_is_asked_once_however_many_subscribe() {
     // one has left.
     let [one, two, _] = &mut sessions;
     let (_, answer) = one.post("resources/unsubscribe", json!({"uri": "r:a"}), &[]).await;
-    assert_eq!((&answer["result"], resources.said().len()), (&json!({}), 2));
+    assert_eq!((&answer["result"], resources.requests().len()), (&json!({}), 2));
     delete(&world, two).await;
-    eventually(|| resources.said().last().is_some_and(|said| said == "unsubscribe r:a")).await;
-    assert_eq!(resources.said().len(), 3);
+    eventually(|| resources.requests().last().is_some_and(|request| request == "unsubscribe r:a")).await;
+    assert_eq!(resources.requests().len(), 3);
     let (_, answer) = one.post("resources/unsubscribe", json!({"uri": "r:a"}), &[]).await;
     assert_eq!(answer["result"], json!({}), "again");
     assert_eq!(subscribe(one, "r:a").await["result"], json!({}));
-    assert_eq!(resources.said().len(), 4);
+    assert_eq!(resources.requests().len(), 4);
 }
 
 #[tokio::test]
-async fn what_no_surface_has_cannot_be_subscribed_to() {
+async fn unknown_resources_cannot_be_subscribed_to() {
     let resources = Resources::new("r");
     let world = world(&[&resources]).await;
     let mut session = world.session().await;
@@ -169,7 +169,7 @@ async fn what_no_surface_has_cannot_be_subscribed_to() {
 }
 
 #[tokio::test]
-async fn a_listener_hears_of_the_resources_that_it_named() {
+async fn a_listener_receives_updates_of_its_resources() {
     let resources = Resources::new("r");
     let world = world(&[&resources]).await;
     let mut listener = world.connect().await;
@@ -192,12 +192,12 @@ async fn a_listener_hears_of_the_resources_that_it_named() {
     let changed = listener.event().await.unwrap().message;
     assert_eq!(changed["method"], "notifications/resources/list_changed");
     drop(listener);
-    eventually(|| resources.said().len() == 4).await;
-    assert_eq!(resources.said()[..2], ["subscribe r:a", "subscribe r:b"]);
+    eventually(|| resources.requests().len() == 4).await;
+    assert_eq!(resources.requests()[..2], ["subscribe r:a", "subscribe r:b"]);
 }
 
 #[tokio::test]
-async fn a_session_hears_what_surfaces_say_of_their_lists() {
+async fn a_session_receives_list_changes_of_surfaces() {
     let resources = Resources::new("r");
     let world = world(&[&resources]).await;
     let session = world.session().await;
@@ -207,8 +207,8 @@ async fn a_session_hears_what_surfaces_say_of_their_lists() {
         [(SurfaceNotice::PromptsChanged, "prompts"), (SurfaceNotice::ResourcesChanged, "resources")]
     {
         drop(resources.notices.send(notice));
-        let told = stream.event().await.unwrap().message;
-        assert_eq!(told["method"], format!("notifications/{list}/list_changed"));
+        let event = stream.event().await.unwrap().message;
+        assert_eq!(event["method"], format!("notifications/{list}/list_changed"));
     }
 }
 
@@ -231,21 +231,21 @@ async fn notices_that_were_missed_count_as_changes() {
 #[tokio::test]
 async fn subscriptions_outlive_a_reload() {
     let old = Resources::new("r");
-    let kept = Resources::new("k");
-    let world = world(&[&old, &kept]).await;
+    let unchanged = Resources::new("k");
+    let world = world(&[&old, &unchanged]).await;
     let mut session = world.session().await;
     subscribe(&mut session, "r:a").await;
     subscribe(&mut session, "k:a").await;
     let new = Resources::new("r");
-    load(&world, &[&new, &kept]).await;
-    eventually(|| new.said() == ["subscribe r:a"]).await;
-    assert_eq!((old.said().len(), kept.said()), (1, vec!["subscribe k:a".to_owned()]));
+    load(&world, &[&new, &unchanged]).await;
+    eventually(|| new.requests() == ["subscribe r:a"]).await;
+    assert_eq!((old.requests().len(), unchanged.requests()), (1, vec!["subscribe k:a".to_owned()]));
     let mut stream = stream(&world, &session).await;
     new.updates("r:a");
     assert_eq!(updated(&mut stream).await, json!({"uri": "r:a"}));
-    kept.updates("k:a");
+    unchanged.updates("k:a");
     assert_eq!(updated(&mut stream).await, json!({"uri": "k:a"}));
     delete(&world, &session).await;
-    eventually(|| new.said().len() == 2 && kept.said().len() == 2).await;
-    assert_eq!(old.said().len(), 1);
+    eventually(|| new.requests().len() == 2 && unchanged.requests().len() == 2).await;
+    assert_eq!(old.requests().len(), 1);
 }

@@ -16,7 +16,7 @@ use crate::{
 };
 
 pub use model::{Model, Operation, operations};
-pub use shared::{At, Link, Shared, Way};
+pub use shared::{Fault, Link, LinkState, Shared};
 
 /// Asks a store everything that the seam promises, with keys that begin with `prefix`. None may exist.
 ///
@@ -30,12 +30,12 @@ pub async fn conforms(store: Arc<dyn StateStore>, prefix: &str, limits: Limits) 
     suite.conditions_hold_in_every_combination().await;
     suite.revisions_grow_also_over_a_removal().await;
     suite.ranges_are_read_in_both_directions().await;
-    suite.what_is_no_key_is_refused().await;
+    suite.invalid_keys_are_refused().await;
     suite.large_values_are_kept_up_to_the_limit(limits).await;
     suite.so_many_changes_are_made_at_once_and_no_more(limits).await;
     suite.of_many_writers_with_one_condition_one_wins().await;
     suite.a_conflict_fails_only_its_own_batch().await;
-    suite.what_nobody_waits_for_is_written_as_well().await;
+    suite.deferred_writes_are_made().await;
     suite.no_increment_is_lost().await;
     suite.readers_see_all_of_a_batch_or_nothing().await;
 }
@@ -217,7 +217,7 @@ impl Suite {
         assert_eq!(self.names(range("f/2", "f/1").reversed()).await, [""; 0]);
     }
 
-    async fn what_is_no_key_is_refused(&self) {
+    async fn invalid_keys_are_refused(&self) {
         let long = "k".repeat(MAX_KEY + 1 - self.prefix.len());
         for bad in ["\n", "ä", "a\0b", "\u{7f}", &long] {
             let key = self.key(bad);
@@ -299,7 +299,7 @@ impl Suite {
         assert_eq!(self.names(Query::below(&self.key("k/"), 1000)).await.len(), 133);
     }
 
-    async fn what_nobody_waits_for_is_written_as_well(&self) {
+    async fn deferred_writes_are_made(&self) {
         let first = self.store.write_later(vec![self.put("l", "1")]).await.unwrap();
         let record = self.get("l").await.unwrap();
         assert_eq!((&*record.value, vec![record.revision]), (&b"1"[..], first.clone()));

@@ -20,7 +20,7 @@ use super::notes::{Batch, Notes, Rows, answered};
 use super::record::Note;
 use super::waits::Waits;
 use crate::keys as tasks;
-use crate::preloaded::Kept;
+use crate::preloaded::StoredState;
 use crate::records::Unchanged;
 use crate::service::{Inner, Viewer};
 use crate::state::{Event, Repeat};
@@ -31,7 +31,7 @@ use crate::task::{Task, TaskId, Timestamp};
 const MAX_RECORDS: u64 = 800;
 
 /// The first and the longest pause before a change of a run is retried after its answer was lost.
-const AGAIN: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+const RETRY_WAIT: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
 /// Keeps the answers that a task's program received.
 pub(crate) struct RunJournal {
@@ -70,7 +70,7 @@ pub(crate) struct Parts {
     /// Whether the task has never run, so that the store has nothing of its run.
     pub(crate) is_new: bool,
     /// The rows of the program that are already known.
-    pub(crate) kept: Kept,
+    pub(crate) stored: StoredState,
     /// The revision of the task's row below `open/`, if it is known.
     pub(crate) open: Option<Revision>,
     /// The maximum number of bytes of a state and the notes since then.
@@ -114,12 +114,12 @@ impl RunJournal {
 
     /// Returns the changes to write together with the end of the task.
     pub(crate) async fn end(&self) -> Vec<Change> {
-        self.rest().await;
+        self.wait_written().await;
         self.notes.lock().as_mut().map(Notes::end).unwrap_or_default()
     }
 
     /// Waits until no write is under way.
-    async fn rest(&self) {
+    async fn wait_written(&self) {
         // The sender outlives `self.written`, so `wait_for` does not fail.
         let _ = self.written.subscribe().wait_for(|_| !self.is_writing.load(Ordering::Acquire)).await;
     }
@@ -139,7 +139,7 @@ impl RunJournal {
         }
         let id = &self.parts.id;
         let before = tasks.held_run(id).await?;
-        let mut wait = AGAIN.0;
+        let mut wait = RETRY_WAIT.0;
         let mut has_failed = false;
         loop {
             let put = self.put_once(tasks, changes.clone()).await;
@@ -163,7 +163,7 @@ impl RunJournal {
             tokio::select! {
                 () = tasks.closing.cancelled() => return put,
                 () = self.parts.cancellation.cancelled() => return put,
-                () = tokio::time::sleep(wait) => wait = (wait * 2).min(AGAIN.1),
+                () = tokio::time::sleep(wait) => wait = (wait * 2).min(RETRY_WAIT.1),
             }
         }
     }
@@ -232,9 +232,9 @@ impl RunJournal {
 
     /// The state cannot be read or written.
     fn fail(&self, error: StateError) -> Error {
-        let told = broken(&error.to_string());
+        let failure = broken(&error.to_string());
         self.written.send_modify(|written| written.failed = Some(error));
-        told
+        failure
     }
 
     fn inner(&self) -> Result<Arc<Inner>, Error> {
@@ -262,7 +262,7 @@ impl RunJournal {
                 if let Some(batch) = batch {
                     let failed = match me.put(&tasks, batch.changes).await {
                         Ok(true) => None,
-                        Ok(false) => Some(taken_over()),
+                        Ok(false) => Some(lost_run()),
                         Err(error) => Some(error),
                     };
                     let has_failed = failed.is_some();
@@ -277,7 +277,7 @@ impl RunJournal {
                 me.is_writing.store(false, Ordering::Release);
                 me.written.send_modify(|_| {});
                 // A note that was added meanwhile saw that a write was under way.
-                let is_left = me.notes.lock().as_ref().is_some_and(Notes::has_more);
+                let is_left = me.notes.lock().as_ref().is_some_and(Notes::is_write_requested);
                 let is_over = !is_left || me.written.borrow().failed.is_some();
                 if is_over || me.is_writing.swap(true, Ordering::AcqRel) {
                     return;
@@ -288,7 +288,7 @@ impl RunJournal {
 
     /// Waits until this many notes are durable.
     async fn durable(&self, noted: u64) -> Result<(), Error> {
-        self.with(Notes::want)?;
+        self.with(Notes::request_write)?;
         self.write();
         let mut written = self.written.subscribe();
         let reached = written.wait_for(|state| state.noted >= noted || state.failed.is_some()).await;
@@ -304,9 +304,9 @@ impl RunJournal {
         /// The number of records read at once.
         const PAGE: usize = 64;
         let id = &self.parts.id;
-        let state = match &self.parts.kept {
-            Kept::State(state) => state.clone(),
-            Kept::Slept { state, last_trail } => {
+        let state = match &self.parts.stored {
+            StoredState::State(state) => state.clone(),
+            StoredState::Slept { state, last_trail } => {
                 let last_trail = (*last_trail > 0).then_some(*last_trail);
                 let state = Some(state.clone());
                 return Ok(Ok(Rows { state, notes: Vec::new(), last_trail, used: self.parts.used }));
@@ -347,7 +347,7 @@ impl RunJournal {
             let rows = rows.map_err(|error| self.fail(error))?;
             let taken = {
                 let mut waits = self.waits.lock();
-                rows.iter().for_each(|row| waits.came(name, &row.key));
+                rows.iter().for_each(|row| waits.add_event(name, &row.key));
                 waits.take(ticket)
             };
             if let Some(key) = taken {
@@ -368,18 +368,18 @@ impl RunJournal {
         }
         let tasks = crate::Tasks(self.inner()?);
         let viewer = Viewer::Caller(self.parts.owner.as_ref());
-        let unseen = |error: crate::TaskError| match error {
+        let not_visible = |error: crate::TaskError| match error {
             crate::TaskError::Unknown(_) => Error::new("unknown-task", error.to_string()),
             crate::TaskError::State(error) => self.fail(error),
             other => broken(&other.to_string()),
         };
-        let mut changes = tasks.states(id, viewer).await.map_err(unseen)?;
+        let mut changes = tasks.states(id, viewer).await.map_err(not_visible)?;
         let over = changes.wait_for(|task| task.state.is_terminal()).await.map(|task| Arc::clone(&task));
         let task = match over {
             Ok(task) => task,
-            Err(_) => tasks.get(id, viewer).await.map_err(unseen)?,
+            Err(_) => tasks.get(id, viewer).await.map_err(not_visible)?,
         };
-        let result = tasks.result(&task.id).await.map_err(unseen)?;
+        let result = tasks.result(&task.id).await.map_err(not_visible)?;
         outcome(&task, result.as_ref())
     }
 }
@@ -410,7 +410,7 @@ impl Journal for RunJournal {
             let had_begun = notes.has_begun(asked.ticket);
             notes.add(Note::Waits(asked.clone()));
             if had_begun {
-                notes.want();
+                notes.request_write();
             }
             had_begun
         });
@@ -451,7 +451,7 @@ impl Journal for RunJournal {
         // Answers of calls that left the process are written at once. The run does not wait for the
         // write.
         if left {
-            self.with(Notes::want)?;
+            self.with(Notes::request_write)?;
             self.write();
             self.end_if_held();
         }
@@ -498,7 +498,7 @@ impl Journal for RunJournal {
         let tasks = self.inner()?;
         let waits: Vec<Wait> = waits.into_iter().map(|(_, wait)| wait).collect();
         // Nothing is noted in the meantime, because the run waits.
-        self.rest().await;
+        self.wait_written().await;
         let used = self.parts.used + self.began.get().map(Instant::elapsed).unwrap_or_default();
         let batch = self.with(|notes| {
             notes.sleep(state, used);
@@ -509,7 +509,7 @@ impl Journal for RunJournal {
         if tasks.is_shared() && self.held.lock().is_none() {
             let marked = self.put(&tasks, std::mem::take(&mut changes)).await;
             if !marked.map_err(|error| self.fail(error))? {
-                return Err(self.fail(taken_over()));
+                return Err(self.fail(lost_run()));
             }
         }
         let Parts { id, owner, arrived, .. } = &self.parts;
@@ -523,7 +523,7 @@ impl Journal for RunJournal {
             Ok(true) => Ok(true),
             Ok(false) => match self.put(&tasks, changes).await {
                 Ok(true) => Ok(false),
-                Ok(false) => Err(taken_over()),
+                Ok(false) => Err(lost_run()),
                 Err(error) => Err(error),
             },
             Err(error) => Err(error),
@@ -546,7 +546,7 @@ impl Journal for RunJournal {
 }
 
 /// Returns the error for a record of the run that another process has changed.
-fn taken_over() -> StateError {
+fn lost_run() -> StateError {
     StateError::new("another process continues the run")
 }
 

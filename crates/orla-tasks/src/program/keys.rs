@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `run/ID/state` | the last saved state |
 //! | `run/ID/note/NUMBER` | notes since the state |
-//! | `run/ID/trail/NUMBER` | the course of the run before the state, for people |
+//! | `run/ID/trail/NUMBER` | the timeline of the run before the state, for people |
 //! | `run/ID/used` | how many milliseconds the run had run when it fell asleep; only written by older versions, whose states lack it |
 //! | `run/ID/holder` | in a cluster: the life of the node that continues the run; every change of the run rewrites it |
 //! | `awaited/TASK/ID` | empty: the task ID waits for the end of TASK |

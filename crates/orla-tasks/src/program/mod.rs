@@ -12,13 +12,13 @@
 //!   to write.
 //! - One write removes an event and adds the note of its answer. One event therefore gives one answer.
 
-mod course;
 mod journal;
 pub(crate) mod keys;
 mod notes;
 mod record;
 mod rows;
 mod sleep;
+mod timeline;
 mod tree;
 mod waits;
 
@@ -27,9 +27,9 @@ mod simulation;
 #[cfg(test)]
 mod tests;
 
-pub use course::{Course, Level, Standing, Step, Trouble};
 pub(crate) use journal::{Parts, RunJournal};
-pub use record::{Note, Saved, Unreadable, Used, read as read_notes, read_saved, write_saved};
+pub use record::{Note, RecordError, Saved, Used, read as read_notes, read_saved, write_saved};
 pub(crate) use rows::{to_run, to_run_keys};
 pub(crate) use sleep::{SLEEP, Waking, touch};
+pub use timeline::{CurrentPlace, Level, Step, Timeline};
 pub use tree::render;

@@ -1,7 +1,7 @@
 //! The notes of a run that are not written yet. No I/O.
 //!
 //! Notes that are added while a write is under way become one record. A saved state replaces all earlier
-//! notes; only their course is kept, for people ([`trail`](super::keys::trail)).
+//! notes; only their timeline is kept, for people ([`trail`](super::keys::trail)).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime};
@@ -59,7 +59,7 @@ pub(super) struct Notes {
     /// Further changes to write with the next record.
     changes: Vec<Change>,
     /// Whether a caller waits for the notes to become durable, or a noted action left the process.
-    is_wanted: bool,
+    is_write_requested: bool,
 }
 
 /// The stored rows of a run.
@@ -105,7 +105,7 @@ impl Notes {
             used: rows.used,
             has_used: false,
             changes: Vec::new(),
-            is_wanted: false,
+            is_write_requested: false,
         };
         let mut past = Past::default();
         if let Some(state) = &rows.state {
@@ -193,13 +193,13 @@ impl Notes {
     }
 
     /// Requests that the pending notes be written now.
-    pub(super) fn want(&mut self) {
-        self.is_wanted = true;
+    pub(super) fn request_write(&mut self) {
+        self.is_write_requested = true;
     }
 
     /// Returns whether something must be written now.
-    pub(super) fn has_more(&self) -> bool {
-        self.is_wanted
+    pub(super) fn is_write_requested(&self) -> bool {
+        self.is_write_requested
     }
 
     /// Returns whether a call has begun and has no answer yet.
@@ -236,7 +236,7 @@ impl Notes {
         self.record = record::begin();
         (self.length, self.state_length) = (0, state.len());
         self.state = Some(state);
-        self.is_wanted = true;
+        self.is_write_requested = true;
         self.noted += 1;
         self.noted
     }
@@ -250,14 +250,14 @@ impl Notes {
 
     /// Takes the batch to write now, if there is one.
     pub(super) fn take(&mut self) -> Option<Batch> {
-        if !std::mem::take(&mut self.is_wanted) {
+        if !std::mem::take(&mut self.is_write_requested) {
             return None;
         }
         let mut changes = std::mem::take(&mut self.changes);
         if let Some(state) = self.state.take() {
             self.has_state = true;
-            let gone = self.first..self.next;
-            changes.extend(gone.map(|number| Change::remove(keys::notes(&self.id, number))));
+            let removed = self.first..self.next;
+            changes.extend(removed.map(|number| Change::remove(keys::notes(&self.id, number))));
             self.first = self.next;
             let open = self.open.values().cloned().collect();
             changes.extend(self.take_trail());
@@ -267,8 +267,10 @@ impl Notes {
             if std::mem::take(&mut self.has_used) {
                 changes.push(Change::remove(keys::used(&self.id)));
             }
-            if let Some(gone) = (self.next_trail - 1).checked_sub(TRAIL).filter(|gone| *gone > 0) {
-                changes.push(Change::remove(keys::trail(&self.id, gone)));
+            if let Some(removed) =
+                (self.next_trail - 1).checked_sub(TRAIL).filter(|removed| *removed > 0)
+            {
+                changes.push(Change::remove(keys::trail(&self.id, removed)));
             }
         }
         if self.record.len() > record::begin().len() {
@@ -282,12 +284,12 @@ impl Notes {
         (!changes.is_empty()).then_some(Batch { changes, noted: self.noted })
     }
 
-    /// Returns the changes to write with the end of the run. Its course stays, and the rows needed to
+    /// Returns the changes to write with the end of the run. Its timeline stays, and the rows needed to
     /// continue it are removed.
     pub(super) fn end(&mut self) -> Vec<Change> {
         let mut changes = std::mem::take(&mut self.changes);
-        let gone = self.first..self.next;
-        changes.extend(gone.map(|number| Change::remove(keys::notes(&self.id, number))));
+        let removed = self.first..self.next;
+        changes.extend(removed.map(|number| Change::remove(keys::notes(&self.id, number))));
         if self.has_state {
             changes.push(Change::remove(keys::state(&self.id)));
         }
@@ -339,7 +341,7 @@ mod tests {
         notes.iter().for_each(|note| {
             kept.add(note.clone());
         });
-        kept.want();
+        kept.request_write();
         let changes = kept.take().unwrap().changes;
         let record = changes.into_iter().find_map(|change| change.value).unwrap();
         let rows = Rows { notes: vec![(1, record)], ..Rows::default() };

@@ -45,7 +45,7 @@ pub enum Note {
         ended: SystemTime,
         /// The kind of the error, if it is one.
         failed: Option<String>,
-        /// The answer. `None` where only the course of the run is kept.
+        /// The answer. `None` where only the timeline of the run is kept.
         answer: Option<Vec<u8>>,
     },
 }
@@ -74,7 +74,7 @@ pub struct Used {
 
 /// Why a record cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unreadable {
+pub enum RecordError {
     /// Another version of orla wrote it.
     #[error("it was written by another version of orla")]
     Version,
@@ -123,7 +123,7 @@ pub(super) fn append_answer(record: &mut Vec<u8>, without: &[u8], answer: Option
 /// # Errors
 ///
 /// Returns an error if the bytes are not a record of a supported version.
-pub fn read(record: &[u8]) -> Result<Vec<Note>, Unreadable> {
+pub fn read(record: &[u8]) -> Result<Vec<Note>, RecordError> {
     let mut input = versioned(record)?;
     let mut notes = Vec::new();
     while !input.is_empty() {
@@ -151,7 +151,7 @@ pub fn write_saved(saved: &Saved) -> Vec<u8> {
 /// # Errors
 ///
 /// Returns an error if the bytes are not a record of a supported version.
-pub fn read_saved(record: &[u8]) -> Result<Saved, Unreadable> {
+pub fn read_saved(record: &[u8]) -> Result<Saved, RecordError> {
     let mut input = versioned(record)?;
     let used = input.used()?;
     let next = input.number()?;
@@ -168,11 +168,11 @@ pub(super) fn used(record: &[u8]) -> Option<Used> {
     versioned(record).ok()?.used().ok()?
 }
 
-fn versioned(record: &[u8]) -> Result<Input<'_>, Unreadable> {
+fn versioned(record: &[u8]) -> Result<Input<'_>, RecordError> {
     match record.split_first() {
-        None => Err(Unreadable::Damaged("it is empty")),
+        None => Err(RecordError::Damaged("it is empty")),
         Some((&version @ OLDEST..=VERSION, left)) => Ok(Input { left, version }),
-        Some(_) => Err(Unreadable::Version),
+        Some(_) => Err(RecordError::Version),
     }
 }
 
@@ -247,21 +247,21 @@ impl<'b> Input<'b> {
         self.left.is_empty()
     }
 
-    fn byte(&mut self) -> Result<u8, Unreadable> {
+    fn byte(&mut self) -> Result<u8, RecordError> {
         let (first, rest) = self.left.split_first().ok_or(SHORT)?;
         self.left = rest;
         Ok(*first)
     }
 
-    fn flag(&mut self) -> Result<bool, Unreadable> {
+    fn flag(&mut self) -> Result<bool, RecordError> {
         match self.byte()? {
             0 => Ok(false),
             1 => Ok(true),
-            _ => Err(Unreadable::Damaged("a flag is neither 0 nor 1")),
+            _ => Err(RecordError::Damaged("a flag is neither 0 nor 1")),
         }
     }
 
-    fn number(&mut self) -> Result<u64, Unreadable> {
+    fn number(&mut self) -> Result<u64, RecordError> {
         let mut number = 0;
         for shift in (0..64).step_by(7) {
             let byte = self.byte()?;
@@ -274,45 +274,45 @@ impl<'b> Input<'b> {
                 return Ok(number);
             }
         }
-        Err(Unreadable::Damaged("a number is too large"))
+        Err(RecordError::Damaged("a number is too large"))
     }
 
-    fn used(&mut self) -> Result<Option<Used>, Unreadable> {
+    fn used(&mut self) -> Result<Option<Used>, RecordError> {
         if self.version < USED {
             return Ok(None);
         }
         let (time, last_trail) = (Duration::from_millis(self.number()?), self.number()?);
         if last_trail > MOST {
-            return Err(Unreadable::Damaged("a number is too large"));
+            return Err(RecordError::Damaged("a number is too large"));
         }
         Ok(Some(Used { time, last_trail }))
     }
 
-    fn small(&mut self) -> Result<u32, Unreadable> {
-        u32::try_from(self.number()?).map_err(|_| Unreadable::Damaged("a number is too large"))
+    fn small(&mut self) -> Result<u32, RecordError> {
+        u32::try_from(self.number()?).map_err(|_| RecordError::Damaged("a number is too large"))
     }
 
-    fn bytes(&mut self) -> Result<&'b [u8], Unreadable> {
+    fn bytes(&mut self) -> Result<&'b [u8], RecordError> {
         let length = usize::try_from(self.number()?).map_err(|_| SHORT)?;
         let (taken, rest) = self.left.split_at_checked(length).ok_or(SHORT)?;
         self.left = rest;
         Ok(taken)
     }
 
-    fn text(&mut self) -> Result<String, Unreadable> {
+    fn text(&mut self) -> Result<String, RecordError> {
         let text = std::str::from_utf8(self.bytes()?);
-        text.map(str::to_owned).map_err(|_| Unreadable::Damaged("a text is not UTF-8"))
+        text.map(str::to_owned).map_err(|_| RecordError::Damaged("a text is not UTF-8"))
     }
 
-    fn time(&mut self) -> Result<SystemTime, Unreadable> {
+    fn time(&mut self) -> Result<SystemTime, RecordError> {
         let since = Duration::from_millis(self.number()?);
-        UNIX_EPOCH.checked_add(since).ok_or(Unreadable::Damaged("a time is too late"))
+        UNIX_EPOCH.checked_add(since).ok_or(RecordError::Damaged("a time is too late"))
     }
 
-    fn asked(&mut self) -> Result<Asked, Unreadable> {
+    fn asked(&mut self) -> Result<Asked, RecordError> {
         let ticket = Ticket(self.number()?);
         let action = Action::ALL.get(usize::from(self.byte()?)).copied();
-        let action = action.ok_or(Unreadable::Damaged("an action is unknown"))?;
+        let action = action.ok_or(RecordError::Damaged("an action is unknown"))?;
         let name = self.text()?.into();
         let at = Position { line: self.small()?, column: self.small()? };
         let at = (at.line > 0).then_some(at);
@@ -321,11 +321,11 @@ impl<'b> Input<'b> {
         Ok(Asked { ticket, action, name, at, began, scope })
     }
 
-    fn scope(&mut self) -> Result<Option<Arc<Scope>>, Unreadable> {
+    fn scope(&mut self) -> Result<Option<Arc<Scope>>, RecordError> {
         let mut scope = None;
         let depth = self.number()?;
         if depth > Scope::DEEPEST as u64 {
-            return Err(Unreadable::Damaged("steps are nested too deep"));
+            return Err(RecordError::Damaged("steps are nested too deep"));
         }
         for _ in 0..depth {
             let number = self.number()?;
@@ -333,14 +333,14 @@ impl<'b> Input<'b> {
             let part = match FORMS.get(kind) {
                 Some(form) => Part::Branch { form, index: self.number()? },
                 None if kind == FORMS.len() => Part::Step(self.text()?.into()),
-                None => return Err(Unreadable::Damaged("a step is of no known kind")),
+                None => return Err(RecordError::Damaged("a step is of no known kind")),
             };
             scope = Some(Arc::new(Scope { part, number, outer: scope }));
         }
         Ok(scope)
     }
 
-    fn note(&mut self) -> Result<Note, Unreadable> {
+    fn note(&mut self) -> Result<Note, RecordError> {
         Ok(match self.byte()? {
             kind @ (0 | 1) => Note::Begun { asked: self.asked()?, is_idempotent: kind == 1 },
             2 => Note::Waits(self.asked()?),
@@ -350,12 +350,12 @@ impl<'b> Input<'b> {
                 failed: if self.flag()? { Some(self.text()?) } else { None },
                 answer: if self.flag()? { Some(self.bytes()?.to_vec()) } else { None },
             },
-            _ => return Err(Unreadable::Damaged("a note is of no known kind")),
+            _ => return Err(RecordError::Damaged("a note is of no known kind")),
         })
     }
 }
 
-const SHORT: Unreadable = Unreadable::Damaged("it ends too early");
+const SHORT: RecordError = RecordError::Damaged("it ends too early");
 
 #[cfg(test)]
 mod tests {
@@ -403,7 +403,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn notes_come_back_as_they_were(
+        fn notes_round_trip(
             notes in prop::collection::vec(note(), 0..9), state: Vec<u8>, next: u64, ms: u64, last_trail in 0..=MOST,
         ) {
             let mut record = begin();
@@ -428,8 +428,8 @@ mod tests {
 
     #[test]
     fn a_record_of_another_version_is_refused_as_such() {
-        assert_eq!(read(&[VERSION + 1]), Err(Unreadable::Version));
-        assert_eq!(read_saved(&[0, 1, 2]), Err(Unreadable::Version));
-        assert!(matches!(read(&[]), Err(Unreadable::Damaged(_))));
+        assert_eq!(read(&[VERSION + 1]), Err(RecordError::Version));
+        assert_eq!(read_saved(&[0, 1, 2]), Err(RecordError::Version));
+        assert!(matches!(read(&[]), Err(RecordError::Damaged(_))));
     }
 }

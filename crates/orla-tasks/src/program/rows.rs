@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use super::record::{Used, used as used_by};
 use crate::keys;
-use crate::preloaded::{Kept, ToRun};
+use crate::preloaded::{LoadedTask, StoredState};
 use crate::records::{read, text};
 use crate::task::TaskId;
 
@@ -21,7 +21,7 @@ pub(crate) fn to_run_keys(id: &TaskId) -> [String; 4] {
 pub(crate) fn to_run(
     id: &TaskId,
     [task, input, state, used]: [Option<Record>; 4],
-) -> Result<Option<ToRun>, StateError> {
+) -> Result<Option<LoadedTask>, StateError> {
     let (Some(task), Some(input)) = (task.and_then(|row| read(id, &row)), input) else {
         return Ok(None);
     };
@@ -35,7 +35,7 @@ pub(crate) fn to_run(
         Err(_) if task.state.is_terminal() => JsonText::from(RawValue::NULL.to_owned()),
         input => input?,
     };
-    Ok(Some(ToRun { task, input, used, kept: Kept::State(state), open: None }))
+    Ok(Some(LoadedTask { task, input, used, stored: StoredState::State(state), open: None }))
 }
 
 /// Reads how long a run had run when it fell asleep, as older versions stored it.
@@ -51,12 +51,12 @@ pub(crate) fn awake_keys(id: &TaskId) -> [String; 3] {
 }
 
 /// Reads a woken task from these rows. Returns `None` if they are incomplete.
-pub(crate) fn woken(id: &TaskId, rows: [Option<Record>; 3]) -> Option<ToRun> {
+pub(crate) fn woken(id: &TaskId, rows: [Option<Record>; 3]) -> Option<LoadedTask> {
     let [Some(task), Some(input), Some(state)] = rows else { return None };
     let state = state.value;
     let Used { time: used, last_trail } = used_by(&state)?;
-    let kept = Kept::Slept { state, last_trail };
-    Some(ToRun { task: read(id, &task)?, input: text(input).ok()?, used, kept, open: None })
+    let stored = StoredState::Slept { state, last_trail };
+    Some(LoadedTask { task: read(id, &task)?, input: text(input).ok()?, used, stored, open: None })
 }
 
 #[cfg(test)]
@@ -88,6 +88,9 @@ mod tests {
         assert_eq!(used(&[3, 7, 2, 1, 0, 9], None), Duration::from_millis(7));
         assert!(woken(&id, [task(), row("input", b"{}"), row("state", &[2, 1, 0, 9])]).is_none());
         let awake = woken(&id, [task(), row("input", b"{}"), row("state", &[3, 7, 2, 1, 0, 9])]);
-        assert!(matches!(awake.map(|awake| awake.kept), Some(Kept::Slept { last_trail: 2, .. })));
+        assert!(matches!(
+            awake.map(|awake| awake.stored),
+            Some(StoredState::Slept { last_trail: 2, .. })
+        ));
     }
 }

@@ -22,8 +22,8 @@ use super::rows::{awake_keys, woken};
 use crate::awaited::KNOWN;
 use crate::error::TaskError;
 use crate::keys::{OwnerKey, events, open, run, timer};
-use crate::preloaded::ToRun;
-use crate::program::{Course, Trouble};
+use crate::preloaded::LoadedTask;
+use crate::program::{RecordError, Timeline};
 use crate::records::read;
 use crate::service::{Inner, Tasks};
 use crate::state::{Repeat, State};
@@ -69,19 +69,19 @@ impl Inner {
 
     /// Wakes a task that fell asleep if an awaited event arrived before it slept. Must be called when
     /// the task runs no more.
-    pub(crate) async fn look_again(&self, id: &TaskId, waits: &[Wait]) -> Result<(), StateError> {
+    pub(crate) async fn wake_if_due(&self, id: &TaskId, waits: &[Wait]) -> Result<(), StateError> {
         if self.is_due(id, waits).await? {
             // If another waker is faster, the task is awake all the same.
             self.wake(vec![Waking { id: id.clone(), with: None }]).await?;
             // An awaited task that ended before this one slept could not see that it was awaited.
-            let mut gone = Vec::new();
+            let mut ended = Vec::new();
             for awaited in awaited(waits) {
                 if self.is_over(&awaited).await? {
-                    gone.push(no_longer_awaits(&awaited, id));
+                    ended.push(remove_awaiting(&awaited, id));
                 }
             }
-            if !gone.is_empty() {
-                self.write(gone).await?;
+            if !ended.is_empty() {
+                self.write(ended).await?;
             }
         }
         Ok(())
@@ -117,7 +117,7 @@ impl Inner {
             };
             let owner = OwnerKey::read(&row.value);
             let is_reserved = owner.is_some() && self.reserve_wake(id);
-            let arrived = self.write_if(arrival(id, put.clone(), row.revision)).await;
+            let arrived = self.write_if(event_changes(id, put.clone(), row.revision)).await;
             match (&arrived, owner) {
                 (Ok(true), Some(owner)) => self.enqueue_woken(owner, id.clone(), is_reserved),
                 (_, owner) if is_reserved => {
@@ -234,7 +234,7 @@ impl Inner {
             Err(WriteError::Failed(error)) => return Err(self.failed(error)),
         };
         for (touched, to_run) in known {
-            self.preloaded.keep(ToRun { open: revisions.get(touched).copied(), ..to_run });
+            self.preloaded.keep(LoadedTask { open: revisions.get(touched).copied(), ..to_run });
         }
         Ok(true)
     }
@@ -264,13 +264,13 @@ impl Inner {
         /// The number of rows read at once.
         const PAGE: usize = 1000;
         let mut pages = Pages::below(&*self.store, AWAITED, PAGE);
-        let mut left = HashSet::new();
+        let mut awaited_ids = HashSet::new();
         loop {
             let rows = pages.next().await?;
             if rows.is_empty() {
                 // This process does not know which tasks the programs of other nodes await.
                 if !self.is_shared() {
-                    self.awaited.begin(left);
+                    self.awaited.begin(awaited_ids);
                 }
                 return Ok(());
             }
@@ -280,8 +280,8 @@ impl Inner {
             for (id, task) in ids.iter().zip(self.load_all(&ids).await?) {
                 if task.is_none_or(|task| task.state.is_terminal()) {
                     self.wake_awaiting(id).await?;
-                } else if left.len() <= KNOWN {
-                    left.insert(id.clone());
+                } else if awaited_ids.len() <= KNOWN {
+                    awaited_ids.insert(id.clone());
                 }
             }
         }
@@ -312,7 +312,7 @@ fn awaited(waits: &[Wait]) -> impl Iterator<Item = TaskId> {
 }
 
 /// Returns the change that removes the wait of a task for `awaited`, which is over.
-pub(super) fn no_longer_awaits(awaited: &TaskId, id: &TaskId) -> Change {
+pub(super) fn remove_awaiting(awaited: &TaskId, id: &TaskId) -> Change {
     Change::remove(keys::awaiting(awaited, id))
 }
 
@@ -324,7 +324,7 @@ pub(crate) fn touch(id: &TaskId, revision: Revision) -> Change {
 
 /// Returns the changes to write when an event arrives for a task whose row below `open/` has this
 /// revision.
-pub(super) fn arrival(id: &TaskId, put: Change, revision: Revision) -> Vec<Change> {
+pub(super) fn event_changes(id: &TaskId, put: Change, revision: Revision) -> Vec<Change> {
     vec![put, touch(id, revision)]
 }
 
@@ -351,35 +351,38 @@ pub(super) fn sleep_changes(
 }
 
 impl Tasks {
-    /// Returns the course of a task that is a program. Returns `None` for other tasks, and if the course
+    /// Returns the timeline of a task that is a program. Returns `None` for other tasks, and if the timeline
     /// cannot be read.
     ///
     /// # Errors
     ///
     /// Returns an error if the store cannot be read.
-    pub async fn journal(&self, task: &Task) -> Result<Option<Course>, TaskError> {
+    pub async fn journal(&self, task: &Task) -> Result<Option<Timeline>, TaskError> {
         if !task.is_program && task.begun != Some(Repeat::Journaled) {
             return Ok(None);
         }
         // Nothing of the run is written.
         if task.begun.is_none() && !task.state.is_terminal() {
-            return Ok(Some(Course::default()));
+            return Ok(Some(Timeline::default()));
         }
-        match self.course(&task.id).await? {
-            Ok(course) => Ok(Some(course)),
-            Err(trouble) => {
-                tracing::warn!(task = %task.id, %trouble, "the journal of a task cannot be shown");
+        match self.timeline(&task.id).await? {
+            Ok(timeline) => Ok(Some(timeline)),
+            Err(error) => {
+                tracing::warn!(task = %task.id, trouble = %error, "the journal of a task cannot be shown");
                 Ok(None)
             }
         }
     }
 
-    /// Reads the course of a task's program. Notes that are not written yet are not part of it.
+    /// Reads the timeline of a task's program. Notes that are not written yet are not part of it.
     ///
     /// # Errors
     ///
     /// Returns an error if the state cannot be read.
-    pub(crate) async fn course(&self, id: &TaskId) -> Result<Result<Course, Trouble>, TaskError> {
+    pub(crate) async fn timeline(
+        &self,
+        id: &TaskId,
+    ) -> Result<Result<Timeline, RecordError>, TaskError> {
         /// The number of rows read at once.
         const PAGE: usize = 256;
         let records = async {
@@ -397,15 +400,15 @@ impl Tasks {
         let secrets = self.0.market.redaction();
         let source = input.map(|input| secrets.text(&input.program).into_owned());
         let (trail, notes) = (values(keys::all_trail(id)), values(keys::all_notes(id)));
-        let mut course = Course::read(trail, state, notes, source.as_deref());
-        for step in course.iter_mut().flat_map(|course| &mut course.steps) {
+        let mut timeline = Timeline::read(trail, state, notes, source.as_deref());
+        for step in timeline.iter_mut().flat_map(|timeline| &mut timeline.steps) {
             secrets.replace(&mut step.name);
             step.within
                 .iter_mut()
                 .filter_map(|level| level.name.as_mut())
                 .for_each(|name| secrets.replace(name));
         }
-        Ok(course)
+        Ok(timeline)
     }
 
     /// Returns whether a task exists only as rows of the store.

@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::counting::{Calls, market};
-use crate::here::Then;
+use crate::local::NextStep;
 use crate::{NewTask, State, TaskOptions, Tasks, Viewer};
 
 /// A store whose process ends after a number of writes: it writes nothing from then on. The store
@@ -105,7 +105,7 @@ async fn through(new: NewTask, writes: usize, calls: &Calls) -> (Tasks, Arc<crat
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_program_of_forty_calls_ends_right_though_its_process_ends_after_every_write() {
+async fn a_program_of_forty_calls_survives_a_crash_after_every_write() {
     for writes in 1..8 {
         let calls = Calls::default();
         let (tasks, task, processes) = through(program(FORTY), writes, &calls).await;
@@ -131,7 +131,7 @@ async fn a_program_of_forty_calls_ends_right_though_its_process_ends_after_every
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_interrupted_call_that_is_not_caught_interrupts_the_task_and_says_where() {
+async fn an_uncaught_interrupted_call_interrupts_the_task_with_its_place() {
     let calls = Calls::default();
     // One write notes that the task runs and that the call begins.
     let (_, task, _) = through(program("(do\n  (call :once {:n 1}))"), 1, &calls).await;
@@ -143,7 +143,7 @@ async fn an_interrupted_call_that_is_not_caught_interrupts_the_task_and_says_whe
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_program_from_which_nothing_leaves_is_written_when_it_is_accepted_and_when_it_ends() {
+async fn a_program_without_effects_is_written_at_acceptance_and_at_its_end() {
     let calls = Calls::default();
     let (tasks, task, processes) = through(program("(do (describe :once) (+ 1 2))"), 1, &calls).await;
     assert_eq!((task.state, processes), (State::Completed, 1), "{:?}", task.error);
@@ -185,7 +185,7 @@ async fn a_program_that_sleeps_is_one_call_which_is_approved_and_recorded_once()
 }
 
 #[tokio::test]
-async fn the_course_of_a_program_shows_no_secret_of_the_configuration() {
+async fn the_timeline_of_a_program_shows_no_secret_of_the_configuration() {
     let tasks = open(Arc::new(Memory::default()), &Calls::default()).await;
     tasks.0.market.set_redaction(Arc::new(Redactor::new(["s3cr3t"])));
     let text = "(step \"s3cr3t step\" (await-event \"the s3cr3t event\"))";
@@ -194,9 +194,9 @@ async fn the_course_of_a_program_shows_no_secret_of_the_configuration() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     let task = tasks.get(task.id.as_str(), ANYONE).await.unwrap();
-    let course = tasks.journal(&task).await.unwrap().unwrap();
-    assert_eq!(course.steps[0].name, "the [redacted] event");
-    assert!(!format!("{course:?}").contains("s3cr3t"), "{course:?}");
+    let timeline = tasks.journal(&task).await.unwrap().unwrap();
+    assert_eq!(timeline.steps[0].name, "the [redacted] event");
+    assert!(!format!("{timeline:?}").contains("s3cr3t"), "{timeline:?}");
     close(&tasks).await;
 }
 
@@ -227,17 +227,17 @@ async fn a_program_that_waits_sleeps_in_the_store_and_an_event_wakes_it_also_in_
     close(&tasks).await;
 
     let tasks = open(Arc::clone(&memory) as Arc<dyn StateStore>, &calls).await;
-    let course = tasks.course(&tasks.get(&id, ANYONE).await.unwrap().id).await.unwrap().unwrap();
-    let actions: Vec<_> = course.steps.iter().map(|step| (&*step.action, &*step.outcome)).collect();
+    let timeline = tasks.timeline(&tasks.get(&id, ANYONE).await.unwrap().id).await.unwrap().unwrap();
+    let actions: Vec<_> = timeline.steps.iter().map(|step| (&*step.action, &*step.outcome)).collect();
     assert_eq!(actions, [("call", "ok"), ("await-event", "open")]);
-    assert!(super::render("", &course).ends_with("^\n"), "{course:?}");
+    assert!(super::render("", &timeline).ends_with("^\n"), "{timeline:?}");
     tasks.event(&id, ANYONE, "paid", event(77)).await.unwrap();
     tasks.event(&id, ANYONE, "paid", event(78)).await.unwrap();
     let task = over(&tasks, &id).await;
     assert_eq!(value(&tasks, &task).await, serde_json::json!([1, 77, 78, 2]), "{:?}", task.error);
     assert_eq!(calls.lock().len(), 2);
-    let course = tasks.course(&task.id).await.unwrap().unwrap();
-    assert_eq!(course.steps.len(), 4);
+    let timeline = tasks.timeline(&task.id).await.unwrap().unwrap();
+    assert_eq!(timeline.steps.len(), 4);
     assert_eq!(rows(&memory, "open/").await, 0);
     close(&tasks).await;
 }
@@ -335,7 +335,7 @@ fn number(value: i64) -> JsonText {
 }
 
 #[tokio::test]
-async fn a_program_that_withdrew_calls_goes_on_after_its_sleep() {
+async fn a_program_that_withdrew_calls_continues_after_its_sleep() {
     let (memory, calls) = (Arc::new(Memory::default()), Calls::default());
     let tasks = open(Arc::clone(&memory) as Arc<dyn StateStore>, &calls).await;
     let text = "(do (try (pmap (fn [x] (if (= x 3) (throw \"no\") (call :once {:n x}))) [1 2 3]) \
@@ -350,15 +350,15 @@ async fn a_program_that_withdrew_calls_goes_on_after_its_sleep() {
 
 /// A store that stops when a task falls asleep, so that the test can act at that moment. Afterwards, it
 /// writes nothing.
-struct Falling {
+struct PausedSleep {
     inner: Arc<Memory>,
-    here: Notify,
+    reached: Notify,
     go: Notify,
     is_over: std::sync::atomic::AtomicBool,
 }
 
 #[async_trait]
-impl StateStore for Falling {
+impl StateStore for PausedSleep {
     async fn write(&self, changes: Vec<Change>) -> Result<Vec<Revision>, WriteError> {
         if self.is_over.load(Ordering::SeqCst) {
             return std::future::pending().await;
@@ -370,11 +370,11 @@ impl StateStore for Falling {
         if !changes.iter().any(falls) {
             return self.inner.write(changes).await;
         }
-        self.here.notify_one();
+        self.reached.notify_one();
         self.go.notified().await;
         let written = self.inner.write(changes).await;
         self.is_over.store(true, Ordering::SeqCst);
-        self.here.notify_one();
+        self.reached.notify_one();
         written
     }
 
@@ -390,18 +390,18 @@ impl StateStore for Falling {
 #[tokio::test]
 async fn an_event_that_comes_while_a_program_falls_asleep_is_not_lost_by_a_crash() {
     let (memory, calls) = (Arc::new(Memory::default()), Calls::default());
-    let falling = Arc::new(Falling {
+    let falling = Arc::new(PausedSleep {
         inner: Arc::clone(&memory),
-        here: Notify::new(),
+        reached: Notify::new(),
         go: Notify::new(),
         is_over: false.into(),
     });
     let tasks = open(Arc::clone(&falling) as Arc<dyn StateStore>, &calls).await;
     let id = tasks.start(program("(await-event \"go\")")).await.unwrap().task.id.to_string();
-    falling.here.notified().await;
+    falling.reached.notified().await;
     tasks.event(&id, ANYONE, "go", number(7)).await.unwrap();
     falling.go.notify_one();
-    falling.here.notified().await;
+    falling.reached.notified().await;
     tasks.abandon().await;
     let tasks = open(Arc::clone(&memory) as Arc<dyn StateStore>, &calls).await;
     let over = tokio::time::timeout(Duration::from_secs(10), over(&tasks, &id)).await;
@@ -442,9 +442,9 @@ async fn a_task_that_is_woken_by_two_at_once_is_woken_once() {
     let waits = [Wait::Until(orla_marketplace::rtfs::Instant::from_unix(0, 0).unwrap())];
     let (one, two, three, four) = tokio::join!(
         tasks.event(&id, ANYONE, "go", number(1)),
-        tasks.0.look_again(&task.id, &waits),
+        tasks.0.wake_if_due(&task.id, &waits),
         tasks.event(&id, ANYONE, "go", number(2)),
-        tasks.0.look_again(&task.id, &waits),
+        tasks.0.wake_if_due(&task.id, &waits),
     );
     two.and(four).unwrap();
     one.and(three).unwrap();
@@ -467,15 +467,15 @@ async fn a_run_that_falls_asleep_learns_that_its_task_was_woken_meanwhile() {
     let id = task.id.to_string();
     sleeps(&tasks, &id).await;
     // Simulates that the run that has fallen asleep is still registered.
-    assert!(tasks.0.here.add(&task.id));
+    assert!(tasks.0.local.add(&task.id));
     tasks.event(&id, ANYONE, "go", number(7)).await.unwrap();
-    assert_eq!(tasks.0.here.fall_asleep(&task.id), Then::Begins);
-    assert_eq!(tasks.0.here.fall_asleep(&task.id), Then::Sleeps);
+    assert_eq!(tasks.0.local.fall_asleep(&task.id), NextStep::Restart);
+    assert_eq!(tasks.0.local.fall_asleep(&task.id), NextStep::Sleep);
     close(&tasks).await;
 }
 
 #[tokio::test]
-async fn a_sleeping_task_that_is_cancelled_gives_its_place_back() {
+async fn a_cancelled_sleeping_task_releases_its_place() {
     let (memory, calls) = (Arc::new(Memory::default()), Calls::default());
     let tasks = open(Arc::clone(&memory) as Arc<dyn StateStore>, &calls).await;
     let id = tasks.start(program("(await-event \"go\")")).await.unwrap().task.id.to_string();
@@ -532,7 +532,7 @@ impl StateStore for Failing {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_program_whose_journal_cannot_be_written_for_a_moment_goes_on() {
+async fn a_program_survives_a_short_failure_of_its_journal() {
     let calls = Calls::default();
     let tasks = open(Arc::new(Failing(Memory::default(), AtomicUsize::new(0))), &calls).await;
     let text =
@@ -590,7 +590,7 @@ impl StateStore for Contended {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_whose_state_conflicts_as_it_falls_asleep_does_not_go_on_with_what_is_not_kept() {
+async fn a_run_whose_state_conflicts_as_it_falls_asleep_does_not_continue_unsaved() {
     let calls = Calls::default();
     // One conflict when the run falls asleep, and one when only the state is written.
     let tasks = open(Arc::new(Contended(Memory::default(), AtomicUsize::new(2))), &calls).await;
@@ -608,20 +608,20 @@ async fn a_run_whose_state_conflicts_as_it_falls_asleep_does_not_go_on_with_what
 }
 
 /// A store that delays the answer to the write that wakes a task until the test releases it.
-struct Awaking {
+struct PausedWake {
     inner: Arc<Memory>,
-    here: Notify,
+    reached: Notify,
     go: Notify,
 }
 
 #[async_trait]
-impl StateStore for Awaking {
+impl StateStore for PausedWake {
     async fn write(&self, changes: Vec<Change>) -> Result<Vec<Revision>, WriteError> {
         let wakes = |change: &Change| change.key.starts_with("timer/") && change.value.is_none();
         let is_wake = changes.iter().any(wakes);
         let written = self.inner.write(changes).await;
         if is_wake {
-            self.here.notify_one();
+            self.reached.notify_one();
             self.go.notified().await;
         }
         written
@@ -639,13 +639,14 @@ impl StateStore for Awaking {
 #[tokio::test]
 async fn a_task_that_is_cancelled_as_it_is_woken_stays_cancelled_and_makes_no_call() {
     let (memory, calls) = (Arc::new(Memory::default()), Calls::default());
-    let store = Arc::new(Awaking { inner: Arc::clone(&memory), here: Notify::new(), go: Notify::new() });
+    let store =
+        Arc::new(PausedWake { inner: Arc::clone(&memory), reached: Notify::new(), go: Notify::new() });
     let tasks = open(Arc::clone(&store) as Arc<dyn StateStore>, &calls).await;
     // Farther away than a run waits in memory.
     let soon = crate::Timestamp::now().plus_millis(300);
     let text = format!("(do (sleep-until \"{soon}\") (call :once {{}}))");
     let id = tasks.start(program(&text)).await.unwrap().task.id.to_string();
-    store.here.notified().await;
+    store.reached.notified().await;
     let key = format!("task/{id}");
     let is_cancelled = |row: Record| row.value.windows(9).any(|part| part == b"cancelled");
     let answer = async {
@@ -668,13 +669,13 @@ async fn a_task_that_is_cancelled_as_it_is_woken_stays_cancelled_and_makes_no_ca
 type OfKind = fn(&Change) -> bool;
 
 /// A store that makes its next write of a kind, and reports that it failed.
-struct Unheard {
+struct LostAnswer {
     inner: Arc<Memory>,
     next: Mutex<Option<OfKind>>,
 }
 
 #[async_trait]
-impl StateStore for Unheard {
+impl StateStore for LostAnswer {
     async fn write(&self, changes: Vec<Change>) -> Result<Vec<Revision>, WriteError> {
         let is_next = self.next.lock().take_if(|is_next| changes.iter().any(*is_next)).is_some();
         let written = self.inner.write(changes).await;
@@ -691,12 +692,12 @@ impl StateStore for Unheard {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_written_though_it_failed_is_neither_lost_nor_counted_twice() {
+async fn a_write_made_despite_its_error_is_neither_lost_nor_counted_twice() {
     let falls_asleep: OfKind = |change| {
         change.key.starts_with("open/") && change.value.as_ref().is_some_and(|row| !row.is_empty())
     };
     let (memory, calls) = (Arc::new(Memory::default()), Calls::default());
-    let store = Arc::new(Unheard { inner: Arc::clone(&memory), next: Mutex::default() });
+    let store = Arc::new(LostAnswer { inner: Arc::clone(&memory), next: Mutex::default() });
     let tasks = open(Arc::clone(&store) as Arc<dyn StateStore>, &calls).await;
     let unfinished = || tasks.0.unfinished.lock().values().sum::<usize>();
     let other = tasks.start(program("(await-event \"never\")")).await.unwrap().task.id.to_string();
@@ -716,7 +717,7 @@ async fn what_is_written_though_it_failed_is_neither_lost_nor_counted_twice() {
             tasks.event(&id, ANYONE, "go", number(1)).await.unwrap();
             assert_eq!(over(&tasks, &id).await.state, State::Completed);
         }
-        tasks.left(&task.id).await;
+        tasks.wait_stopped(&task.id).await;
         assert_eq!(unfinished(), 1, "cancelled: {is_cancelled}");
     }
     let once = || calls.lock().iter().filter(|(name, _)| name == "once").count();
@@ -748,7 +749,7 @@ async fn a_task_whose_input_is_damaged_can_be_cancelled() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     assert_eq!(tasks.cancel(task.id.as_str(), ANYONE).await.unwrap().state, State::Cancelled);
-    tasks.left(&task.id).await;
+    tasks.wait_stopped(&task.id).await;
     assert!(tasks.0.unfinished.lock().is_empty());
     close(&tasks).await;
 }

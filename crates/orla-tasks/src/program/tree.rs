@@ -1,4 +1,4 @@
-//! Renders the course of a program as lines of text: a tree of its steps and branches, and the source
+//! Renders the timeline of a program as lines of text: a tree of its steps and branches, and the source
 //! lines at which it waits.
 
 use std::collections::HashMap;
@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use orla_marketplace::rtfs::Scope;
 
-use super::course::{Course, Standing, Step};
+use super::timeline::{CurrentPlace, Step, Timeline};
 
 /// A part of the tree.
 enum Node<'c> {
@@ -35,19 +35,19 @@ enum Key<'c> {
     Branch(u64),
 }
 
-/// Renders the course as a tree of lines below a title, with the lines of the source at the current
+/// Renders the timeline as a tree of lines below a title, with the lines of the source at the current
 /// positions.
-pub fn render(title: &str, course: &Course) -> String {
+pub fn render(title: &str, timeline: &Timeline) -> String {
     let mut root = Group::default();
-    for step in &course.steps {
+    for step in &timeline.steps {
         root.add(step);
     }
     let mut text = format!("{title}\n");
-    if course.left_out > 0 {
-        let _ = writeln!(text, "├─ … {} earlier steps", course.left_out);
+    if timeline.left_out > 0 {
+        let _ = writeln!(text, "├─ … {} earlier steps", timeline.left_out);
     }
     root.print(&mut text, "");
-    for Standing { at, text: line, before } in &course.stands_at {
+    for CurrentPlace { at, text: line, before } in &timeline.stands_at {
         let Some(line) = line else { continue };
         let number = at.line.to_string();
         // A tab is copied, so that the caret is below its character.
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tree_shows_each_step_and_the_source_where_the_program_stands() {
+    fn the_tree_shows_each_step_and_the_current_source_line() {
         let done = asked(1, Action::Call, "step", 6);
         let ended = done.began + Duration::from_millis(120);
         let mut trail = begin();
@@ -178,10 +178,10 @@ mod tests {
         append(&mut notes, &failed);
         append(&mut notes, &Note::Waits(asked(3, Action::AwaitEvent, "paid", 20)));
         let source = "(do (call :step) (…) (await-event \"paid\"))";
-        let course = Course::read([&trail[..]], None, [&notes[..]], Some(source)).unwrap();
-        let json = serde_json::to_string(&course).unwrap();
-        assert_eq!(serde_json::from_str::<Course>(&json).unwrap(), course);
-        let text = render("0199 rtfs working", &course);
+        let timeline = Timeline::read([&trail[..]], None, [&notes[..]], Some(source)).unwrap();
+        let json = serde_json::to_string(&timeline).unwrap();
+        assert_eq!(serde_json::from_str::<Timeline>(&json).unwrap(), timeline);
+        let text = render("0199 rtfs working", &timeline);
         assert_eq!(
             text,
             "0199 rtfs working\n\
@@ -223,15 +223,15 @@ mod tests {
                 append(&mut notes, &Note::Answered { asked, ended, failed: None, answer: None });
             }
         }
-        let course = Course::read([], None, [&notes[..]], None).unwrap();
-        let json = serde_json::to_value(&course.steps[1]).unwrap();
+        let timeline = Timeline::read([], None, [&notes[..]], None).unwrap();
+        let json = serde_json::to_value(&timeline.steps[1]).unwrap();
         let levels = serde_json::json!([
             {"form": "step", "number": 1, "name": "fetch"}, {"form": "pmap", "number": 2, "branch": 0}
         ]);
         assert_eq!(json["within"], levels);
-        assert_eq!(serde_json::from_value::<Step>(json).unwrap(), course.steps[1]);
+        assert_eq!(serde_json::from_value::<Step>(json).unwrap(), timeline.steps[1]);
         assert_eq!(
-            render("journal", &course),
+            render("journal", &timeline),
             "journal\n\
              ├─ 2027-01-15T08:00:01.000Z  call plan at 1:1  10 ms  ok\n\
              └─ 2027-01-15T08:00:02.000Z  step fetch  …  waiting\n   \

@@ -27,7 +27,7 @@ impl Waits {
     }
 
     /// Adds an event with this key. The same event may be added several times.
-    pub(super) fn came(&mut self, name: &str, key: &str) {
+    pub(super) fn add_event(&mut self, name: &str, key: &str) {
         if !self.used.contains(key) && !self.taken.values().any(|(_, taken)| taken == key) {
             self.events.entry(name.to_owned()).or_default().insert(key.to_owned());
         }
@@ -78,34 +78,34 @@ mod tests {
     #[test]
     fn one_event_wakes_one_wait_in_order() {
         let mut waits = Waits::default();
-        waits.came("a", "1");
-        waits.came("b", "2");
+        waits.add_event("a", "1");
+        waits.add_event("b", "2");
         let [first, second, third] = [1, 2, 3].map(Ticket);
         waits.wait(first, "a");
         waits.wait(second, "a");
         waits.wait(third, "a");
         assert_eq!(waits.take(second), None, "the only event is for the wait before it");
         assert_eq!(waits.take(first).as_deref(), Some("1"));
-        waits.came("a", "1");
+        waits.add_event("a", "1");
         assert_eq!(waits.take(second), None, "an event that was taken is there once");
-        waits.came("a", "3");
-        waits.came("a", "4");
+        waits.add_event("a", "3");
+        waits.add_event("a", "4");
         assert_eq!(waits.take(third).as_deref(), Some("4"));
         assert_eq!(waits.take(second).as_deref(), Some("3"));
         assert_eq!(waits.used(first).as_deref(), Some("1"));
-        waits.came("a", "1");
+        waits.add_event("a", "1");
         waits.wait(Ticket(9), "a");
         assert_eq!(waits.take(Ticket(9)), None, "its row is there, but it was used up");
         assert!(waits.is_due(), "two were taken");
     }
 
     #[test]
-    fn an_event_whose_wait_is_withdrawn_is_there_for_others() {
+    fn an_event_whose_wait_is_withdrawn_is_available_to_others() {
         let mut waits = Waits::default();
         let [first, second] = [1, 2].map(Ticket);
         waits.wait(first, "a");
         waits.wait(second, "a");
-        waits.came("a", "1");
+        waits.add_event("a", "1");
         assert!(waits.is_due());
         assert_eq!(waits.take(first).as_deref(), Some("1"));
         waits.withdraw(first);

@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_schedule_is_refused() {
+    fn invalid_schedules_are_refused() {
         let refused = |text: &str, zone: &str| Expression::parse(text, zone).unwrap_err().to_string();
         assert!(refused("* * * *", "UTC").contains("got 4"));
         assert!(refused("0 * * * * *", "UTC").contains("got 6"));

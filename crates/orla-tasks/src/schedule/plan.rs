@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_passed_before_the_start_is_missed() {
+    fn instants_before_the_start_are_missed() {
         let expression = each_minute();
         let due = |last, since: u64, now: u64, catch_up| {
             due(&expression, minute(last), Timestamp(START + since), Timestamp(START + now), catch_up)

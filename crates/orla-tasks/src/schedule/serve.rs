@@ -17,7 +17,7 @@ use crate::start::NewTask;
 use crate::task::Timestamp;
 
 /// The longest time between two reads of the clock, which may be set.
-const LOOK: Duration = Duration::from_secs(30);
+const MAX_CLOCK_WAIT: Duration = Duration::from_secs(30);
 /// The time until the next look at a schedule whose firings wait for a task, or whose record could not
 /// be written.
 const SOON: Duration = Duration::from_millis(500);
@@ -138,7 +138,7 @@ impl Schedules {
 impl Inner {
     /// Fires what is due. Returns the time until the next call.
     async fn fire_due(&self) -> Duration {
-        let mut wait = LOOK;
+        let mut wait = MAX_CLOCK_WAIT;
         let configured = self.configured.lock().clone();
         for Configured { schedule, problem: before } in configured {
             let (next, problem) = match self.fire(&schedule).await {
@@ -193,8 +193,9 @@ impl Inner {
             }
         }
         let next = schedule.expression.next(Timestamp::now());
-        let until =
-            next.map_or(LOOK, |next| Duration::from_millis(next.0.saturating_sub(Timestamp::now().0)));
+        let until = next.map_or(MAX_CLOCK_WAIT, |next| {
+            Duration::from_millis(next.0.saturating_sub(Timestamp::now().0))
+        });
         let until = if after.waiting.is_empty() { until } else { until.min(SOON) };
         Ok((until, problem))
     }

@@ -35,7 +35,7 @@ use crate::task::{Runner, Task, TaskId};
 #[cfg(test)]
 pub(crate) use nodes::LEASE;
 pub(crate) use nodes::Nodes;
-use nodes::TRUSTED;
+use nodes::OWN_LEASE;
 
 /// The settings with which a node shares its tasks.
 pub struct Sharing {
@@ -68,9 +68,9 @@ pub(crate) struct Shared {
     admits: Box<dyn Fn(Foreign<'_>) -> bool + Send + Sync>,
     takes: Box<dyn Fn() -> bool + Send + Sync>,
     /// The time of this node's last heartbeat, if the node knows which others are present.
-    said: Mutex<Option<Instant>>,
+    last_heartbeat: Mutex<Option<Instant>>,
     /// Whether a scan of all tasks is requested.
-    to_look: AtomicBool,
+    scan_requested: AtomicBool,
     pub(crate) nodes: Mutex<Nodes>,
     /// Tasks that were accepted here and that no node has taken yet. They count on this node, so that
     /// their number is bounded.
@@ -88,8 +88,8 @@ impl Shared {
             runs,
             admits,
             takes,
-            said: Mutex::default(),
-            to_look: AtomicBool::new(false),
+            last_heartbeat: Mutex::default(),
+            scan_requested: AtomicBool::new(false),
             nodes: Mutex::default(),
             offered: Mutex::default(),
             is_replaced: AtomicBool::new(false),
@@ -98,24 +98,24 @@ impl Shared {
 
     /// Returns whether the other nodes consider this node present, and this node knows which others are.
     /// A node that was suspended is not present until its next heartbeat.
-    pub(crate) fn is_there(&self) -> bool {
-        self.said.lock().is_some_and(|said| said.elapsed() < TRUSTED)
+    pub(crate) fn is_present(&self) -> bool {
+        self.last_heartbeat.lock().is_some_and(|at| at.elapsed() < OWN_LEASE)
     }
 
     /// Sets the time at which this node began to write its last heartbeat, or `None` if the write
     /// failed.
-    pub(crate) fn said(&self, at: Option<Instant>) {
-        *self.said.lock() = at;
+    pub(crate) fn set_last_heartbeat(&self, at: Option<Instant>) {
+        *self.last_heartbeat.lock() = at;
     }
 
     /// Requests a scan of all tasks within about a second.
-    pub(crate) fn look_soon(&self) {
-        self.to_look.store(true, Ordering::Release);
+    pub(crate) fn request_scan(&self) {
+        self.scan_requested.store(true, Ordering::Release);
     }
 
     /// Returns whether a scan of all tasks is requested.
-    pub(crate) fn is_to_look(&self) -> bool {
-        self.to_look.swap(false, Ordering::AcqRel)
+    pub(crate) fn take_scan_request(&self) -> bool {
+        self.scan_requested.swap(false, Ordering::AcqRel)
     }
 
     /// Returns whether this node currently takes tasks of others.

@@ -15,14 +15,14 @@ use crate::task::Runner;
 pub(crate) const LEASE: Duration = Duration::from_secs(10);
 
 /// A node considers itself gone somewhat sooner than others do.
-pub(crate) const TRUSTED: Duration = Duration::from_secs(8);
+pub(crate) const OWN_LEASE: Duration = Duration::from_secs(8);
 
 /// The nodes whose heartbeats were received.
 #[derive(Debug, Default)]
-pub(crate) struct Nodes(HashMap<String, Heard>);
+pub(crate) struct Nodes(HashMap<String, NodeRecord>);
 
 #[derive(Debug)]
-struct Heard {
+struct NodeRecord {
     life: String,
     /// The revision of the node's record. A heartbeat counts only if the revision has changed.
     revision: Revision,
@@ -33,47 +33,47 @@ struct Heard {
 impl Nodes {
     /// Notes that the record of a node has this revision. Returns whether that ends another life of the
     /// node.
-    pub(crate) fn heard(&mut self, runner: Runner, revision: Revision, now: Instant) -> bool {
+    pub(crate) fn record_heartbeat(&mut self, runner: Runner, revision: Revision, now: Instant) -> bool {
         let Runner { node, life } = runner;
         if self.0.get(&node).is_some_and(|known| known.revision == revision) {
             return false;
         }
-        let heard = Heard { life: life.clone(), revision, at: now, is_gone: false };
-        let before = self.0.insert(node, heard);
+        let record = NodeRecord { life: life.clone(), revision, at: now, is_gone: false };
+        let before = self.0.insert(node, record);
         before.is_some_and(|before| before.life != life)
     }
 
     /// Removes a node that announced its end, or that others found to be gone.
-    pub(crate) fn left(&mut self, node: &str) -> bool {
+    pub(crate) fn remove(&mut self, node: &str) -> bool {
         self.0.remove(node).is_some()
     }
 
     /// Restarts the leases of all nodes after a time in which none could be heard.
-    pub(crate) fn excuse(&mut self, now: Instant) {
-        self.0.values_mut().filter(|heard| !heard.is_gone).for_each(|heard| heard.at = now);
+    pub(crate) fn restart_leases(&mut self, now: Instant) {
+        self.0.values_mut().filter(|record| !record.is_gone).for_each(|record| record.at = now);
     }
 
     /// Returns whether any node has been silent for so long that it may be gone.
-    pub(crate) fn is_anyone_silent(&self, now: Instant) -> bool {
-        self.0.values().any(|heard| heard.is_silent(now))
+    pub(crate) fn has_silent_node(&self, now: Instant) -> bool {
+        self.0.values().any(|record| record.is_silent(now))
     }
 
     /// Removes the nodes that are gone and returns them, with the revisions of their records.
     pub(crate) fn expire(&mut self, now: Instant) -> Vec<(String, Revision)> {
-        let silent = self.0.iter_mut().filter(|(_, heard)| heard.is_silent(now));
-        let expired = silent.map(|(node, heard)| {
-            heard.is_gone = true;
-            (node.clone(), heard.revision)
+        let silent = self.0.iter_mut().filter(|(_, record)| record.is_silent(now));
+        let expired = silent.map(|(node, record)| {
+            record.is_gone = true;
+            (node.clone(), record.revision)
         });
         expired.collect()
     }
 
     pub(crate) fn is_alive(&self, runner: &Runner) -> bool {
-        self.0.get(&runner.node).is_some_and(|heard| heard.life == runner.life && !heard.is_gone)
+        self.0.get(&runner.node).is_some_and(|record| record.life == runner.life && !record.is_gone)
     }
 }
 
-impl Heard {
+impl NodeRecord {
     fn is_silent(&self, now: Instant) -> bool {
         !self.is_gone && now.duration_since(self.at) >= LEASE
     }
@@ -88,45 +88,45 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_there_as_long_as_it_is_heard() {
+    fn a_node_is_alive_while_its_heartbeats_arrive() {
         let (mut nodes, start) = (Nodes::default(), Instant::now());
         let (first, second) = (life("a", "1"), life("a", "2"));
         assert!(!nodes.is_alive(&first), "it was never heard");
-        assert!(!nodes.heard(first.clone(), 1, start));
+        assert!(!nodes.record_heartbeat(first.clone(), 1, start));
         assert!(nodes.is_alive(&first) && !nodes.is_alive(&second));
-        assert!(!nodes.is_anyone_silent(start + LEASE / 2));
-        assert!(!nodes.heard(first.clone(), 2, start + LEASE / 2));
+        assert!(!nodes.has_silent_node(start + LEASE / 2));
+        assert!(!nodes.record_heartbeat(first.clone(), 2, start + LEASE / 2));
         assert_eq!(nodes.expire(start + LEASE), [], "it was heard in between");
-        nodes.excuse(start + LEASE * 2);
+        nodes.restart_leases(start + LEASE * 2);
         assert_eq!(nodes.expire(start + LEASE * 2), [], "nobody could be heard");
-        assert!(nodes.is_anyone_silent(start + LEASE * 3));
+        assert!(nodes.has_silent_node(start + LEASE * 3));
         assert_eq!(nodes.expire(start + LEASE * 3), [("a".to_owned(), 2)]);
-        assert!(!nodes.is_alive(&first) && !nodes.is_anyone_silent(start + LEASE * 3));
-        assert!(!nodes.heard(first.clone(), 3, start + LEASE * 3));
+        assert!(!nodes.is_alive(&first) && !nodes.has_silent_node(start + LEASE * 3));
+        assert!(!nodes.record_heartbeat(first.clone(), 3, start + LEASE * 3));
         assert!(nodes.is_alive(&first), "it is back");
         // The store was created anew, and its revisions begin again.
-        nodes.heard(first.clone(), 1, start + LEASE * 6);
-        assert!(!nodes.is_anyone_silent(start + LEASE * 6) && nodes.is_alive(&first));
+        nodes.record_heartbeat(first.clone(), 1, start + LEASE * 6);
+        assert!(!nodes.has_silent_node(start + LEASE * 6) && nodes.is_alive(&first));
     }
 
     #[test]
-    fn what_was_heard_before_says_nothing() {
+    fn a_known_revision_is_no_heartbeat() {
         let (mut nodes, start) = (Nodes::default(), Instant::now());
         let node = life("a", "1");
-        nodes.heard(node.clone(), 7, start);
+        nodes.record_heartbeat(node.clone(), 7, start);
         // The record is read again.
-        nodes.heard(node.clone(), 7, start + LEASE);
+        nodes.record_heartbeat(node.clone(), 7, start + LEASE);
         assert_eq!(nodes.expire(start + LEASE).len(), 1);
-        nodes.heard(node.clone(), 7, start + LEASE);
+        nodes.record_heartbeat(node.clone(), 7, start + LEASE);
         assert!(!nodes.is_alive(&node));
     }
 
     #[test]
-    fn another_life_of_a_node_ends_the_one_before() {
+    fn a_new_life_of_a_node_ends_the_previous_one() {
         let (mut nodes, now) = (Nodes::default(), Instant::now());
-        nodes.heard(life("a", "1"), 1, now);
-        assert!(nodes.heard(life("a", "2"), 2, now));
+        nodes.record_heartbeat(life("a", "1"), 1, now);
+        assert!(nodes.record_heartbeat(life("a", "2"), 2, now));
         assert!(!nodes.is_alive(&life("a", "1")));
-        assert!(nodes.left("a") && !nodes.is_alive(&life("a", "2")));
+        assert!(nodes.remove("a") && !nodes.is_alive(&life("a", "2")));
     }
 }

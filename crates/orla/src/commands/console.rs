@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use orla_cluster::Cluster;
-use orla_console::{AuditLog, Connection, Inside, Process, Setting, Verified};
+use orla_console::{AuditLog, Connection, Embedder, Process, Setting, Verified};
 use orla_process::supervisor::Managed;
 use orla_server::{NodeRow, Nodes};
 use parking_lot::Mutex;
@@ -70,7 +70,7 @@ impl Facts {
     }
 }
 
-impl Inside for Facts {
+impl Embedder for Facts {
     fn connections(&self) -> Vec<Connection> {
         connect::entries(&self.source)
     }
@@ -109,7 +109,7 @@ impl Process for OfProvider {
         self.0.restart();
     }
 
-    fn said(&self) -> Vec<String> {
+    fn stderr_lines(&self) -> Vec<String> {
         self.0.said()
     }
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use orla_cluster::ClusterError;
-use orla_console::{Console, Inside};
+use orla_console::{Console, Embedder};
 use orla_history::History;
 use orla_marketplace::Approvers;
 use orla_process::watch::{Target, Watcher};
@@ -179,7 +179,7 @@ impl Running {
         let facts = Facts::new(&source);
         facts.update(&config, &app);
         facts.show(&config, &app);
-        let pages = Arc::clone(&facts) as Arc<dyn Inside>;
+        let pages = Arc::clone(&facts) as Arc<dyn Embedder>;
         let console = Console::new(Arc::clone(app.marketplace()), history.clone(), pages);
         let audit = audit_of(&config)?;
         let days = QuotaDays::open(&config, app.marketplace().quotas());

@@ -13,9 +13,9 @@ use crate::mcp::notify::notices::{list_changed, resource_updated};
 use crate::mcp::notify::subscriptions::{MAX_SUBSCRIPTIONS, Subscriber};
 use crate::mcp::protocol::META_SUBSCRIPTION_ID;
 use crate::mcp::rpc::{self, Id, push_json};
-use crate::mcp::session::elsewhere;
+use crate::mcp::session::other_nodes;
 use crate::mcp::surfaces::{self, method_not_found};
-use crate::mcp::tasks::watch::Watched;
+use crate::mcp::tasks::watch::WatchedTasks;
 use crate::state::{Core, capabilities, implementation};
 use orla_mcp::object::Object;
 
@@ -30,12 +30,14 @@ pub(crate) async fn subscribe(
     let uri = uri_of(params)?;
     let Some(session) = &caller.session else { return Err(method_not_found("resources/subscribe")) };
     let full = |max| ErrorData::invalid_params(format!("more than {max} subscriptions"), None);
-    if !session.subscribed(&uri).map_err(full)? && !elsewhere::is_subscribed(core, session, &uri).await {
+    if !session.is_subscribed(&uri).map_err(full)?
+        && !other_nodes::is_subscribed(core, session, &uri).await
+    {
         let newest = core.market.snapshot();
         let asking = caller.ask(core, &newest, call);
         let joined = core.subscriptions.join(core, &asking, &uri, session.subscriber()).await?;
         session.subscribe(&uri, joined);
-        if let Err(why) = elsewhere::subscribed(core, session, &uri).await {
+        if let Err(why) = other_nodes::record_subscription(core, session, &uri).await {
             drop(session.unsubscribe(&uri));
             return Err(ErrorData::invalid_params(why, None));
         }
@@ -52,7 +54,7 @@ pub(crate) async fn unsubscribe(
     let uri = uri_of(params)?;
     let Some(session) = &caller.session else { return Err(method_not_found("resources/unsubscribe")) };
     let subscription = session.unsubscribe(&uri);
-    let is_known = elsewhere::unsubscribed(core, session, &uri).await || subscription.is_some();
+    let is_known = other_nodes::remove_subscription(core, session, &uri).await || subscription.is_some();
     if !is_known && !surfaces::serves(&core.market.snapshot(), "resources/subscribe") {
         return Err(method_not_found("resources/unsubscribe"));
     }
@@ -83,7 +85,7 @@ pub(crate) async fn listen(
     params: &JsonText,
     call: Call,
     caller: &Caller,
-    mut watched: Watched<'_>,
+    mut watched: WatchedTasks<'_>,
 ) -> Result<Bytes, ErrorData> {
     let params: SubscriptionsListenRequestParams = serde_json::from_str(params.as_str())
         .map_err(|err| ErrorData::invalid_params(format!("subscriptions/listen: {err}"), None))?;

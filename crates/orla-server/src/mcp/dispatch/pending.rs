@@ -178,7 +178,7 @@ async fn resume(
 /// Receives the notices of the work while this request is open.
 fn notice_receiver(job: &Job, caller: &Caller) -> Option<(NoticeOptions, Arc<dyn Outlet>)> {
     let wanted = job.notice_options(None);
-    caller.outlet.clone().filter(|_| wanted.anything()).map(|outlet| (wanted, outlet))
+    caller.outlet.clone().filter(|_| wanted.wants_any()).map(|outlet| (wanted, outlet))
 }
 
 impl InputFields {

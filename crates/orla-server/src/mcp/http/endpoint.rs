@@ -24,7 +24,7 @@ use crate::mcp::notify::stream::{EventId, Stream, event};
 use crate::mcp::protocol::{LAST_EVENT_ID, PROTOCOL_VERSION, Revision, SESSION_ID};
 use crate::mcp::request_mode::{self, RequestMode};
 use crate::mcp::rpc::{self, Id, Message, Notification};
-use crate::mcp::session::{Session, SessionId, elsewhere, shared};
+use crate::mcp::session::{Session, SessionId, other_nodes, shared};
 use crate::state::{Core, Settings};
 
 /// The maximum number of open connections of one session.
@@ -62,7 +62,7 @@ impl HttpRequest<'_> {
             Ok(body) => body,
             Err(status) => return unreadable(status, options.max_body_bytes),
         };
-        self.settle().await;
+        self.refresh_session().await;
         match rpc::parse(&body) {
             Err(malformed) => {
                 dispatch::log_refused(None, &malformed.error);
@@ -105,7 +105,7 @@ impl HttpRequest<'_> {
             Err(response) => return *response,
         };
         if !session.questions.answer(answer, body) {
-            Box::pin(elsewhere::answered(self.core, &session, body)).await;
+            Box::pin(other_nodes::forward_answer(self.core, &session, body)).await;
         }
         accepted()
     }
@@ -125,7 +125,7 @@ impl HttpRequest<'_> {
             && let Some(key) = notification.params.cancelled_request()
             && !session.calls.cancel(&key)
         {
-            Box::pin(elsewhere::cancelled(self.core, &session, &key)).await;
+            Box::pin(other_nodes::forward_cancellation(self.core, &session, &key)).await;
         }
         accepted()
     }
@@ -160,8 +160,8 @@ impl HttpRequest<'_> {
         if let Err(refused) = job.check_param_headers(core, headers, principal.as_ref()) {
             return refuse(refused.status, Some(&job.id), &refused.error);
         }
-        let wants_stream = job.is_subscription() || job.notice_options(None).anything();
-        let stream = wants_stream.then(Stream::passing);
+        let wants_stream = job.is_subscription() || job.notice_options(None).wants_any();
+        let stream = wants_stream.then(Stream::transient);
         let token = core.abort.child_token();
         let caller = Caller {
             revision,
@@ -199,7 +199,7 @@ impl HttpRequest<'_> {
             return invalid(StatusCode::BAD_REQUEST, Some(&job.id), what);
         };
         let token = running.token.clone();
-        let stream = job.notice_options(Some(&session)).anything().then(|| session.new_stream());
+        let stream = job.notice_options(Some(&session)).wants_any().then(|| session.new_stream());
         let caller = Caller {
             revision: session.revision,
             session: Some(Arc::clone(&session)),
@@ -258,7 +258,7 @@ impl HttpRequest<'_> {
             }
         };
         if core.shared_sessions().is_some() {
-            session.share(&core.unheard);
+            session.share(&core.pending_changes);
         }
         shared::save(core, &session).await;
         let mut response = json(StatusCode::OK, dispatch::initialize(core, id, revision));
@@ -270,7 +270,7 @@ impl HttpRequest<'_> {
 
     /// Opens a stream of a session: its own stream, or the rest of an interrupted one.
     pub(crate) async fn get(self) -> Response<Body> {
-        self.settle().await;
+        self.refresh_session().await;
         let Self { core, headers, .. } = self;
         if !accepts(headers, "text/event-stream") {
             return text(
@@ -300,7 +300,7 @@ impl HttpRequest<'_> {
             }
             Some(Some(last)) => match &last.instance {
                 Some(instance) if here.is_some() && here != last.instance => {
-                    return elsewhere::resumed(core, session, &last, instance, open);
+                    return other_nodes::remote_stream(core, session, &last, instance, open);
                 }
                 _ => session.stream(last.stream).map(|stream| (stream, last)),
             },
@@ -315,7 +315,7 @@ impl HttpRequest<'_> {
 
     /// Ends a session.
     pub(crate) async fn delete(self) -> Response<Body> {
-        self.settle().await;
+        self.refresh_session().await;
         if is_sessionless(self.headers) {
             return not_allowed("POST");
         }
@@ -332,8 +332,8 @@ impl HttpRequest<'_> {
     }
 
     /// Updates the session of the request from the shared state.
-    async fn settle(&self) {
-        shared::settle(self.core, self.principal.as_ref(), self.headers).await;
+    async fn refresh_session(&self) {
+        shared::refresh_session(self.core, self.principal.as_ref(), self.headers).await;
     }
 
     /// Returns the session that the headers name.

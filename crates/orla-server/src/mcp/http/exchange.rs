@@ -22,7 +22,7 @@ use crate::http::response::events;
 use crate::mcp::dispatch::Reply;
 use crate::mcp::notify::changes::Lists;
 use crate::mcp::notify::stream::{EventId, KEEP_ALIVE, Reader, Stream, event, priming};
-use crate::mcp::session::{Connection, Listener, Session, elsewhere};
+use crate::mcp::session::{Connection, Listener, Session, other_nodes};
 use crate::state::Core;
 
 /// How long a session's client waits for a plain answer. The time is short because a stream can be
@@ -120,7 +120,7 @@ pub(crate) async fn respond(mut exchange: Exchange) -> Response<Body> {
     }
     let stream = exchange.stream.clone().unwrap_or_else(|| match &exchange.session {
         Some((session, _)) => session.new_stream(),
-        None => Stream::passing(),
+        None => Stream::transient(),
     });
     exchange.stream = Some(Arc::clone(&stream));
     streamed(exchange, stream)
@@ -205,14 +205,14 @@ pub(crate) fn standalone(
     let instance = core.instance();
     if let Some(last) = last.as_ref().filter(|last| last.instance == instance) {
         let missed = session.changes_after(last.number);
-        session.tell_again(missed.unwrap_or_else(|| elsewhere::everything(core, &session)));
+        session.resend(missed.unwrap_or_else(|| other_nodes::all_changes(core, &session)));
     }
     {
         // Changes at other servers are sent as soon as they are known.
         let (core, session, tracker) = (Arc::clone(core), Arc::clone(&session), core.tracker.clone());
-        tracker.spawn(async move { elsewhere::listen(&core, &session, last.as_ref()).await });
+        tracker.spawn(async move { other_nodes::listen(&core, &session, last.as_ref()).await });
     }
-    let id = EventId { stream: 0, number: session.last_told(), instance };
+    let id = EventId { stream: 0, number: session.last_sent(), instance };
     let first = session.revision.knows_priming().then(|| priming(&id));
     let core = Arc::clone(core);
     let state = Standalone {
@@ -251,10 +251,10 @@ impl Standalone {
                 return None;
             }
             let now = *self.lists.borrow_and_update();
-            let news = self.session.tell(now);
-            if !news.is_empty() {
+            let changes = self.session.changes_to_send(now);
+            if !changes.is_empty() {
                 let mut events = Vec::new();
-                for (number, change) in news {
+                for (number, change) in changes {
                     self.id.number = number;
                     events.extend_from_slice(&event(Some(&self.id), &change.message()));
                 }

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_says_what_it_needs() {
+    fn a_question_requires_a_capability_of_the_client() {
         let cases = [
             ("sampling/createMessage", "{}", Some(Sampling)),
             ("sampling/createMessage", r#"{"tools":[]}"#, Some(SamplingTools)),
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn capabilities_are_kept_where_there_is_anything_to_ask() {
+    fn capabilities_are_kept_if_the_client_can_be_asked() {
         let kept = |json: &str| askable(Some(serde_json::from_str(json).unwrap()));
         let some = r#"{"sampling": {}, "x": 1.10}"#;
         assert_eq!(kept(some).unwrap().as_str(), some);
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn the_name_of_a_question_is_taken_out_and_the_rest_stays_as_it_was() {
+    fn the_name_of_a_question_is_removed_and_the_rest_stays_unchanged() {
         let cases = [
             (r#"{"a":1.10}"#, None, r#"{"a":1.10}"#),
             (r#"{"a":1.10,"_meta":{"orla/key":"k"}}"#, Some("k"), r#"{"a":1.10}"#),

@@ -29,7 +29,7 @@ use crate::mcp::rpc::push_json;
 /// How long to wait for further questions, and how long in total. Questions go to a person or a model,
 /// for whom this time is negligible, while each saved round trip matters.
 const BATCH_WINDOW: Duration = Duration::from_millis(20);
-const LONGEST: Duration = Duration::from_millis(200);
+const MAX_BATCH_WAIT: Duration = Duration::from_millis(200);
 
 /// The questions of one sessionless request, across all requests that continue it.
 pub(crate) struct InputRequests {
@@ -49,7 +49,7 @@ struct Inner {
     early: Option<JsonText>,
     open: Vec<Question>,
     /// The number of questions so far.
-    asked: u64,
+    count: u64,
     /// The first required capability that the client did not declare.
     missing: Option<Requirement>,
     over: bool,
@@ -73,7 +73,7 @@ impl InputRequests {
         audience: Option<Arc<NoticeReceiver>>,
     ) -> Arc<Self> {
         let inner =
-            Inner { capabilities, early, open: Vec::new(), asked: 0, missing: None, over: false };
+            Inner { capabilities, early, open: Vec::new(), count: 0, missing: None, over: false };
         Arc::new(Self { inner: Mutex::new(inner), news: Notify::new(), cancellation, audience })
     }
 
@@ -83,11 +83,11 @@ impl InputRequests {
             while self.inner.lock().open.is_empty() {
                 self.news.notified().await;
             }
-            let mut asked = self.inner.lock().asked;
-            for _ in 0..LONGEST.as_millis() / BATCH_WINDOW.as_millis() {
+            let mut count = self.inner.lock().count;
+            for _ in 0..MAX_BATCH_WAIT.as_millis() / BATCH_WINDOW.as_millis() {
                 tokio::time::sleep(BATCH_WINDOW).await;
-                let before = std::mem::replace(&mut asked, self.inner.lock().asked);
-                if before == asked {
+                let before = std::mem::replace(&mut count, self.inner.lock().count);
+                if before == count {
                     break;
                 }
             }
@@ -163,7 +163,7 @@ impl Inner {
     /// Returns the key for a new question, unique among the open ones: the provider's name, or else a
     /// generated one.
     fn key(&self, named: Option<String>, need: Requirement) -> String {
-        let name = named.unwrap_or_else(|| format!("{}-{}", need.stem(), self.asked + 1));
+        let name = named.unwrap_or_else(|| format!("{}-{}", need.stem(), self.count + 1));
         let taken = |key: &str| self.open.iter().any(|question| question.key == key);
         if !taken(&name) {
             return name;
@@ -203,11 +203,11 @@ impl Client for InputRequests {
                 return Err(too_many());
             }
             let key = inner.key(named, need);
-            inner.asked += 1;
+            inner.count += 1;
             if let Some(answer) = inner.early.as_ref().and_then(|early| find(early, &key)) {
                 return Ok(answer);
             }
-            let number = inner.asked;
+            let number = inner.count;
             let (reply, answer) = oneshot::channel();
             let method = method.to_owned();
             inner.open.push(Question { number, key, method, params, need, reply });
@@ -251,12 +251,12 @@ mod tests {
 
     const ALL: &str = r#"{"sampling":{},"elicitation":{},"roots":{}}"#;
 
-    fn asked(requests: &InputRequests) -> String {
+    fn pending_requests(requests: &InputRequests) -> String {
         String::from_utf8(requests.input_requests()).unwrap()
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_asked_at_the_same_time_is_one_round() {
+    async fn simultaneous_questions_are_one_round() {
         let requests = input_requests(ALL, None);
         let began = Instant::now();
         let named = || text(r#"{"message":"?","_meta":{"orla/key":"name"}}"#);
@@ -268,7 +268,7 @@ mod tests {
             requests.settled().await;
             assert!(began.elapsed() >= BATCH_WINDOW && began.elapsed() <= 4 * BATCH_WINDOW);
             assert_eq!(
-                asked(&requests),
+                pending_requests(&requests),
                 concat!(
                     r#"{"name":{"method":"elicitation/create","params":{"message":"?"}},"#,
                     r#""name-2":{"method":"elicitation/create","params":{"message":"?"}},"#,
@@ -278,8 +278,11 @@ mod tests {
             let some = r#"{"name":{"n": 1.10},"roots-3":7,"odd":{}}"#;
             requests.resume(text(ALL), Some(&text(some)));
             requests.settled().await;
-            assert!(asked(&requests).starts_with(r#"{"name-2":"#), "the others are asked again");
-            assert!(asked(&requests).contains(r#""roots-3":"#));
+            assert!(
+                pending_requests(&requests).starts_with(r#"{"name-2":"#),
+                "the others are asked again"
+            );
+            assert!(pending_requests(&requests).contains(r#""roots-3":"#));
             // The second request does not declare roots.
             requests.resume(text(r#"{"elicitation":{}}"#), Some(&text(r#"{"name-2":{}}"#)));
         };
@@ -309,17 +312,17 @@ mod tests {
         };
         let began = Instant::now();
         tokio::select! { () = requests.settled() => {}, () = asking => {} }
-        assert!(began.elapsed() <= LONGEST + BATCH_WINDOW);
+        assert!(began.elapsed() <= MAX_BATCH_WAIT + BATCH_WINDOW);
     }
 
     #[tokio::test]
-    async fn what_was_not_declared_is_not_asked() {
+    async fn undeclared_questions_are_refused() {
         let requests = input_requests(r#"{"sampling":{}}"#, None);
         let refused = requests.request("elicitation/create", text("{}")).await;
         assert_eq!(refused, Err(ClientError::Unsupported("elicitation/create".into())));
         let odd = requests.request("tools/call", text("{}")).await;
         assert_eq!(odd, Err(ClientError::Unsupported("tools/call".into())));
-        assert_eq!(asked(&requests), "{}");
+        assert_eq!(pending_requests(&requests), "{}");
         let missing = requests.missing().unwrap().data.unwrap();
         assert_eq!(missing["requiredCapabilities"], serde_json::json!({"elicitation": {}}));
     }
@@ -331,9 +334,9 @@ mod tests {
         assert_eq!(named.unwrap().as_str(), r#"{"n":1}"#);
         let mut second = requests.request("roots/list", text("{}"));
         assert!(second.as_mut().now_or_never().is_none(), "a number is not an answer");
-        assert!(asked(&requests).starts_with(r#"{"roots-2":"#));
+        assert!(pending_requests(&requests).starts_with(r#"{"roots-2":"#));
         drop(second);
-        assert_eq!(asked(&requests), "{}", "no provider waits for it");
+        assert_eq!(pending_requests(&requests), "{}", "no provider waits for it");
     }
 
     #[tokio::test]

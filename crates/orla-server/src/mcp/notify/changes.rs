@@ -75,8 +75,8 @@ pub(crate) async fn fan_out(core: Arc<Core>) {
                 }
                 let resources = serves_resources(&known) || serves_resources(&newest);
                 if !same_surfaces(&known, &newest) {
-                    core.unheard.list("prompts");
-                    core.unheard.list("resources");
+                    core.pending_changes.add_list("prompts");
+                    core.pending_changes.add_list("resources");
                 }
                 core.lists.send_modify(|lists| {
                     lists.tools += 1;
@@ -130,11 +130,11 @@ fn forward(core: &Core, SurfaceEvent { surface, notice }: SurfaceEvent) {
     match notice {
         Some(SurfaceNotice::PromptsChanged) => {
             core.lists.send_modify(|lists| lists.prompts += 1);
-            core.unheard.list("prompts");
+            core.pending_changes.add_list("prompts");
         }
         Some(SurfaceNotice::ResourcesChanged) => {
             core.lists.send_modify(|lists| lists.resources += 1);
-            core.unheard.list("resources");
+            core.pending_changes.add_list("resources");
         }
         Some(SurfaceNotice::ResourceUpdated { uri }) => {
             core.subscriptions.updated(&core.market.snapshot(), &*surface, &uri);
@@ -146,7 +146,7 @@ fn forward(core: &Core, SurfaceEvent { surface, notice }: SurfaceEvent) {
                 lists.resources += 1;
             });
             core.subscriptions.all_updated(&core.market.snapshot(), &*surface);
-            ["prompts", "resources"].into_iter().for_each(|list| core.unheard.list(list));
+            ["prompts", "resources"].into_iter().for_each(|list| core.pending_changes.add_list(list));
         }
     }
 }
@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_change_is_told_once() {
+    fn each_change_is_reported_once() {
         let mut notified = Lists { tools: 1, prompts: 1, resources: 0 };
         let now = Lists { tools: 2, prompts: 1, resources: 3 };
         assert_eq!(now.changed_since(&mut notified), ["tools", "resources"]);

@@ -2,7 +2,7 @@
 
 pub(crate) mod changes;
 pub(crate) mod notices;
+pub(crate) mod pending_changes;
+pub(crate) mod sent_changes;
 pub(crate) mod stream;
 pub(crate) mod subscriptions;
-pub(crate) mod told;
-pub(crate) mod unheard;

@@ -38,7 +38,7 @@ pub(crate) struct NoticeOptions {
 
 impl NoticeOptions {
     /// Returns whether the client wants any notification.
-    pub(crate) fn anything(&self) -> bool {
+    pub(crate) fn wants_any(&self) -> bool {
         self.progress_token.is_some() || self.log_level.is_some()
     }
 }
@@ -87,8 +87,8 @@ impl NoticeReceiver {
     pub(crate) fn attach(&self, request: Option<(NoticeOptions, Arc<dyn Outlet>)>) {
         let mut inner = self.inner.lock();
         let request = request.map_or(Request::Silent, |(wanted, outlet)| Request::Open(wanted, outlet));
-        if let Request::Awaited(kept) = std::mem::replace(&mut inner.request, request) {
-            kept.into_iter().for_each(|(notice, logger)| inner.receive(notice, &logger));
+        if let Request::Awaited(buffered) = std::mem::replace(&mut inner.request, request) {
+            buffered.into_iter().for_each(|(notice, logger)| inner.receive(notice, &logger));
         }
     }
 
@@ -109,13 +109,13 @@ impl Inner {
         let (wanted, outlet) = match &mut self.request {
             Request::Open(wanted, outlet) => (wanted, outlet),
             Request::Silent => return,
-            Request::Awaited(kept) => {
-                kept.push_back((notice, Arc::clone(logger)));
-                let bytes = |kept: &VecDeque<(Notice, _)>| {
-                    kept.iter().map(|(notice, _)| text_bytes(notice)).sum::<usize>()
+            Request::Awaited(buffered) => {
+                buffered.push_back((notice, Arc::clone(logger)));
+                let bytes = |buffered: &VecDeque<(Notice, _)>| {
+                    buffered.iter().map(|(notice, _)| text_bytes(notice)).sum::<usize>()
                 };
-                while kept.len() > MAX_KEPT || bytes(kept) > MAX_KEPT_BYTES {
-                    kept.pop_front();
+                while buffered.len() > MAX_KEPT || bytes(buffered) > MAX_KEPT_BYTES {
+                    buffered.pop_front();
                 }
                 return;
             }
@@ -253,22 +253,22 @@ mod tests {
     use super::*;
 
     #[derive(Default)]
-    struct Kept(Mutex<Vec<String>>);
+    struct Recorder(Mutex<Vec<String>>);
 
-    impl Outlet for Kept {
+    impl Outlet for Recorder {
         fn send(&self, message: Bytes) {
             self.0.lock().push(String::from_utf8(message.to_vec()).unwrap());
         }
     }
 
     fn received(wanted: NoticeOptions, notices: impl IntoIterator<Item = Notice>) -> Vec<String> {
-        let kept = Arc::new(Kept::default());
-        let audience = NoticeReceiver::new(wanted, Arc::clone(&kept) as Arc<dyn Outlet>);
-        let sink = audience.sink("ls".into());
+        let recorder = Arc::new(Recorder::default());
+        let receiver = NoticeReceiver::new(wanted, Arc::clone(&recorder) as Arc<dyn Outlet>);
+        let sink = receiver.sink("ls".into());
         for notice in notices {
             sink.send(notice);
         }
-        kept.0.lock().clone()
+        recorder.0.lock().clone()
     }
 
     fn progress(progress: f64, total: Option<f64>, message: Option<&str>) -> Notice {
@@ -304,33 +304,33 @@ mod tests {
             progress_token: Some(token.into()),
             log_level: Some(LogLevel::Info),
         };
-        let (first, second) = (Arc::new(Kept::default()), Arc::new(Kept::default()));
-        let audience = NoticeReceiver::new(wanted("1"), Arc::clone(&first) as Arc<dyn Outlet>);
-        let sink = Arc::clone(&audience).sink("ls".into());
+        let (first, second) = (Arc::new(Recorder::default()), Arc::new(Recorder::default()));
+        let receiver = NoticeReceiver::new(wanted("1"), Arc::clone(&first) as Arc<dyn Outlet>);
+        let sink = Arc::clone(&receiver).sink("ls".into());
         sink.send(progress(1.0, None, None));
-        audience.detach();
+        receiver.detach();
         sink.send(progress(2.0, None, None));
         sink.send(Notice::Log { level: LogLevel::Info, message: "between".into() });
-        audience.attach(Some((wanted("2"), Arc::clone(&second) as Arc<dyn Outlet>)));
+        receiver.attach(Some((wanted("2"), Arc::clone(&second) as Arc<dyn Outlet>)));
         sink.send(progress(3.0, None, None));
-        audience.detach();
+        receiver.detach();
         for step in 0..1000 {
             sink.send(progress(f64::from(step), None, None));
         }
-        audience.attach(None);
+        receiver.attach(None);
         sink.send(progress(2000.0, None, None));
-        let count = |kept: &Kept| kept.0.lock().len();
+        let count = |recorder: &Recorder| recorder.0.lock().len();
         assert_eq!((count(&first), count(&second)), (1, 3));
-        audience.detach();
+        receiver.detach();
         for step in 3000..4000 {
             sink.send(progress(f64::from(step), None, None));
         }
-        audience.attach(Some((wanted("3"), Arc::clone(&first) as Arc<dyn Outlet>)));
+        receiver.attach(Some((wanted("3"), Arc::clone(&first) as Arc<dyn Outlet>)));
         assert_eq!(count(&first), 1 + MAX_KEPT);
     }
 
     #[test]
-    fn a_change_says_what_has_changed_and_who_asked() {
+    fn a_change_notification_names_the_list_and_the_subscription() {
         let body = br#"{"jsonrpc":"2.0","method":"x","id":"s"}"#;
         let Ok(crate::mcp::rpc::Message::Request(request)) = crate::mcp::rpc::parse(body) else {
             panic!("a request")

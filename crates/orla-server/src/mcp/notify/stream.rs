@@ -48,12 +48,12 @@ struct Inner {
 
 impl Stream {
     /// Returns a stream whose messages are kept for a client that returns.
-    pub(crate) fn kept(number: u64) -> Arc<Self> {
+    pub(crate) fn retained(number: u64) -> Arc<Self> {
         Self::new(number, true)
     }
 
     /// Returns a stream whose messages are dropped once they are taken.
-    pub(crate) fn passing() -> Arc<Self> {
+    pub(crate) fn transient() -> Arc<Self> {
         Self::new(0, false)
     }
 
@@ -245,8 +245,8 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_comes_back_gets_what_it_missed() {
-        let stream = Stream::kept(3);
+    fn a_returning_client_gets_the_messages_it_missed() {
+        let stream = Stream::retained(3);
         let mut first = stream.read_after(0);
         stream.send(message("a"));
         stream.send(message("b\n"));
@@ -277,7 +277,7 @@ mod tests {
             }
         }
 
-        let stream = Stream::kept(1);
+        let stream = Stream::retained(1);
         let mut old = stream.read_after(0);
         let mut new = stream.read_after(0);
         let (olds, news) = (Arc::new(Woken::default()), Arc::new(Woken::default()));
@@ -292,7 +292,7 @@ mod tests {
 
     #[test]
     fn unread_messages_are_bounded_and_the_end_is_kept() {
-        for stream in [Stream::kept(1), Stream::passing()] {
+        for stream in [Stream::retained(1), Stream::transient()] {
             for _ in 0..5000 {
                 stream.send(message("note"));
             }
@@ -308,7 +308,7 @@ mod tests {
 
     #[test]
     fn large_unread_messages_are_bounded_too() {
-        let stream = Stream::kept(1);
+        let stream = Stream::retained(1);
         for _ in 0..10 {
             stream.send(vec![b'x'; MAX_BYTES / 2].into());
         }
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn events_look_as_the_standard_says() {
+    fn events_have_the_standard_form() {
         assert_eq!(event(None, &message("{}")), "data: {}\n\n");
         let id = |number, instance: Option<&str>| EventId {
             stream: 3,

@@ -118,11 +118,11 @@ impl Subscriptions {
         let topic = Arc::clone(self.0.lock().entry(Arc::clone(&uri)).or_default());
         let mut owner = topic.owner.lock().await;
         let params = params(&uri);
-        let taken_on = match owner.clone() {
+        let accepted = match owner.clone() {
             Some(surface) => asking.admitted(&surface, &uri, &params).map(|()| surface),
             None => asking.owner("resources/subscribe", &params).await,
         };
-        match taken_on {
+        match accepted {
             Ok(surface) => *owner = Some(surface),
             Err(error) => {
                 drop(owner);
@@ -165,7 +165,7 @@ impl Subscriptions {
                 newest.surfaces().iter().any(|other| Arc::ptr_eq(surface, other))
             });
             if !stays && !topic.is_empty() {
-                *owner = subscribed_anew(core, &newest, &uri).await;
+                *owner = resubscribe(core, &newest, &uri).await;
             }
             drop(owner);
             self.forget(&uri, topic);
@@ -206,7 +206,7 @@ impl Subscriptions {
 
 /// Returns the surface of the newest snapshot that accepts a subscription. Permissions of each
 /// subscriber are checked when there is a change to report.
-async fn subscribed_anew(core: &Core, newest: &Catalog, uri: &str) -> Option<Arc<dyn Surface>> {
+async fn resubscribe(core: &Core, newest: &Catalog, uri: &str) -> Option<Arc<dyn Surface>> {
     let method = "resources/subscribe";
     let mut error = None;
     for surface in newest.surfaces().iter().filter(|surface| surface.serves(method)) {
@@ -261,7 +261,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_those_who_let_go_of_a_topic_the_last_forgets_it() {
+    fn the_last_holder_of_a_topic_removes_it() {
         let subscriptions = Subscriptions::default();
         let uri: Arc<str> = "a:b".into();
         let hold = || Arc::clone(subscriptions.0.lock().entry(Arc::clone(&uri)).or_default());

@@ -23,7 +23,7 @@ use sha2::{Digest, Sha256};
 use tokio::time::timeout;
 
 use crate::mcp::protocol::{Revision, SESSION_ID};
-use crate::mcp::session::{Session, SessionId, elsewhere};
+use crate::mcp::session::{Session, SessionId, other_nodes};
 use crate::state::Core;
 
 /// The prefix of the records of sessions.
@@ -35,9 +35,9 @@ const ENDED: &[u8] = b"ended";
 /// How many records are read at once.
 const PAGE: usize = 1000;
 /// The longest time for which a request waits for the shared state.
-pub(super) const WAIT: Duration = Duration::from_secs(1);
+pub(super) const STATE_TIMEOUT: Duration = Duration::from_secs(1);
 /// The longest that one look at all sessions takes.
-const SWEEP: Duration = Duration::from_secs(5);
+const SWEEP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The shared sessions.
 pub(crate) struct SharedSessions {
@@ -48,7 +48,7 @@ pub(crate) struct SharedSessions {
 
 /// The data of a session that other servers need.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Shown {
+pub(crate) struct SessionData {
     revision: String,
     /// The id of the principal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -61,9 +61,9 @@ pub(crate) struct Shown {
 
 /// The known state of a session's record.
 #[derive(Clone, Debug)]
-pub(crate) struct Kept {
+pub(crate) struct KnownRecord {
     revision: u64,
-    shown: Shown,
+    data: SessionData,
     /// The time at which the record was last written or read.
     at: Instant,
 }
@@ -121,7 +121,7 @@ pub(crate) async fn sweep(core: &Arc<Core>, idle: Duration) {
     let Some(shared) = core.shared_sessions() else { return };
     let sweeping = async {
         // Subscriptions are needed as long as any server uses their session.
-        for (session, is_recent) in core.sessions.owning(idle) {
+        for (session, is_recent) in core.sessions.with_shared_subscriptions(idle) {
             match shared.store.get(&key(session.id)).await? {
                 Some(record) if record.value == ENDED => core.sessions.remove(&session),
                 Some(record) if shared.is_used(&record, idle) => core.sessions.touch(&session),
@@ -138,13 +138,13 @@ pub(crate) async fn sweep(core: &Arc<Core>, idle: Duration) {
             } else {
                 save(core, &session).await;
                 if session.listens() {
-                    elsewhere::start_adopting(core, &session);
+                    other_nodes::start_adopting(core, &session);
                 }
             }
         }
         shared.sweep(idle).await
     };
-    match timeout(SWEEP, sweeping).await {
+    match timeout(SWEEP_TIMEOUT, sweeping).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::debug!(%error, "unused sessions cannot be removed"),
         Err(_) => tracing::debug!("unused sessions are not removed: the state does not answer"),
@@ -152,18 +152,18 @@ pub(crate) async fn sweep(core: &Arc<Core>, idle: Duration) {
 }
 
 /// Updates the session that a request names from the shared state.
-pub(crate) async fn settle(core: &Core, principal: Option<&Principal>, headers: &HeaderMap) {
+pub(crate) async fn refresh_session(core: &Core, principal: Option<&Principal>, headers: &HeaderMap) {
     let Some(shared) = core.shared_sessions() else { return };
     let id = headers.get(SESSION_ID).and_then(|value| value.to_str().ok()).and_then(SessionId::parse);
     let Some(id) = id else { return };
-    match timeout(WAIT, settle_one(core, shared, principal, id)).await {
+    match timeout(STATE_TIMEOUT, refresh(core, shared, principal, id)).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::debug!(%error, "a session is as this server knows it"),
         Err(_) => tracing::debug!("a session is as this server knows it: the state does not answer"),
     }
 }
 
-async fn settle_one(
+async fn refresh(
     core: &Core,
     shared: &SharedSessions,
     principal: Option<&Principal>,
@@ -177,7 +177,7 @@ async fn settle_one(
     let Some(record) = record else {
         // The session could not be written, or the state was lost. Neither ends a local session.
         if let Some(local) = local {
-            *local.kept.lock() = None;
+            *local.record.lock() = None;
             save(core, &local).await;
         }
         return Ok(());
@@ -188,21 +188,21 @@ async fn settle_one(
         }
         return Ok(());
     }
-    let shown = serde_json::from_slice::<Shown>(&record.value);
-    let Ok(shown) =
-        shown.map_err(|error| tracing::warn!(%error, "the record of a session cannot be read"))
+    let data = serde_json::from_slice::<SessionData>(&record.value);
+    let Ok(data) =
+        data.map_err(|error| tracing::warn!(%error, "the record of a session cannot be read"))
     else {
         return Ok(());
     };
-    if shown.principal.as_deref() != principal.map(|principal| &**principal.id()) {
+    if data.principal.as_deref() != principal.map(|principal| &**principal.id()) {
         return Ok(());
     }
     let session = match local {
         Some(local) => local,
         None => {
-            let Some(revision) = Revision::parse(&shown.revision) else { return Ok(()) };
+            let Some(revision) = Revision::parse(&data.revision) else { return Ok(()) };
             let notified = *core.lists.borrow();
-            let capabilities = shown.capabilities.clone().and_then(|text| JsonText::parse(text).ok());
+            let capabilities = data.capabilities.clone().and_then(|text| JsonText::parse(text).ok());
             let newest = core.market.snapshot();
             let max = core.settings.load().options.max_sessions;
             let make = |id| {
@@ -218,7 +218,7 @@ async fn settle_one(
             };
             match core.sessions.add_as(id, max, make) {
                 Ok(session) => {
-                    session.share(&core.unheard);
+                    session.share(&core.pending_changes);
                     session
                 }
                 Err(_) => return Ok(()),
@@ -226,12 +226,12 @@ async fn settle_one(
         }
     };
     {
-        let mut kept = session.kept.lock();
-        if kept.as_ref().is_none_or(|kept| kept.revision < record.revision) {
-            if let Ok(level) = shown.log_level.parse::<LogLevel>() {
+        let mut known = session.record.lock();
+        if known.as_ref().is_none_or(|known| known.revision < record.revision) {
+            if let Ok(level) = data.log_level.parse::<LogLevel>() {
                 session.set_log_level(level);
             }
-            *kept = Some(Kept { revision: record.revision, shown, at: Instant::now() });
+            *known = Some(KnownRecord { revision: record.revision, data, at: Instant::now() });
             // Another server used the session in the meantime.
             core.sessions.touch(&session);
         }
@@ -244,23 +244,23 @@ async fn settle_one(
 /// used.
 pub(crate) async fn save(core: &Core, session: &Session) {
     let Some(shared) = core.shared_sessions() else { return };
-    let shown = session.shown();
+    let data = session.data();
     let renew = core.settings.load().options.session_idle / 4;
-    let expect = match &*session.kept.lock() {
-        Some(kept) if kept.shown == shown && kept.at.elapsed() < renew => return,
-        Some(kept) => Expect::Revision(kept.revision),
+    let expect = match &*session.record.lock() {
+        Some(known) if known.data == data && known.at.elapsed() < renew => return,
+        Some(known) => Expect::Revision(known.revision),
         None => Expect::Absent,
     };
-    let Ok(value) = serde_json::to_vec(&shown) else { return };
+    let Ok(value) = serde_json::to_vec(&data) else { return };
     let put = Change::put(key(session.id), value).expecting(expect);
-    let Ok(written) = timeout(WAIT, shared.store.write(vec![put])).await else {
+    let Ok(written) = timeout(STATE_TIMEOUT, shared.store.write(vec![put])).await else {
         tracing::debug!("for now, only this server knows a session: the state does not answer");
         return;
     };
     match written {
         Ok(revisions) => {
             let revision = revisions.first().copied().unwrap_or_default();
-            *session.kept.lock() = Some(Kept { revision, shown, at: Instant::now() });
+            *session.record.lock() = Some(KnownRecord { revision, data, at: Instant::now() });
         }
         // A request on another server changed the session concurrently, or the session has ended.
         Err(WriteError::Conflict { .. }) => {}
@@ -275,15 +275,15 @@ pub(crate) async fn end(core: &Core, id: SessionId) {
     let Some(shared) = core.shared_sessions() else { return };
     let changes = vec![Change::put(key(id), ENDED), Change::remove(listening_key(id))];
     let ended = shared.store.write(changes);
-    if !timeout(WAIT, ended).await.is_ok_and(|ended| ended.is_ok()) {
+    if !timeout(STATE_TIMEOUT, ended).await.is_ok_and(|ended| ended.is_ok()) {
         tracing::warn!("an ended session may continue on another server: the state does not answer");
     }
 }
 
 impl Session {
     /// Returns the data of the session that other servers need.
-    fn shown(&self) -> Shown {
-        Shown {
+    fn data(&self) -> SessionData {
+        SessionData {
             revision: self.revision.version().as_str().to_owned(),
             principal: self.principal.as_ref().map(|principal| principal.id().to_string()),
             capabilities: self.capabilities.as_ref().map(JsonText::to_string),

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_skipped_takes_no_memory() {
+    async fn a_skipped_line_takes_no_memory() {
         let mut lines = Lines::new(tokio::io::repeat(b'x').take(100_000_000), 1024);
         assert_eq!(lines.next().await.unwrap(), Some(Line::TooLong));
         assert!(lines.buffer.capacity() < 100_000, "{}", lines.buffer.capacity());

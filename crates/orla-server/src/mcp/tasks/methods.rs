@@ -99,7 +99,7 @@ impl Request<'_> {
         };
         for (key, response) in responses.members() {
             // Answers to questions that are no longer open are ignored (SEP-2663, task update requests).
-            if !response.starts_with('{') || !task.questions.iter().any(|asked| asked.key == key) {
+            if !response.starts_with('{') || !task.questions.iter().any(|question| question.key == key) {
                 continue;
             }
             let Ok(response) = JsonText::parse(response.to_owned()) else { continue };
@@ -138,7 +138,7 @@ impl Request<'_> {
     ) -> Result<Bytes, ErrorData> {
         let viewer = Viewer::Caller(caller.principal);
         let mut changes = tasks.subscribe(id, viewer).await.map_err(|error| refused(&error))?;
-        let (mut asking, mut asked) = (FuturesUnordered::new(), Vec::new());
+        let (mut asking, mut seen) = (FuturesUnordered::new(), Vec::new());
         let task = loop {
             let task = Arc::clone(&changes.borrow_and_update());
             if task.state.is_terminal() {
@@ -146,8 +146,8 @@ impl Request<'_> {
             }
             if let (State::InputRequired, Some(client)) = (task.state, &self.client) {
                 for question in &task.questions {
-                    if !asked.contains(&question.key) {
-                        asked.push(question.key.clone());
+                    if !seen.contains(&question.key) {
+                        seen.push(question.key.clone());
                         asking.push(ask(tasks, client, Arc::clone(&task), question.clone(), viewer));
                     }
                 }

@@ -22,12 +22,12 @@ use crate::state::Core;
 
 /// The tasks that a client listens to.
 #[derive(Default)]
-pub(crate) struct Watched<'a> {
+pub(crate) struct WatchedTasks<'a> {
     tasks: Option<&'a Tasks>,
     changes: Vec<Receiver<Arc<Task>>>,
 }
 
-impl<'a> Watched<'a> {
+impl<'a> WatchedTasks<'a> {
     /// The tasks that the parameters of `subscriptions/listen` name. Unknown ones are left out.
     ///
     /// # Errors

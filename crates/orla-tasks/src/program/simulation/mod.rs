@@ -23,14 +23,14 @@ use orla_marketplace::rtfs::Wait;
 use orla_state::{Change, Expect, Revision};
 
 use super::keys;
-use super::sleep::{arrival, no_longer_awaits, touch};
-use crate::here::{Here, Then};
+use super::sleep::{event_changes, remove_awaiting, touch};
 use crate::keys::{OwnerKey, TASKS, TIMERS, idempotency, open, parse_timer};
+use crate::local::{LocalTasks, NextStep};
 use crate::start::accepted;
 use crate::state::{Event, Recovery, Repeat, State, recovery};
 use crate::task::TaskId;
 use plain::Plain;
-use run::{Around, Form, Run, Went, outcome, until};
+use run::{Form, Run, StepOutcome, Surroundings, outcome, until};
 use store::{Store, happens, record_of};
 
 const KEY: &str = "a key starts one task, whatever answers are lost";
@@ -83,7 +83,7 @@ struct Made {
     /// Whether the program handles an interrupted call.
     catches: bool,
     /// The id that its client received.
-    told: Option<TaskId>,
+    client_id: Option<TaskId>,
     /// How often each call was made.
     calls: Vec<u32>,
     finished: Vec<bool>,
@@ -114,15 +114,15 @@ impl Made {
 }
 
 /// An operation outside of the runs, between its read and its write.
-enum Doing {
+enum Operation {
     /// A client starts a task with a key. The server has looked for an existing task with this key.
-    Asks { task: usize, found: Option<TaskId> },
+    Start { task: usize, found: Option<TaskId> },
     /// The answer is on its way to the client.
-    Tells { task: usize, id: TaskId },
+    Answer { task: usize, id: TaskId },
     /// An event arrives.
-    Arrives { task: usize, key: String, value: i64, revision: Revision, is_reserved: bool },
+    Event { task: usize, key: String, value: i64, revision: Revision, is_reserved: bool },
     /// A task is woken by a row, which is then removed.
-    Wakes {
+    Wake {
         task: usize,
         with: Option<(String, Revision)>,
         open: Option<(Revision, bool)>,
@@ -138,7 +138,7 @@ enum Running {
 
 /// The outcome of a write.
 #[derive(Clone, Copy, PartialEq)]
-enum Fate {
+enum WriteOutcome {
     Made,
     /// The server is told that the write failed. The write either failed or was made all the same.
     Failed {
@@ -155,14 +155,14 @@ struct World {
     next_id: u64,
     steps: u64,
     /// The tasks in the current server.
-    here: Here,
+    local: LocalTasks,
     queue: VecDeque<usize>,
     runs: BTreeMap<usize, Running>,
     /// Runs that have fallen asleep and are still registered, with their waits.
     leaving: BTreeMap<usize, Vec<Wait>>,
-    doing: Vec<Doing>,
+    operations: Vec<Operation>,
     /// Whether a write that failed may have been made all the same.
-    is_undone: bool,
+    has_failed_write: bool,
     /// How often each task is counted as waiting or running.
     places: Vec<i32>,
 }
@@ -197,12 +197,12 @@ impl World {
             next_event: 1,
             next_id: 1,
             steps: 0,
-            here: Here::default(),
+            local: LocalTasks::default(),
             queue: VecDeque::new(),
             runs: BTreeMap::new(),
             leaving: BTreeMap::new(),
-            doing: Vec::new(),
-            is_undone: false,
+            operations: Vec::new(),
+            has_failed_write: false,
             places: vec![0; count],
         };
         for task in 0..count {
@@ -212,9 +212,18 @@ impl World {
                 false => vec![Form::Call(call(random))],
             };
             let (calls, finished) = (vec![0; forms.len()], vec![false; forms.len()]);
-            let (catches, told, result) = (random.below(4) > 0, None, None);
+            let (catches, client_id, result) = (random.below(4) > 0, None, None);
             let events = Vec::new();
-            world.tasks.push(Made { is_program, forms, catches, told, calls, finished, result, events });
+            world.tasks.push(Made {
+                is_program,
+                forms,
+                catches,
+                client_id,
+                calls,
+                finished,
+                result,
+                events,
+            });
         }
         world
     }
@@ -242,7 +251,7 @@ impl World {
                 Recovery::Run => {
                     self.places[task] += 1;
                     if !is_asleep {
-                        self.enters(task);
+                        self.enter(task);
                     }
                 }
                 Recovery::Interrupt => {
@@ -263,16 +272,16 @@ impl World {
 
     /// A client starts a task, or repeats the request because it received no answer. The client knows
     /// the ids of the tasks that the program awaits.
-    fn asks(&mut self, task: usize) {
-        let is_told = |form: &Form| match form {
-            Form::Task(awaited) => self.tasks[*awaited].told.is_some(),
+    fn start_task(&mut self, task: usize) {
+        let is_known_to_client = |form: &Form| match form {
+            Form::Task(awaited) => self.tasks[*awaited].client_id.is_some(),
             _ => true,
         };
-        if self.tasks[task].forms.iter().all(is_told) {
+        if self.tasks[task].forms.iter().all(is_known_to_client) {
             let row = self.store.get(&idempotency(&owner(), &key(task), None));
             let found =
                 row.map(|(id, _)| std::str::from_utf8(id).ok().and_then(TaskId::parse).expect(KEY));
-            self.doing.push(Doing::Asks { task, found });
+            self.operations.push(Operation::Start { task, found });
         }
     }
 
@@ -287,21 +296,21 @@ impl World {
                 self.finish(task, &mut run);
             }
         }
-        for doing in std::mem::take(&mut self.doing) {
+        for operation in std::mem::take(&mut self.operations) {
             if random.below(2) == 0 {
-                self.finish_doing(doing, Fate::Made);
+                self.finish_operation(operation, WriteOutcome::Made);
             }
         }
         // Its consequences in the server are lost too.
-        self.doing.clear();
-        (self.here, self.is_undone) = (Here::default(), false);
+        self.operations.clear();
+        (self.local, self.has_failed_write) = (LocalTasks::default(), false);
         self.queue.clear();
         self.leaving.clear();
         self.places.iter_mut().for_each(|places| *places = 0);
     }
 
     /// Returns the write of a run reaches the store. Returns the outcome.
-    fn finish(&mut self, task: usize, run: &mut Running) -> Went {
+    fn finish(&mut self, task: usize, run: &mut Running) -> StepOutcome {
         let id = self.id(task);
         let before = self.store.record(&id).state;
         let went = match run {
@@ -320,115 +329,117 @@ impl World {
     }
 
     /// Queues a task that is about to begin.
-    fn enters(&mut self, task: usize) {
-        if self.here.add(&self.id(task)) {
+    fn enter(&mut self, task: usize) {
+        if self.local.add(&self.id(task)) {
             self.queue.push_back(task);
         }
     }
 
     /// An operation reaches the store or fails. A client that receives no answer repeats its request.
-    fn finish_doing(&mut self, doing: Doing, fate: Fate) {
-        if let Fate::Failed { is_made } = fate {
-            self.is_undone = true;
-            self.fail(doing, is_made);
+    fn finish_operation(&mut self, operation: Operation, result: WriteOutcome) {
+        if let WriteOutcome::Failed { is_made } = result {
+            self.has_failed_write = true;
+            self.fail(operation, is_made);
             return;
         }
-        match doing {
-            Doing::Asks { task, found: Some(id) } => self.doing.push(Doing::Tells { task, id }),
-            Doing::Asks { task, found: None } => {
+        match operation {
+            Operation::Start { task, found: Some(id) } => {
+                self.operations.push(Operation::Answer { task, id })
+            }
+            Operation::Start { task, found: None } => {
                 let id = self.next_id();
                 if self.accept(task, &id) {
                     self.places[task] += 1;
-                    self.enters(task);
-                    self.doing.push(Doing::Tells { task, id });
+                    self.enter(task);
+                    self.operations.push(Operation::Answer { task, id });
                 } else {
                     // Another request with the key was faster.
-                    self.asks(task);
+                    self.start_task(task);
                 }
             }
-            Doing::Tells { task, id } => {
+            Operation::Answer { task, id } => {
                 assert!(self.store.get(&crate::keys::task(&id)).is_some(), "{KEPT}");
-                let told = self.tasks[task].told.replace(id.clone());
-                assert!(told.is_none_or(|told| told == id), "{KEY}");
+                let client_id = self.tasks[task].client_id.replace(id.clone());
+                assert!(client_id.is_none_or(|client_id| client_id == id), "{KEY}");
             }
-            Doing::Arrives { task, key, value, revision, is_reserved } => {
+            Operation::Event { task, key, value, revision, is_reserved } => {
                 let id = self.id(task);
                 let put = Change::put(key.as_str(), value.to_le_bytes().to_vec());
-                if self.store.write(&arrival(&id, put, revision)) {
+                if self.store.write(&event_changes(&id, put, revision)) {
                     self.tasks[task].events.push((key, value));
                     if is_reserved {
                         self.queue.push_back(task);
                     }
                 } else {
                     if is_reserved {
-                        self.sleeps(task, self.store.get(&open(&id)).is_some());
+                        self.put_to_sleep(task, self.store.get(&open(&id)).is_some());
                     }
-                    self.arrives(task, key, value);
+                    self.begin_event(task, key, value);
                 }
             }
-            Doing::Wakes { task, with, open, is_reserved } => {
+            Operation::Wake { task, with, open, is_reserved } => {
                 let is_asleep = open.is_some_and(|(_, is_asleep)| is_asleep);
                 let is_written = self.awake(task, with.clone(), open);
                 if is_reserved && is_written && is_asleep {
                     self.queue.push_back(task);
                 } else if is_reserved {
-                    self.sleeps(task, open.is_some());
+                    self.put_to_sleep(task, open.is_some());
                 }
                 // The row changed in the meantime.
                 if let (false, Some((key, _))) = (is_written, with) {
-                    self.wakes(task, Some(key));
+                    self.begin_wake(task, Some(key));
                 }
             }
         }
     }
 
     /// A write fails, or the answer to a successful write is lost.
-    fn fail(&mut self, doing: Doing, is_made: bool) {
-        match doing {
-            Doing::Asks { task, found: None } => {
+    fn fail(&mut self, operation: Operation, is_made: bool) {
+        match operation {
+            Operation::Start { task, found: None } => {
                 let id = self.next_id();
                 if is_made {
                     self.accept(task, &id);
                 }
             }
-            Doing::Arrives { task, key, value, revision, is_reserved } => {
+            Operation::Event { task, key, value, revision, is_reserved } => {
                 let id = self.id(task);
                 let put = Change::put(key.as_str(), value.to_le_bytes().to_vec());
                 if is_made {
-                    self.store.write(&arrival(&id, put, revision));
+                    self.store.write(&event_changes(&id, put, revision));
                 }
                 if is_reserved && self.store.get(&open(&id)).is_some() {
                     self.queue.push_back(task);
                 } else if is_reserved {
-                    self.sleeps(task, false);
+                    self.put_to_sleep(task, false);
                 }
             }
-            Doing::Wakes { task, with, open, is_reserved } => {
+            Operation::Wake { task, with, open, is_reserved } => {
                 if is_made {
                     self.awake(task, with, open);
                 }
                 match open {
                     Some((_, true)) if is_reserved => self.queue.push_back(task),
-                    _ if is_reserved => self.sleeps(task, open.is_some()),
+                    _ if is_reserved => self.put_to_sleep(task, open.is_some()),
                     _ => {}
                 }
             }
-            Doing::Asks { found: Some(_), .. } | Doing::Tells { .. } => {}
+            Operation::Start { found: Some(_), .. } | Operation::Answer { .. } => {}
         }
     }
 
     /// Puts a task to sleep, unless it is to begin again. If its owner is unknown, the task is found
     /// later, unless it is over.
-    fn sleeps(&mut self, task: usize, is_known: bool) {
+    fn put_to_sleep(&mut self, task: usize, is_known: bool) {
         let id = self.id(task);
-        match self.here.fall_asleep(&id) {
-            Then::Sleeps => {}
-            Then::Begins if is_known => self.queue.push_back(task),
-            Then::Begins => {
-                self.here.remove(&id);
-                self.is_undone = true;
+        match self.local.fall_asleep(&id) {
+            NextStep::Sleep => {}
+            NextStep::Restart if is_known => self.queue.push_back(task),
+            NextStep::Restart => {
+                self.local.remove(&id);
+                self.has_failed_write = true;
             }
-            Then::GivesBack(_) => self.places[task] -= 1,
+            NextStep::ReleasePlace(_) => self.places[task] -= 1,
         }
     }
 
@@ -470,16 +481,16 @@ impl World {
     }
 
     /// Finds the unfinished consequences of a write that was made although it failed.
-    fn look_at_undone(&mut self) {
-        self.is_undone = false;
+    fn find_lost_tasks(&mut self) {
+        self.has_failed_write = false;
         for (task, id) in self.accepted() {
             let is_awake =
                 self.store.get(&open(&id)).is_some_and(|(row, _)| OwnerKey::read(row).is_none());
-            if is_awake && !self.here.contains(&id) {
+            if is_awake && !self.local.contains(&id) {
                 if self.store.record(&id).begun.is_none() {
                     self.places[task] += 1;
                 }
-                self.enters(task);
+                self.enter(task);
             }
             if self.is_over(task) {
                 self.wake_awaiting(task);
@@ -488,30 +499,30 @@ impl World {
     }
 
     /// An event arrives. It is refused if the task is over.
-    fn arrives(&mut self, task: usize, key: String, value: i64) {
+    fn begin_event(&mut self, task: usize, key: String, value: i64) {
         if let Some((row, revision)) = self.store.get(&open(&self.id(task))) {
             let is_asleep = OwnerKey::read(row).is_some();
-            let is_reserved = is_asleep && self.here.add(&self.id(task));
-            self.doing.push(Doing::Arrives { task, key, value, revision, is_reserved });
+            let is_reserved = is_asleep && self.local.add(&self.id(task));
+            self.operations.push(Operation::Event { task, key, value, revision, is_reserved });
         }
     }
 
     /// A task is about to be woken, by a row unless the row is gone.
-    fn wakes(&mut self, task: usize, with: Option<String>) {
-        let is_reserved = self.here.add(&self.id(task));
+    fn begin_wake(&mut self, task: usize, with: Option<String>) {
+        let is_reserved = self.local.add(&self.id(task));
         let row = self.store.get(&open(&self.id(task)));
         let open = row.map(|(row, revision)| (revision, OwnerKey::read(row).is_some()));
         let with = match with.map(|key| (self.store.get(&key).map(|(_, revision)| revision), key)) {
             Some((None, _)) => {
                 if is_reserved {
-                    self.sleeps(task, open.is_some());
+                    self.put_to_sleep(task, open.is_some());
                 }
                 return;
             }
             Some((Some(revision), key)) => Some((key, revision)),
             None => None,
         };
-        self.doing.push(Doing::Wakes { task, with, open, is_reserved });
+        self.operations.push(Operation::Wake { task, with, open, is_reserved });
     }
 
     fn wake_awaiting(&mut self, awaited: usize) {
@@ -519,13 +530,13 @@ impl World {
         let rows: Vec<String> = self.store.below(&prefix).map(|(key, _)| key.to_owned()).collect();
         for key in rows {
             let task = key.rsplit_once('/').and_then(|(_, id)| self.task(id));
-            self.wakes(task.expect(STATE), Some(key));
+            self.begin_wake(task.expect(STATE), Some(key));
         }
     }
 
     /// A task stops waiting or running.
     fn leave(&mut self, task: usize) {
-        if self.here.remove(&self.id(task)) {
+        if self.local.remove(&self.id(task)) {
             self.places[task] -= 1;
         }
     }
@@ -539,7 +550,7 @@ impl World {
             row.map(|(row, revision)| (OwnerKey::read(row).is_some(), revision)).expect(STATE);
         let gone = Change::remove(open(&id)).expecting(Expect::Revision(revision));
         assert!(self.store.write(&[gone, put]));
-        if !self.here.mark_cancelled(&id, &owner()) && is_asleep {
+        if !self.local.mark_cancelled(&id, &owner()) && is_asleep {
             self.places[task] -= 1;
         }
         if let Some(at) = self.queue.iter().position(|other| *other == task) {
@@ -563,7 +574,7 @@ impl World {
         );
         let is_busy = self.steps < BUSY;
         let task = random.below(self.tasks.len() as u64) as usize;
-        let is_known = self.tasks[task].told.is_some();
+        let is_known = self.tasks[task].client_id.is_some();
         match random.below(64) {
             0 if is_busy => {
                 self.end(random);
@@ -581,19 +592,19 @@ impl World {
                 let value = 10_000 + self.next_event * 2 + i64::from(event);
                 self.next_event += 1;
                 if is_busy || self.tasks[task].forms.contains(&Form::Event(event)) {
-                    self.arrives(task, key, value);
+                    self.begin_event(task, key, value);
                 }
             }
             8..14 => self.wake_due(),
-            14..16 if is_busy || !is_known => self.asks(task),
-            16..24 if !self.doing.is_empty() => {
-                let at = random.below(self.doing.len() as u64) as usize;
-                let doing = self.doing.swap_remove(at);
-                let fate = self.fate(random);
-                self.finish_doing(doing, fate);
+            14..16 if is_busy || !is_known => self.start_task(task),
+            16..24 if !self.operations.is_empty() => {
+                let at = random.below(self.operations.len() as u64) as usize;
+                let operation = self.operations.swap_remove(at);
+                let result = self.draw_outcome(random);
+                self.finish_operation(operation, result);
             }
-            24..30 => self.fallen(task),
-            30 if self.is_undone => self.look_at_undone(),
+            24..30 => self.finish_sleep(task),
+            30 if self.has_failed_write => self.find_lost_tasks(),
             30..36 => self.begin(),
             _ => self.run(task, random),
         }
@@ -609,43 +620,43 @@ impl World {
             (at.0 <= self.now * 1_000).then(|| (key.to_owned(), self.task(id)))
         });
         if let Some((key, task)) = due {
-            self.wakes(task.expect(STATE), Some(key));
+            self.begin_wake(task.expect(STATE), Some(key));
         }
     }
 
     /// Chooses the outcome of the next write.
-    fn fate(&self, random: &mut Random) -> Fate {
+    fn draw_outcome(&self, random: &mut Random) -> WriteOutcome {
         match random.below(12) {
-            fate @ 0..2 if self.steps < BUSY => Fate::Failed { is_made: fate == 0 },
-            _ => Fate::Made,
+            result @ 0..2 if self.steps < BUSY => WriteOutcome::Failed { is_made: result == 0 },
+            _ => WriteOutcome::Made,
         }
     }
 
     /// Removes a run that has fallen asleep, and handles what arrived in the meantime.
-    fn fallen(&mut self, task: usize) {
+    fn finish_sleep(&mut self, task: usize) {
         let Some(waits) = self.leaving.remove(&task) else { return };
         let id = self.id(task);
-        let around = Around { store: &self.store, now: self.now };
+        let surroundings = Surroundings { store: &self.store, now: self.now };
         let is_due = waits.iter().any(|wait| match wait {
             Wait::Until(_) => until(std::slice::from_ref(wait)).is_some_and(|until| until <= self.now),
             Wait::Event(name) => self.store.below(&crate::keys::events(&id, name)).next().is_some(),
             Wait::Task(awaited) => self
                 .task(awaited)
-                .is_some_and(|awaited| around.answer(&id, Form::Task(awaited)).is_some()),
+                .is_some_and(|awaited| surroundings.answer(&id, Form::Task(awaited)).is_some()),
             _ => true,
         });
         if is_due {
-            self.wakes(task, None);
+            self.begin_wake(task, None);
             // The task must be durably awake before the rows are removed that could wake it after a
             // crash.
-            if let Some(wakes) = self.doing.pop() {
-                self.finish_doing(wakes, Fate::Made);
+            if let Some(wake) = self.operations.pop() {
+                self.finish_operation(wake, WriteOutcome::Made);
             }
         }
-        self.sleeps(task, true);
+        self.put_to_sleep(task, true);
         for (awaited, other) in self.accepted() {
             if self.is_over(awaited) {
-                self.store.write(&[no_longer_awaits(&other, &id)]);
+                self.store.write(&[remove_awaiting(&other, &id)]);
             }
         }
     }
@@ -684,38 +695,38 @@ impl World {
         let went = match (random.below(12), &mut run) {
             (0, Running::Program(run)) => {
                 run.save();
-                Went::On
+                StepOutcome::Continues
             }
             (1..4, Running::Program(run)) => {
                 run.begin_write();
-                Went::On
+                StepOutcome::Continues
             }
-            (4..8, run) => match self.fate(random) {
-                Fate::Made => self.finish(task, run),
-                Fate::Failed { is_made } => {
-                    self.is_undone = true;
+            (4..8, run) => match self.draw_outcome(random) {
+                WriteOutcome::Made => self.finish(task, run),
+                WriteOutcome::Failed { is_made } => {
+                    self.has_failed_write = true;
                     if is_made {
                         self.finish(task, run);
                     }
-                    Went::Failed
+                    StepOutcome::Failed
                 }
             },
             (_, Running::Program(run)) => {
-                let around = Around { store: &self.store, now: self.now };
-                run.go_on(&id, &around, &mut self.tasks[task], random.below(4) as usize);
-                Went::On
+                let surroundings = Surroundings { store: &self.store, now: self.now };
+                run.advance(&id, &surroundings, &mut self.tasks[task], random.below(4) as usize);
+                StepOutcome::Continues
             }
             (_, Running::Plain(run)) => {
-                run.go_on(&id, &self.store, &mut self.tasks[task], random.below(4) as usize);
-                Went::On
+                run.advance(&id, &self.store, &mut self.tasks[task], random.below(4) as usize);
+                StepOutcome::Continues
             }
         };
         match went {
-            Went::On => drop(self.runs.insert(task, run)),
-            Went::Asleep(waits) => drop(self.leaving.insert(task, waits)),
+            StepOutcome::Continues => drop(self.runs.insert(task, run)),
+            StepOutcome::Asleep(waits) => drop(self.leaving.insert(task, waits)),
             // The task continues later from its stored rows.
-            Went::Failed => self.queue.push_back(task),
-            Went::Over => {
+            StepOutcome::Failed => self.queue.push_back(task),
+            StepOutcome::Over => {
                 self.leave(task);
                 self.wake_awaiting(task);
             }
@@ -726,9 +737,9 @@ impl World {
         self.queue.is_empty()
             && self.runs.is_empty()
             && self.leaving.is_empty()
-            && self.doing.is_empty()
-            && !self.is_undone
-            && self.tasks.iter().all(|made| made.told.is_some())
+            && self.operations.is_empty()
+            && !self.has_failed_write
+            && self.tasks.iter().all(|made| made.client_id.is_some())
             && self.accepted().iter().all(|(task, _)| self.is_over(*task))
             && self.store.below(TIMERS).next().is_none()
     }
@@ -821,7 +832,7 @@ fn simulate(seed: u64, steps: u64) {
 }
 
 #[test]
-fn programs_end_right_though_their_processes_end_at_any_step() {
+fn programs_survive_crashes_at_any_step() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
     for seed in SEEDS {
         simulate(seed, 50_000);

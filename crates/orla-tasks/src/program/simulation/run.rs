@@ -48,7 +48,7 @@ pub(super) struct Run {
     /// The notes of answers that are not durable yet.
     unwritten: VecDeque<(u64, usize)>,
     is_marked: bool,
-    falling: Option<Falling>,
+    pending_sleep: Option<PendingSleep>,
 }
 
 /// A request without an answer.
@@ -81,15 +81,15 @@ pub(super) enum Then {
 }
 
 /// A run that is about to fall asleep.
-struct Falling {
+struct PendingSleep {
     changes: Vec<Change>,
     noted: u64,
     open: Revision,
 }
 
 /// The outcome of a step of a run.
-pub(super) enum Went {
-    On,
+pub(super) enum StepOutcome {
+    Continues,
     /// The run is asleep, with these waits.
     Asleep(Vec<Wait>),
     /// A write has failed, or was reported as failed although it was made.
@@ -123,7 +123,7 @@ impl Run {
             durable: 0,
             unwritten: VecDeque::new(),
             is_marked: store.record(id).begun.is_some(),
-            falling: None,
+            pending_sleep: None,
         };
         for (ticket, answer) in past.answers {
             assert_eq!(place(ticket), run.next(), "{RESULT}");
@@ -151,7 +151,7 @@ impl Run {
         let mut begin = |call| {
             let is_idempotent = call == Call::Idempotent;
             let note = self.notes.add(Note::Begun { asked: asked(first), is_idempotent });
-            self.notes.want();
+            self.notes.request_write();
             Open::Noted(first, note)
         };
         match form {
@@ -184,7 +184,7 @@ impl Run {
 
     fn answer(&mut self, ticket: Ticket, value: i64, is_made: bool) {
         if self.notes.has_begun(ticket) {
-            self.notes.want();
+            self.notes.request_write();
         }
         let noted = self.notes.add(answered(&asked(ticket), value.to_le_bytes().to_vec(), None));
         if let Some(key) = self.waits.used(ticket) {
@@ -200,7 +200,7 @@ impl Run {
 
     /// Saves the state, as a program with long notes does.
     pub(super) fn save(&mut self) {
-        if self.falling.is_none() {
+        if self.pending_sleep.is_none() {
             self.notes.save(self.state());
         }
     }
@@ -212,7 +212,7 @@ impl Run {
     /// Begins to write the pending notes, if no write is under way.
     pub(super) fn begin_write(&mut self) {
         if self.writing.is_none()
-            && self.falling.is_none()
+            && self.pending_sleep.is_none()
             && let Some(batch) = self.notes.take()
         {
             let then = Then::Nothing;
@@ -221,25 +221,32 @@ impl Run {
     }
 
     /// Returns the write reaches the store.
-    pub(super) fn finish_write(&mut self, id: &TaskId, store: &mut Store, made: &mut Made) -> Went {
-        let Some(Write { changes, noted, then }) = self.writing.take() else { return Went::On };
+    pub(super) fn finish_write(
+        &mut self,
+        id: &TaskId,
+        store: &mut Store,
+        made: &mut Made,
+    ) -> StepOutcome {
+        let Some(Write { changes, noted, then }) = self.writing.take() else {
+            return StepOutcome::Continues;
+        };
         let event = match then {
             Then::End(event) => Some(event),
             _ => None,
         };
-        let Some(written) = self.put(id, store, changes, event) else { return Went::Over };
+        let Some(written) = self.put(id, store, changes, event) else { return StepOutcome::Over };
         let went = match then {
-            Then::End(_) => Went::Over,
-            Then::Sleep { waits, .. } if written => Went::Asleep(waits),
+            Then::End(_) => StepOutcome::Over,
+            Then::Sleep { waits, .. } if written => StepOutcome::Asleep(waits),
             Then::Sleep { instead, .. } => {
                 if self.put(id, store, instead, None).is_none() {
-                    return Went::Over;
+                    return StepOutcome::Over;
                 }
-                Went::On
+                StepOutcome::Continues
             }
             Then::Nothing => {
                 assert!(written, "another process continues the run");
-                Went::On
+                StepOutcome::Continues
             }
         };
         self.durable = noted;
@@ -270,10 +277,16 @@ impl Run {
     }
 
     /// Makes the next possible step of the run.
-    pub(super) fn go_on(&mut self, id: &TaskId, around: &Around<'_>, made: &mut Made, pick: usize) {
-        let store = around.store;
-        if self.falling.is_some() {
-            self.fall(id, around);
+    pub(super) fn advance(
+        &mut self,
+        id: &TaskId,
+        surroundings: &Surroundings<'_>,
+        made: &mut Made,
+        pick: usize,
+    ) {
+        let store = surroundings.store;
+        if self.pending_sleep.is_some() {
+            self.finish_sleep(id, surroundings);
             return;
         }
         let last = self.next().checked_sub(1);
@@ -304,22 +317,24 @@ impl Run {
                 made.make(id, store, self.next());
                 self.open[at] = Open::Made(ticket);
             }
-            Open::Noted(..) => self.notes.want(),
+            Open::Noted(..) => self.notes.request_write(),
             Open::Made(ticket) => self.answer(ticket, value(self.next()), true),
             Open::Wait(ticket, wait) => {
                 let answer = match wait {
                     Form::Event(event) => {
                         let name = name(event);
-                        store.below(&events(id, &name)).for_each(|(key, _)| self.waits.came(&name, key));
+                        store
+                            .below(&events(id, &name))
+                            .for_each(|(key, _)| self.waits.add_event(&name, key));
                         let key = self.waits.take(ticket);
                         key.map(|key| event_value(store.get(&key).expect("an event that came").0))
                     }
-                    wait => around.answer(id, wait),
+                    wait => surroundings.answer(id, wait),
                 };
                 match answer {
                     Some(answer) => self.answer(ticket, answer, false),
                     None if self.open.len() == 1 && self.writing.is_none() => {
-                        self.begin_to_fall(id, store);
+                        self.prepare_sleep(id, store);
                     }
                     None => {}
                 }
@@ -327,14 +342,15 @@ impl Run {
         }
     }
 
-    fn begin_to_fall(&mut self, id: &TaskId, store: &Store) {
+    fn prepare_sleep(&mut self, id: &TaskId, store: &Store) {
         let state = self.state();
         self.notes.save(state);
         let Some(batch) = self.notes.take() else { return };
         let open = store.get(&open(id)).map(|(_, revision)| revision);
         match open {
             Some(open) => {
-                self.falling = Some(Falling { changes: batch.changes, noted: batch.noted, open });
+                self.pending_sleep =
+                    Some(PendingSleep { changes: batch.changes, noted: batch.noted, open });
             }
             None => {
                 let then = Then::Nothing;
@@ -343,18 +359,19 @@ impl Run {
         }
     }
 
-    fn fall(&mut self, id: &TaskId, around: &Around<'_>) {
-        let Some(Falling { changes, noted, open }) = self.falling.take() else { return };
+    fn finish_sleep(&mut self, id: &TaskId, surroundings: &Surroundings<'_>) {
+        let Some(PendingSleep { changes, noted, open }) = self.pending_sleep.take() else { return };
         let forms = self.open.iter().filter_map(|open| match open {
             Open::Wait(_, form) => Some(*form),
             _ => None,
         });
         let forms: Vec<Form> = forms.collect();
-        let is_due = forms.iter().any(|form| around.answer(id, *form).is_some());
+        let is_due = forms.iter().any(|form| surroundings.answer(id, *form).is_some());
         let (changes, then) = match is_due {
             true => (changes, Then::Nothing),
             false => {
-                let waits: Vec<Wait> = forms.iter().map(|form| wait(*form, around.store)).collect();
+                let waits: Vec<Wait> =
+                    forms.iter().map(|form| wait(*form, surroundings.store)).collect();
                 let sleep = sleep_changes(id, None, &waits, open);
                 let all = [changes.clone(), sleep].concat();
                 (all, Then::Sleep { instead: changes, waits })
@@ -365,13 +382,13 @@ impl Run {
 }
 
 /// The part of the world that a run sees.
-pub(super) struct Around<'w> {
+pub(super) struct Surroundings<'w> {
     pub(super) store: &'w Store,
     /// The current second.
     pub(super) now: u64,
 }
 
-impl Around<'_> {
+impl Surroundings<'_> {
     /// Returns the current answer to a wait of a task.
     pub(super) fn answer(&self, id: &TaskId, form: Form) -> Option<i64> {
         match form {

@@ -123,8 +123,8 @@ async fn start(run: &TaskRun, wanted: JsonText, tasks: &Tasks) -> Result<(), Fai
 async fn text(tasks: &Tasks, id: &str, form: ResultForm) -> Result<String, Failure> {
     let task = tasks.get(id, Viewer::Operator).await.map_err(failed)?;
     let result = tasks.result(&task.id).await.map_err(failed)?;
-    let course = tasks.journal(&task).await.map_err(failed)?;
-    Ok(task_json_with_result(&task, result.as_ref(), course.as_ref(), form))
+    let timeline = tasks.journal(&task).await.map_err(failed)?;
+    Ok(task_json_with_result(&task, result.as_ref(), timeline.as_ref(), form))
 }
 
 fn filter(list: &TaskList) -> Result<Filter, Failure> {

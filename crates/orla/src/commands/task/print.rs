@@ -1,6 +1,6 @@
 //! Prints tasks from the JSON in which a server shows them.
 
-use orla_tasks::program::{Course, Step, render as render_course};
+use orla_tasks::program::{Step, Timeline, render as render_timeline};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
@@ -84,19 +84,19 @@ fn described(task: &Value) -> String {
     if let Some(result) = task.get("result") {
         line("result", commands::text_of(result));
     }
-    if let Some(course) = course(task) {
+    if let Some(timeline) = timeline(task) {
         out.push('\n');
-        out.push_str(&render_course("journal", &course));
+        out.push_str(&render_timeline("journal", &timeline));
     }
     out
 }
 
-/// Returns the course of a task's program, if the task is a program and has made a request.
-fn course(task: &Value) -> Option<Course> {
+/// Returns the timeline of a task's program, if the task is a program and has made a request.
+fn timeline(task: &Value) -> Option<Timeline> {
     let steps: Vec<Step> = serde_json::from_value(task.get("journal")?.clone()).ok()?;
     let stands_at = task.get("stands_at").cloned().unwrap_or_else(|| json!([]));
     let stands_at = serde_json::from_value(stands_at).ok()?;
-    (!steps.is_empty()).then_some(Course { steps, left_out: 0, stands_at })
+    (!steps.is_empty()).then_some(Timeline { steps, left_out: 0, stands_at })
 }
 
 fn progress(progress: &Value) -> String {

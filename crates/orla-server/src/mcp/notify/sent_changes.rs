@@ -35,24 +35,24 @@ impl Change {
 
 /// The changes that were sent to a client.
 #[derive(Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct SentChanges {
     /// The number of the last change.
     last: u64,
     kept: VecDeque<Change>,
     /// The changes to send again.
-    again: BTreeSet<Change>,
+    resend: BTreeSet<Change>,
 }
 
-impl Told {
+impl SentChanges {
     /// Returns the number of the last change that was sent.
     pub(crate) fn last(&self) -> u64 {
         self.last
     }
 
     /// Returns the changes to send now, with their numbers: these changes, and the ones to send again.
-    pub(crate) fn tell(&mut self, changes: impl IntoIterator<Item = Change>) -> Vec<(u64, Change)> {
-        self.again.extend(changes);
-        let tell = |change: Change| {
+    pub(crate) fn record(&mut self, changes: impl IntoIterator<Item = Change>) -> Vec<(u64, Change)> {
+        self.resend.extend(changes);
+        let number = |change: Change| {
             self.last += 1;
             if self.kept.len() >= MAX_KEPT {
                 self.kept.pop_front();
@@ -60,14 +60,14 @@ impl Told {
             self.kept.push_back(change.clone());
             (self.last, change)
         };
-        let mut now: Vec<Change> = std::mem::take(&mut self.again).into_iter().collect();
+        let mut now: Vec<Change> = std::mem::take(&mut self.resend).into_iter().collect();
         now.sort_by_key(|change| match change {
             Change::List("tools") => 0,
             Change::List("prompts") => 1,
             Change::List(_) => 2,
             Change::Resource(_) => 3,
         });
-        now.into_iter().map(tell).collect()
+        now.into_iter().map(number).collect()
     }
 
     /// Returns the changes that were sent after this number and must be sent again, or `None` if they
@@ -75,12 +75,12 @@ impl Told {
     pub(crate) fn after(&self, number: u64) -> Option<BTreeSet<Change>> {
         let missed = usize::try_from(self.last.checked_sub(number)?).ok()?;
         let known = self.kept.len().checked_sub(missed)?;
-        Some(self.kept.iter().skip(known).chain(&self.again).cloned().collect())
+        Some(self.kept.iter().skip(known).chain(&self.resend).cloned().collect())
     }
 
     /// Schedules changes to be sent again.
-    pub(crate) fn again(&mut self, changes: impl IntoIterator<Item = Change>) {
-        self.again.extend(changes);
+    pub(crate) fn resend(&mut self, changes: impl IntoIterator<Item = Change>) {
+        self.resend.extend(changes);
     }
 }
 
@@ -93,29 +93,29 @@ mod tests {
     }
 
     #[test]
-    fn what_came_after_the_last_number_is_told_again() {
-        let mut told = Told::default();
+    fn changes_after_the_last_number_are_sent_again() {
+        let mut sent = SentChanges::default();
         assert_eq!(
-            told.tell([uri("a"), Change::List("tools")]),
+            sent.record([uri("a"), Change::List("tools")]),
             [(1, Change::List("tools")), (2, uri("a"))]
         );
-        assert_eq!(told.tell([uri("b")]), [(3, uri("b"))]);
-        assert_eq!(told.after(1), Some([uri("a"), uri("b")].into()));
-        assert_eq!(told.after(3), Some(BTreeSet::new()));
-        assert_eq!(told.after(4), None, "that was never told");
-        told.again([uri("b"), uri("c")]);
-        assert_eq!(told.after(3), Some([uri("b"), uri("c")].into()));
-        assert_eq!(told.tell([uri("b")]), [(4, uri("b")), (5, uri("c"))]);
-        assert!(told.tell([]).is_empty() && told.last() == 5);
+        assert_eq!(sent.record([uri("b")]), [(3, uri("b"))]);
+        assert_eq!(sent.after(1), Some([uri("a"), uri("b")].into()));
+        assert_eq!(sent.after(3), Some(BTreeSet::new()));
+        assert_eq!(sent.after(4), None, "that was never told");
+        sent.resend([uri("b"), uri("c")]);
+        assert_eq!(sent.after(3), Some([uri("b"), uri("c")].into()));
+        assert_eq!(sent.record([uri("b")]), [(4, uri("b")), (5, uri("c"))]);
+        assert!(sent.record([]).is_empty() && sent.last() == 5);
     }
 
     #[test]
-    fn who_comes_too_late_learns_that_it_is_too_late() {
-        let mut told = Told::default();
+    fn a_client_that_returns_too_late_misses_dropped_changes() {
+        let mut sent = SentChanges::default();
         for number in 0..MAX_KEPT + 2 {
-            told.tell([uri(&number.to_string())]);
+            sent.record([uri(&number.to_string())]);
         }
-        assert_eq!(told.after(1), None);
-        assert_eq!(told.after(2).map(|missed| missed.len()), Some(MAX_KEPT));
+        assert_eq!(sent.after(1), None);
+        assert_eq!(sent.after(2).map(|missed| missed.len()), Some(MAX_KEPT));
     }
 }

@@ -31,10 +31,10 @@ use tokio::time::timeout;
 
 use crate::http::body::Body;
 use crate::http::response::events;
+use crate::mcp::notify::sent_changes::Change;
 use crate::mcp::notify::stream::{EventId, KEEP_ALIVE, event};
-use crate::mcp::notify::told::Change;
 use crate::mcp::rpc::{self, Message};
-use crate::mcp::session::shared::{LISTENING, WAIT, listening_key};
+use crate::mcp::session::shared::{LISTENING, STATE_TIMEOUT, listening_key};
 use crate::mcp::session::{Connection, Session, SessionId};
 use crate::mcp::surfaces::{self, SurfaceRequest};
 use crate::nodes::{NoAnswer, Nodes};
@@ -43,11 +43,11 @@ use crate::state::Core;
 /// The first word of messages between nodes about sessions.
 pub(crate) const WORD: &[u8] = b"session";
 /// How long a node may take to answer.
-const PATIENCE: Duration = Duration::from_secs(2);
+const NODE_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a node waits for a message before it answers without one.
 const POLL: Duration = Duration::from_secs(5);
 /// The interval between two attempts to pass on changes.
-const AGAIN: Duration = Duration::from_secs(1);
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// The largest message of a stream that is read from another node, in bytes.
 const MAX_MESSAGE: usize = 64 << 20;
 /// How often the beginning of a message may be lost while it is read.
@@ -55,14 +55,14 @@ const MAX_RESTARTS: usize = 3;
 /// The largest record of the subscriptions of a session, in bytes.
 const MAX_RECORD: usize = 256 << 10;
 /// The maximum number of sessions whose changes are passed on at once.
-const AT_ONCE: usize = 64;
+const MAX_CONCURRENT: usize = 64;
 /// The number of attempts to write a record that others write concurrently.
 const TRIES: usize = 5;
 
 /// A question about a session.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Asked {
+enum NodeRequest {
     /// Requests the message after this number of a stream, from this byte on.
     Stream { session: String, stream: u64, after: u64, from: usize },
     /// Notes that the client listens at the asking node, and requests the changes after this number of
@@ -96,7 +96,7 @@ enum Next {
 
 /// The changes that a client has not received.
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct Untold {
+struct UndeliveredChanges {
     lists: Vec<String>,
     uris: Vec<String>,
 }
@@ -111,22 +111,22 @@ struct Listening {
 }
 
 /// Answers another node.
-pub(crate) async fn answer(core: &Arc<Core>, caller: Option<&Principal>, asked: &[u8]) -> Bytes {
-    let Ok(asked) = serde_json::from_slice::<Asked>(asked) else { return Bytes::new() };
+pub(crate) async fn answer(core: &Arc<Core>, caller: Option<&Principal>, request: &[u8]) -> Bytes {
+    let Ok(request) = serde_json::from_slice::<NodeRequest>(request) else { return Bytes::new() };
     let of = |id: &str| {
         let session = SessionId::parse(id).and_then(|id| core.sessions.peek(id));
         session.filter(|session| session.principal.as_ref() == caller)
     };
-    match asked {
-        Asked::Stream { session, stream, after, from } => match of(&session) {
-            Some(session) => next_of(core, &session, (stream, after, from)).await,
-            None => written(&Next::End, &[]),
+    match request {
+        NodeRequest::Stream { session, stream, after, from } => match of(&session) {
+            Some(session) => next_message(core, &session, (stream, after, from)).await,
+            None => encode(&Next::End, &[]),
         },
-        Asked::Take { session, after } => {
-            let untold = of(&session).map(|session| untold(core, &session, after));
-            json(&untold)
+        NodeRequest::Take { session, after } => {
+            let undelivered = of(&session).map(|session| take_undelivered(core, &session, after));
+            json(&undelivered)
         }
-        Asked::Changed { session, uris } => {
+        NodeRequest::Changed { session, uris } => {
             let session = of(&session).filter(|session| session.listens());
             let known = match (&session, core.shared_sessions()) {
                 (Some(session), Some(shared)) => get(&*shared.store, session.id).await.ok().flatten(),
@@ -138,7 +138,7 @@ pub(crate) async fn answer(core: &Arc<Core>, caller: Option<&Principal>, asked: 
             }
             json(&session.is_some())
         }
-        Asked::Unsubscribe { session, uri } => {
+        NodeRequest::Unsubscribe { session, uri } => {
             let subscription = of(&session).and_then(|session| session.unsubscribe(&uri));
             let is_known = subscription.is_some();
             if let Some(subscription) = subscription {
@@ -146,7 +146,7 @@ pub(crate) async fn answer(core: &Arc<Core>, caller: Option<&Principal>, asked: 
             }
             json(&is_known)
         }
-        Asked::Answer { session, message } => {
+        NodeRequest::Answer { session, message } => {
             let body = Bytes::from(String::from(Box::<str>::from(message)));
             let is_known = of(&session).is_some_and(|session| match rpc::parse(&body) {
                 Ok(Message::Response(response)) => session.questions.answer(&response, &body),
@@ -154,10 +154,10 @@ pub(crate) async fn answer(core: &Arc<Core>, caller: Option<&Principal>, asked: 
             });
             json(&is_known)
         }
-        Asked::Cancel { session, key } => {
+        NodeRequest::Cancel { session, key } => {
             json(&of(&session).is_some_and(|session| session.calls.cancel(&key)))
         }
-        Asked::Lists { lists } => {
+        NodeRequest::Lists { lists } => {
             let has = |list: &str| u64::from(lists.iter().any(|other| other == list));
             core.lists.send_modify(|lists| {
                 lists.tools += has("tools");
@@ -174,41 +174,41 @@ fn json(value: &impl Serialize) -> Bytes {
 }
 
 /// Returns the message after a number of a local stream, from a byte on, up to the size of an answer.
-async fn next_of(
+async fn next_message(
     core: &Core,
     session: &Arc<Session>,
     (stream, after, from): (u64, u64, usize),
 ) -> Bytes {
-    let Some(stream) = session.stream(stream) else { return written(&Next::End, &[]) };
+    let Some(stream) = session.stream(stream) else { return encode(&Next::End, &[]) };
     let _open = session.open();
     let mut reader = stream.read_after(after);
     match timeout(POLL, reader.next()).await {
-        Err(_) => written(&Next::Later, &[]),
-        Ok(None) => written(&Next::End, &[]),
+        Err(_) => encode(&Next::Later, &[]),
+        Ok(None) => encode(&Next::End, &[]),
         Ok(Some((number, message))) => {
-            let room = core.cluster().map_or(0, Nodes::room).saturating_sub(200);
+            let room = core.cluster().map_or(0, Nodes::max_payload).saturating_sub(200);
             let rest = message.get(from..).unwrap_or_default();
             let next = Next::Message { number, bytes: message.len() };
-            written(&next, &rest[..rest.len().min(room)])
+            encode(&next, &rest[..rest.len().min(room)])
         }
     }
 }
 
-fn written(next: &Next, part: &[u8]) -> Bytes {
+fn encode(next: &Next, part: &[u8]) -> Bytes {
     let mut bytes = serde_json::to_vec(next).unwrap_or_default();
     bytes.push(b'\n');
     bytes.extend_from_slice(part);
     bytes.into()
 }
 
-fn read(answer: &Bytes) -> Option<(Next, Bytes)> {
+fn decode(answer: &Bytes) -> Option<(Next, Bytes)> {
     let end = answer.iter().position(|byte| *byte == b'\n')?;
     Some((serde_json::from_slice(&answer[..end]).ok()?, answer.slice(end + 1..)))
 }
 
 /// Returns the changes that a client has not received and that the node at which it now listens will
 /// send.
-fn untold(core: &Core, session: &Session, after: Option<u64>) -> Untold {
+fn take_undelivered(core: &Core, session: &Session, after: Option<u64>) -> UndeliveredChanges {
     if after.is_some() {
         // The client's connection to this node is gone, even if this node has not noticed it yet.
         session.end_listening();
@@ -217,29 +217,29 @@ fn untold(core: &Core, session: &Session, after: Option<u64>) -> Untold {
     let missed = match missed {
         None => BTreeSet::new(),
         Some(Some(missed)) => missed,
-        Some(None) => everything(core, session),
+        Some(None) => all_changes(core, session),
     };
-    let (mut untold, mut later) = (Untold::default(), Vec::new());
+    let (mut undelivered, mut later) = (UndeliveredChanges::default(), Vec::new());
     let now = *core.lists.borrow();
-    let mut room = core.cluster().map_or(0, Nodes::room) / 2;
+    let mut room = core.cluster().map_or(0, Nodes::max_payload) / 2;
     for change in missed.into_iter().chain(session.changes(now)) {
         match change {
-            Change::List(list) => untold.lists.push(list.to_owned()),
+            Change::List(list) => undelivered.lists.push(list.to_owned()),
             Change::Resource(uri) if uri.len() + 8 <= room => {
                 room -= uri.len() + 8;
-                untold.uris.push(uri.to_string());
+                undelivered.uris.push(uri.to_string());
             }
             Change::Resource(uri) => later.push(uri.to_string()),
         }
     }
     if !later.is_empty() {
         session.subscriber().put_back(later);
-        core.unheard.session(session.id.to_string());
+        core.pending_changes.add_session(session.id.to_string());
     }
-    untold
+    undelivered
 }
 
-impl Untold {
+impl UndeliveredChanges {
     fn changes(self) -> BTreeSet<Change> {
         let known = ["tools", "prompts", "resources"];
         let lists = known.into_iter().filter(|known| self.lists.iter().any(|list| list == known));
@@ -249,7 +249,7 @@ impl Untold {
 }
 
 /// Returns all possible changes, for a case in which the actual changes are unknown.
-pub(crate) fn everything(core: &Core, session: &Session) -> BTreeSet<Change> {
+pub(crate) fn all_changes(core: &Core, session: &Session) -> BTreeSet<Change> {
     let newest = core.market.snapshot();
     let lists = [("tools", true), ("prompts", surfaces::serves(&newest, "prompts/list"))];
     let resources = ("resources", surfaces::serves(&newest, "resources/list"));
@@ -263,48 +263,49 @@ async fn ask(
     cluster: &dyn Nodes,
     instance: &str,
     session: &Session,
-    asked: &Asked,
-    patience: Duration,
+    request: &NodeRequest,
+    max_wait: Duration,
 ) -> Result<Bytes, NoAnswer> {
-    ask_as(cluster, instance, session.principal.as_ref(), asked, patience).await
+    ask_as(cluster, instance, session.principal.as_ref(), request, max_wait).await
 }
 
 async fn ask_as(
     cluster: &dyn Nodes,
     instance: &str,
     caller: Option<&Principal>,
-    asked: &Asked,
-    patience: Duration,
+    request: &NodeRequest,
+    max_wait: Duration,
 ) -> Result<Bytes, NoAnswer> {
     let mut question = [WORD, b" "].concat();
-    question.extend(serde_json::to_vec(asked).unwrap_or_default());
-    cluster.ask(instance, caller, question.into(), patience).await
+    question.extend(serde_json::to_vec(request).unwrap_or_default());
+    cluster.ask(instance, caller, question.into(), max_wait).await
 }
 
 /// Passes a client's message about a request that is not open on this node to all nodes.
-async fn tell_all(core: &Core, session: &Session, asked: &Asked) {
+async fn send_to_all(core: &Core, session: &Session, request: &NodeRequest) {
     let Some(cluster) = core.cluster() else { return };
     let others = cluster.others();
-    let told = others.iter().map(async |other| {
-        if let Err(error) = ask(cluster, &other.instance, session, asked, PATIENCE).await {
+    let requests = others.iter().map(async |other| {
+        if let Err(error) = ask(cluster, &other.instance, session, request, NODE_TIMEOUT).await {
             tracing::debug!(node = other.node, %error, "a node was not told what a client says");
         }
     });
-    join_all(told).await;
+    join_all(requests).await;
 }
 
 /// Passes on an answer to a question that was not asked here.
-pub(crate) async fn answered(core: &Core, session: &Session, body: &Bytes) {
+pub(crate) async fn forward_answer(core: &Core, session: &Session, body: &Bytes) {
     let message = std::str::from_utf8(body).ok().map(str::to_owned).map(RawValue::from_string);
     if let Some(Ok(message)) = message {
-        tell_all(core, session, &Asked::Answer { session: session.id.to_string(), message }).await;
+        send_to_all(core, session, &NodeRequest::Answer { session: session.id.to_string(), message })
+            .await;
     }
 }
 
 /// Passes on the withdrawal of a request that does not run on this node.
-pub(crate) async fn cancelled(core: &Core, session: &Session, key: &str) {
+pub(crate) async fn forward_cancellation(core: &Core, session: &Session, key: &str) {
     let (session_id, key) = (session.id.to_string(), key.to_owned());
-    tell_all(core, session, &Asked::Cancel { session: session_id, key }).await;
+    send_to_all(core, session, &NodeRequest::Cancel { session: session_id, key }).await;
 }
 
 /// A stream that another process keeps, read for a client that is connected to this node.
@@ -318,7 +319,7 @@ struct RemoteStream {
 }
 
 /// Returns the rest of a stream that another process keeps.
-pub(crate) fn resumed(
+pub(crate) fn remote_stream(
     core: &Arc<Core>,
     session: Arc<Session>,
     last: &EventId,
@@ -355,17 +356,18 @@ impl RemoteStream {
         let mut reserved: Option<Reservation> = None;
         let mut restarts = 0;
         loop {
-            let asked = Asked::Stream {
+            let request = NodeRequest::Stream {
                 session: self.session.id.to_string(),
                 stream: self.stream,
                 after: self.after,
                 from: message.len(),
             };
-            let answer = ask(cluster, &self.instance, &self.session, &asked, POLL + PATIENCE).await;
+            let answer =
+                ask(cluster, &self.instance, &self.session, &request, POLL + NODE_TIMEOUT).await;
             let answer = answer.map_err(|error| {
                 tracing::debug!(%error, "a stream of another node cannot be read on");
             });
-            let (bytes, part) = match read(&answer.ok()?)? {
+            let (bytes, part) = match decode(&answer.ok()?)? {
                 (Next::End, _) => return None,
                 (Next::Later, _) => return Some(KEEP_ALIVE),
                 (Next::Message { bytes, .. }, _) if bytes > MAX_MESSAGE => return None,
@@ -406,37 +408,38 @@ impl RemoteStream {
 /// Notes that the client of a session listens here from now on, and sends it the changes that it missed.
 pub(crate) async fn listen(core: &Arc<Core>, session: &Arc<Session>, last: Option<&EventId>) {
     let (Some(cluster), Some(shared)) = (core.cluster(), core.shared_sessions()) else { return };
-    let here = cluster.instance();
+    let own = cluster.instance();
     let last = last.and_then(|last| Some((last.instance.clone()?, last.number)));
     let (mut before, mut subscribed) = (None, Vec::new());
     let written = change(&*shared.store, session.id, |listening| {
         before.clone_from(&listening.listener);
         subscribed = listening.subscribed.keys().cloned().collect();
-        let is_new = listening.listener.as_deref() != Some(here);
-        listening.listener = Some(here.to_owned());
+        let is_new = listening.listener.as_deref() != Some(own);
+        listening.listener = Some(own.to_owned());
         is_new
     });
-    if !matches!(timeout(WAIT, written).await, Ok(Ok(_))) {
+    if !matches!(timeout(STATE_TIMEOUT, written).await, Ok(Ok(_))) {
         tracing::debug!("other nodes do not know where a client listens: the state does not answer");
     }
-    let (there, after) = match last {
-        Some((instance, number)) if &*instance != here => (instance.to_string(), Some(number)),
-        _ => match before.filter(|before| before != here) {
+    let (previous, after) = match last {
+        Some((instance, number)) if &*instance != own => (instance.to_string(), Some(number)),
+        _ => match before.filter(|before| before != own) {
             Some(before) => (before, None),
             None => return start_adopting(core, session),
         },
     };
-    let asked = Asked::Take { session: session.id.to_string(), after };
-    let answer = ask(cluster, &there, session, &asked, PATIENCE).await.ok();
-    let untold = answer.and_then(|answer| serde_json::from_slice::<Option<Untold>>(&answer).ok());
-    let missed = match untold.flatten() {
-        Some(untold) => untold.changes(),
+    let request = NodeRequest::Take { session: session.id.to_string(), after };
+    let answer = ask(cluster, &previous, session, &request, NODE_TIMEOUT).await.ok();
+    let undelivered =
+        answer.and_then(|answer| serde_json::from_slice::<Option<UndeliveredChanges>>(&answer).ok());
+    let missed = match undelivered.flatten() {
+        Some(undelivered) => undelivered.changes(),
         None => {
             let uris = subscribed.iter().map(|uri| Change::Resource(uri.as_str().into()));
-            everything(core, session).into_iter().chain(uris).collect()
+            all_changes(core, session).into_iter().chain(uris).collect()
         }
     };
-    session.tell_again(missed);
+    session.resend(missed);
     start_adopting(core, session);
 }
 
@@ -459,11 +462,11 @@ pub(crate) fn start_adopting(core: &Arc<Core>, session: &Arc<Session>) {
 async fn adopt(core: &Arc<Core>, session: &Arc<Session>) {
     let (Some(cluster), Some(shared)) = (core.cluster(), core.shared_sessions()) else { return };
     let Ok(Some((listening, _))) = get(&*shared.store, session.id).await else { return };
-    let there: HashSet<String> = cluster.others().into_iter().map(|other| other.instance).collect();
-    let is_gone = |instance: &String| instance != cluster.instance() && !there.contains(instance);
-    let gone: Vec<String> =
+    let present: HashSet<String> = cluster.others().into_iter().map(|other| other.instance).collect();
+    let is_gone = |instance: &String| instance != cluster.instance() && !present.contains(instance);
+    let orphaned: Vec<String> =
         listening.subscribed.into_iter().filter(|(_, it)| is_gone(it)).map(|(uri, _)| uri).collect();
-    for uri in gone {
+    for uri in orphaned {
         let newest = core.market.snapshot();
         let mut call = Call::to(String::new());
         call.scope.principal.clone_from(&session.principal);
@@ -476,7 +479,7 @@ async fn adopt(core: &Arc<Core>, session: &Arc<Session>) {
             lacks: &lacks,
         };
         let joined = core.subscriptions.join(core, &asking, &uri, session.subscriber()).await;
-        let is_here = joined.is_ok();
+        let is_local = joined.is_ok();
         match joined {
             Ok(joined) => session.subscribe(&uri, joined),
             Err(error) if IS_MISSING.contains(&error.code) => {
@@ -489,13 +492,13 @@ async fn adopt(core: &Arc<Core>, session: &Arc<Session>) {
         }
         session.subscriber().notify(&Arc::from(&*uri));
         let moved = change(&*shared.store, session.id, |listening| {
-            match is_here {
+            match is_local {
                 true => listening.subscribed.insert(uri.clone(), cluster.instance().to_owned()),
                 false => listening.subscribed.remove(&uri),
             };
             true
         });
-        if !matches!(timeout(WAIT, moved).await, Ok(Ok(_))) {
+        if !matches!(timeout(STATE_TIMEOUT, moved).await, Ok(Ok(_))) {
             return;
         }
     }
@@ -514,13 +517,17 @@ pub(crate) async fn is_subscribed(core: &Core, session: &Session, uri: &str) -> 
 /// # Errors
 ///
 /// Returns an error if there are too many subscriptions.
-pub(crate) async fn subscribed(core: &Core, session: &Session, uri: &str) -> Result<(), &'static str> {
+pub(crate) async fn record_subscription(
+    core: &Core,
+    session: &Session,
+    uri: &str,
+) -> Result<(), &'static str> {
     let (Some(cluster), Some(shared)) = (core.cluster(), core.shared_sessions()) else { return Ok(()) };
-    let noted = change(&*shared.store, session.id, |listening| {
+    let recorded = change(&*shared.store, session.id, |listening| {
         let before = listening.subscribed.insert(uri.to_owned(), cluster.instance().to_owned());
         before.as_deref() != Some(cluster.instance())
     });
-    match timeout(WAIT, noted).await {
+    match timeout(STATE_TIMEOUT, recorded).await {
         Ok(Err(NotChanged::TooLarge)) => {
             Err("the subscriptions of this session are too many for a cluster")
         }
@@ -533,20 +540,20 @@ pub(crate) async fn subscribed(core: &Core, session: &Session, uri: &str) -> Res
 }
 
 /// Ends a subscription, at any node. Returns whether it was known.
-pub(crate) async fn unsubscribed(core: &Core, session: &Session, uri: &str) -> bool {
+pub(crate) async fn remove_subscription(core: &Core, session: &Session, uri: &str) -> bool {
     let (Some(cluster), Some(shared)) = (core.cluster(), core.shared_sessions()) else { return false };
     let mut instance = None;
     let removed = change(&*shared.store, session.id, |listening| {
         instance = listening.subscribed.remove(uri);
         instance.is_some()
     });
-    if !matches!(timeout(WAIT, removed).await, Ok(Ok(_))) {
+    if !matches!(timeout(STATE_TIMEOUT, removed).await, Ok(Ok(_))) {
         tracing::debug!("a subscription may go on at another node: the state does not answer");
     }
     let Some(instance) = instance else { return false };
     if instance != cluster.instance() {
-        let asked = Asked::Unsubscribe { session: session.id.to_string(), uri: uri.to_owned() };
-        if let Err(error) = ask(cluster, &instance, session, &asked, PATIENCE).await {
+        let request = NodeRequest::Unsubscribe { session: session.id.to_string(), uri: uri.to_owned() };
+        if let Err(error) = ask(cluster, &instance, session, &request, NODE_TIMEOUT).await {
             tracing::debug!(%error, "a subscription continues at another node");
         }
     }
@@ -613,13 +620,13 @@ pub(crate) async fn forward(core: Arc<Core>) {
     let mut keys = shared.store.changed_keys();
     // The sessions whose changes wait for a listener, by the keys of their records.
     let mut waiting = HashMap::<String, String>::new();
-    let mut again = tokio::time::interval(AGAIN);
+    let mut again = tokio::time::interval(RETRY_INTERVAL);
     again.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         let mut sessions: Vec<String> = tokio::select! {
             () = core.draining.cancelled() => return,
-            () = core.unheard.woken.notified() => {
-                let changes = core.unheard.take();
+            () = core.pending_changes.woken.notified() => {
+                let changes = core.pending_changes.take();
                 lists_changed(&core, &changes.lists).await;
                 changes.sessions.into_iter().collect()
             }
@@ -635,9 +642,9 @@ pub(crate) async fn forward(core: Arc<Core>) {
             }
         };
         while !sessions.is_empty() {
-            let now = sessions.split_off(sessions.len().saturating_sub(AT_ONCE));
-            let passed = now.iter().map(|session| pass_on(&core, session));
-            for (session, is_over) in now.iter().zip(join_all(passed).await) {
+            let now = sessions.split_off(sessions.len().saturating_sub(MAX_CONCURRENT));
+            let forwarding = now.iter().map(|session| pass_on(&core, session));
+            for (session, is_over) in now.iter().zip(join_all(forwarding).await) {
                 let Some(id) = SessionId::parse(session).filter(|_| !is_over) else { continue };
                 waiting.insert(listening_key(id), session.clone());
             }
@@ -673,7 +680,7 @@ async fn pass_on(core: &Core, session: &str) -> bool {
     };
     let mut rest: Vec<String> = session.subscriber().take().iter().map(ToString::to_string).collect();
     while !rest.is_empty() {
-        let mut room = cluster.room() / 2;
+        let mut room = cluster.max_payload() / 2;
         let fits = |uri: &&String| {
             let has_room = uri.len() <= room;
             room = room.saturating_sub(uri.len() + 8);
@@ -682,10 +689,10 @@ async fn pass_on(core: &Core, session: &str) -> bool {
         // A change that fits into no message is left out.
         let count = rest.iter().take_while(fits).count().max(1);
         let uris: Vec<String> = rest.drain(..count).collect();
-        let asked = Asked::Changed { session: session.id.to_string(), uris: uris.clone() };
-        let answer = ask(cluster, &listener, &session, &asked, PATIENCE).await;
-        let is_told = answer.is_ok_and(|answer| serde_json::from_slice(&answer).unwrap_or(false));
-        if !is_told {
+        let request = NodeRequest::Changed { session: session.id.to_string(), uris: uris.clone() };
+        let answer = ask(cluster, &listener, &session, &request, NODE_TIMEOUT).await;
+        let is_delivered = answer.is_ok_and(|answer| serde_json::from_slice(&answer).unwrap_or(false));
+        if !is_delivered {
             session.subscriber().put_back(uris.into_iter().chain(rest));
             return false;
         }
@@ -696,14 +703,14 @@ async fn pass_on(core: &Core, session: &str) -> bool {
 /// Notifies the other nodes that lists of this node have changed.
 async fn lists_changed(core: &Core, lists: &BTreeSet<&'static str>) {
     let Some(cluster) = core.cluster().filter(|_| !lists.is_empty()) else { return };
-    let asked = Asked::Lists { lists: lists.iter().map(ToString::to_string).collect() };
+    let request = NodeRequest::Lists { lists: lists.iter().map(ToString::to_string).collect() };
     let others = cluster.others();
-    let told = others.iter().map(async |other| {
-        if let Err(error) = ask_as(cluster, &other.instance, None, &asked, PATIENCE).await {
+    let requests = others.iter().map(async |other| {
+        if let Err(error) = ask_as(cluster, &other.instance, None, &request, NODE_TIMEOUT).await {
             tracing::debug!(node = other.node, %error, "a node was not told that lists have changed");
         }
     });
-    join_all(told).await;
+    join_all(requests).await;
 }
 
 #[cfg(test)]
@@ -713,19 +720,21 @@ mod tests {
     #[test]
     fn a_part_of_a_message_is_read_as_it_was_written() {
         for next in [Next::Message { number: 3, bytes: 9 }, Next::Later, Next::End] {
-            let (read_next, part) = read(&written(&next, b"a\nb")).unwrap();
+            let (read_next, part) = decode(&encode(&next, b"a\nb")).unwrap();
             assert_eq!((read_next, &*part), (next, &b"a\nb"[..]));
         }
         for bad in ["", "{}", "\n", "7\n", "{\"message\":{}}\n"] {
-            assert!(read(&Bytes::from(bad)).is_none(), "{bad:?}");
+            assert!(decode(&Bytes::from(bad)).is_none(), "{bad:?}");
         }
     }
 
     #[test]
-    fn of_what_a_node_says_is_untold_only_known_lists_count() {
-        let untold =
-            Untold { lists: vec!["tools".to_owned(), "x".to_owned()], uris: vec!["a:b".to_owned()] };
+    fn unknown_lists_in_undelivered_changes_are_ignored() {
+        let undelivered = UndeliveredChanges {
+            lists: vec!["tools".to_owned(), "x".to_owned()],
+            uris: vec!["a:b".to_owned()],
+        };
         let changes = [Change::List("tools"), Change::Resource("a:b".into())];
-        assert_eq!(untold.changes(), changes.into());
+        assert_eq!(undelivered.changes(), changes.into());
     }
 }

@@ -13,7 +13,7 @@ use orla_marketplace::{AnswerError, JsonText, Principal, full_millis};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::here::{self, has_others};
+use super::local::{self, has_others};
 use crate::nodes::{NoAnswer, Nodes, OtherNode};
 use crate::state::Core;
 use crate::waiting::{ApprovalRefused, ApprovalRequest};
@@ -21,7 +21,7 @@ use crate::waiting::{ApprovalRefused, ApprovalRequest};
 /// The first word of messages between nodes about approvals.
 pub(crate) const WORD: &[u8] = b"approvals";
 /// The timeout of another node for one page of its list, and for taking an answer.
-const PATIENCE: Duration = Duration::from_secs(3);
+const NODE_TIMEOUT: Duration = Duration::from_secs(3);
 /// The maximum number of calls shown for one node.
 const MAX_SHOWN: usize = 2048;
 /// The longest id of a question.
@@ -31,7 +31,7 @@ const MAX_OPEN: Duration = Duration::from_secs(366 * 24 * 3600);
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Asked {
+enum NodeRequest {
     /// Requests the calls that the caller may see, after the first `skip`. `several` says that the
     /// asking node has several callers, so that no caller may approve its own calls.
     List { skip: usize, several: bool },
@@ -63,33 +63,33 @@ struct Row {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Decided {
+enum Decision {
     Done,
     NotAllowed,
     Unknown,
 }
 
 /// Answers another node. If every caller needs a credential, a caller without one gets no answer.
-pub(crate) fn answer(core: &Core, caller: Option<&Principal>, asked: &[u8]) -> Bytes {
+pub(crate) fn answer(core: &Core, caller: Option<&Principal>, request: &[u8]) -> Bytes {
     if caller.is_none() && !core.admits_anonymous() {
         return Bytes::new();
     }
-    let answer = match serde_json::from_slice(asked) {
-        Ok(Asked::List { skip, several }) => {
-            let room = core.cluster().map_or(0, Nodes::room);
+    let answer = match serde_json::from_slice(request) {
+        Ok(NodeRequest::List { skip, several }) => {
+            let max_payload = core.cluster().map_or(0, Nodes::max_payload);
             serde_json::to_vec(&page(
-                here::waiting(core, caller, several || has_others(core)),
+                local::waiting(core, caller, several || has_others(core)),
                 skip,
-                room,
+                max_payload,
                 SystemTime::now(),
             ))
         }
-        Ok(Asked::Decide { id, approve, several }) => {
+        Ok(NodeRequest::Decide { id, approve, several }) => {
             let has_others = several || has_others(core);
-            let decided = match here::decide(core, caller, has_others, &id, approve) {
-                Ok(()) => Decided::Done,
-                Err(AnswerError::NotAllowed) => Decided::NotAllowed,
-                Err(_) => Decided::Unknown,
+            let decided = match local::decide(core, caller, has_others, &id, approve) {
+                Ok(()) => Decision::Done,
+                Err(AnswerError::NotAllowed) => Decision::NotAllowed,
+                Err(_) => Decision::Unknown,
             };
             serde_json::to_vec(&decided)
         }
@@ -99,16 +99,16 @@ pub(crate) fn answer(core: &Core, caller: Option<&Principal>, asked: &[u8]) -> B
 }
 
 /// Returns the calls that fit into one answer. A call with a larger input is shown only at its own node.
-fn page(waiting: Vec<ApprovalRequest>, skip: usize, room: usize, now: SystemTime) -> Page {
+fn page(waiting: Vec<ApprovalRequest>, skip: usize, max_payload: usize, now: SystemTime) -> Page {
     let mut page = Page::default();
     let mut bytes = 0;
     for (at, waiting) in waiting.into_iter().enumerate().skip(skip) {
         let row = Row::of(waiting, now);
         let size = serde_json::to_vec(&row).map_or(usize::MAX, |row| row.len() + 1);
-        if size > room.saturating_sub(1024) {
+        if size > max_payload.saturating_sub(1024) {
             continue;
         }
-        if bytes + size > room - 1024 {
+        if bytes + size > max_payload - 1024 {
             page.next = Some(at);
             break;
         }
@@ -141,7 +141,7 @@ async fn list(
 ) -> Result<(), NoAnswer> {
     let mut skip = 0;
     while rows.len() < MAX_SHOWN {
-        let page: Page = ask(cluster, other, caller, &Asked::List { skip, several }).await?;
+        let page: Page = ask(cluster, other, caller, &NodeRequest::List { skip, several }).await?;
         if page.waiting.is_empty() {
             break;
         }
@@ -169,13 +169,13 @@ pub(super) async fn decide(
     let Some((cluster, others)) = others.filter(|_| id.len() <= MAX_ID) else {
         return Err(AnswerError::Unknown.into());
     };
-    let asked = Asked::Decide { id: id.to_owned(), approve, several: has_others(core) };
-    let answers = others.iter().map(|other| ask(cluster, other, caller, &asked));
+    let request = NodeRequest::Decide { id: id.to_owned(), approve, several: has_others(core) };
+    let answers = others.iter().map(|other| ask(cluster, other, caller, &request));
     let answers = join_all(answers).await;
     let decided = answers.iter().zip(&others).filter_map(|(answer, other)| match answer {
-        Ok(Decided::Unknown) | Err(NoAnswer::Gone) => None,
-        Ok(Decided::Done) => Some((0, Ok(()))),
-        Ok(Decided::NotAllowed) => Some((1, Err(AnswerError::NotAllowed.into()))),
+        Ok(Decision::Unknown) | Err(NoAnswer::Gone) => None,
+        Ok(Decision::Done) => Some((0, Ok(()))),
+        Ok(Decision::NotAllowed) => Some((1, Err(AnswerError::NotAllowed.into()))),
         Err(_) => Some((2, Err(ApprovalRefused::Unreachable(other.node.clone())))),
     });
     let first = decided.min_by_key(|(order, _)| *order);
@@ -186,24 +186,24 @@ async fn ask<T: serde::de::DeserializeOwned>(
     cluster: &dyn Nodes,
     other: &OtherNode,
     caller: Option<&Principal>,
-    asked: &Asked,
+    request: &NodeRequest,
 ) -> Result<T, NoAnswer> {
     let mut question = [WORD, b" "].concat();
-    question.extend(serde_json::to_vec(asked).unwrap_or_default());
-    let answer = cluster.ask(&other.instance, caller, question.into(), PATIENCE).await?;
+    question.extend(serde_json::to_vec(request).unwrap_or_default());
+    let answer = cluster.ask(&other.instance, caller, question.into(), NODE_TIMEOUT).await?;
     serde_json::from_slice(&answer).map_err(|_| NoAnswer::Silent("its answer cannot be read".to_owned()))
 }
 
 impl Row {
     fn of(waiting: ApprovalRequest, now: SystemTime) -> Self {
-        let left = waiting.expires_at.duration_since(now).unwrap_or_default();
+        let remaining = waiting.expires_at.duration_since(now).unwrap_or_default();
         Self {
             id: waiting.id,
             capability: waiting.capability,
             principal: waiting.principal.map(|principal| principal.id().to_string()),
             input: RawValue::from_string(waiting.input.as_str().to_owned())
                 .unwrap_or_else(|_| RawValue::NULL.to_owned()),
-            expires_ms: full_millis(left),
+            expires_ms: full_millis(remaining),
             call_id: waiting.call_id.to_string(),
             answerable: waiting.is_answerable,
         }
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_is_shown_elsewhere_as_it_waits_and_its_time_by_the_own_clock() {
+    fn a_waiting_call_is_shown_at_other_nodes_by_their_own_clock() {
         let row = Row::of(call("0a", r#"{"n": 1.10}"#), NOW);
         let text = serde_json::to_string(&row).unwrap();
         let later = NOW + Duration::from_secs(1000);
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_comes_in_parts_without_what_fits_into_none() {
+    fn a_list_has_pages_without_oversized_calls() {
         let input = |bytes: usize| format!("\"{}\"", "x".repeat(bytes));
         let all =
             || ["a", "b", "c", "d"].map(|id| call(id, &input(if id == "b" { 5000 } else { 1000 })));

@@ -7,7 +7,7 @@ use tokio::sync::Notify;
 
 /// The changes since the last call of [`take`](Self::take).
 #[derive(Debug, Default)]
-pub(crate) struct Unheard {
+pub(crate) struct PendingChanges {
     changes: Mutex<Changes>,
     /// Notified when something changes.
     pub(crate) woken: Notify,
@@ -21,15 +21,15 @@ pub(crate) struct Changes {
     pub(crate) lists: BTreeSet<&'static str>,
 }
 
-impl Unheard {
+impl PendingChanges {
     /// Notes a change of a resource to which this session has subscribed.
-    pub(crate) fn session(&self, id: String) {
+    pub(crate) fn add_session(&self, id: String) {
         self.changes.lock().sessions.insert(id);
         self.woken.notify_one();
     }
 
     /// Notes that a list has changed.
-    pub(crate) fn list(&self, list: &'static str) {
+    pub(crate) fn add_list(&self, list: &'static str) {
         self.changes.lock().lists.insert(list);
         self.woken.notify_one();
     }

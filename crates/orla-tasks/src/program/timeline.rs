@@ -1,4 +1,4 @@
-//! The course of a program: its requests with their times, and its current position. Pure. `tree` prints
+//! The timeline of a program: its requests with their times, and its current position. Pure. `tree` prints
 //! it.
 
 use std::borrow::Cow;
@@ -10,7 +10,7 @@ use orla_marketplace::program::{Action, Asked};
 use orla_marketplace::rtfs::{Part, Scope};
 use serde::{Deserialize, Serialize};
 
-use super::record::{Note, Unreadable, read, read_saved};
+use super::record::{Note, RecordError, read, read_saved};
 use crate::task::{Place, Timestamp};
 
 /// The maximum number of steps shown.
@@ -21,20 +21,20 @@ const LINE: usize = 200;
 
 /// The requests of a program until now, and its current position.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Course {
-    /// The steps, in the order of their requests. A very long course has only its last steps.
+pub struct Timeline {
+    /// The steps, in the order of their requests. A very long timeline has only its last steps.
     pub steps: Vec<Step>,
     /// The number of earlier steps that are left out.
     #[serde(default)]
     pub left_out: usize,
     /// The places where the program waits. If it waits nowhere, its last place.
     #[serde(default)]
-    pub stands_at: Vec<Standing>,
+    pub stands_at: Vec<CurrentPlace>,
 }
 
 /// A current position of a program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Standing {
+pub struct CurrentPlace {
     /// The place in the program.
     pub at: Place,
     /// The line of the source, or a part of it that contains the place.
@@ -86,11 +86,8 @@ pub struct Level {
     pub branch: Option<u64>,
 }
 
-/// The reason why the course of a program cannot be read.
-pub type Trouble = Unreadable;
-
-impl Course {
-    /// Reads the course from the records of a run: its trail, its state, and the notes since the state.
+impl Timeline {
+    /// Reads the timeline from the records of a run: its trail, its state, and the notes since the state.
     /// `source` is the text of the program, if it is known.
     ///
     /// # Errors
@@ -101,7 +98,7 @@ impl Course {
         state: Option<&[u8]>,
         notes: impl IntoIterator<Item = &'b [u8]>,
         source: Option<&str>,
-    ) -> Result<Self, Trouble> {
+    ) -> Result<Self, RecordError> {
         let mut steps = BTreeMap::new();
         let mut enter = |note: Note| {
             let step = Step::of(&note);
@@ -124,7 +121,7 @@ impl Course {
         }
         let left_out = steps.len().saturating_sub(SHOWN);
         let steps: Vec<Step> = steps.into_values().skip(left_out).collect();
-        let stands_at = places(&steps).into_iter().map(|at| Standing::of(at, source)).collect();
+        let stands_at = places(&steps).into_iter().map(|at| CurrentPlace::of(at, source)).collect();
         Ok(Self { steps, left_out, stands_at })
     }
 }
@@ -140,7 +137,7 @@ fn places(steps: &[Step]) -> Vec<Place> {
     open
 }
 
-impl Standing {
+impl CurrentPlace {
     fn of(at: Place, source: Option<&str>) -> Self {
         let line = source.and_then(|source| source.lines().nth(at.line.saturating_sub(1) as usize));
         let column = at.column.saturating_sub(1) as usize;

@@ -34,7 +34,7 @@ pub(super) fn waiting(
     let may_answer = may_answer(core, principal, has_others);
     let pending = core.market.approvals().pending(principal, may_answer);
     let secrets = core.market.redaction();
-    pending.into_iter().map(|one| ApprovalRequest::here(one, &secrets)).collect()
+    pending.into_iter().map(|one| ApprovalRequest::local(one, &secrets)).collect()
 }
 
 /// Answers the question about a call that waits here.

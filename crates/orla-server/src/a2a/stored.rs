@@ -15,7 +15,7 @@ use super::records::{Records, Row};
 const SWEEP: Duration = Duration::from_secs(60);
 
 /// The tasks that this process knows: those that existed when it started, and its own.
-pub(super) struct Kept(Mutex<Rows>);
+pub(super) struct StoredTasks(Mutex<Rows>);
 
 struct Rows {
     rows: VecDeque<Row>,
@@ -25,21 +25,21 @@ struct Rows {
 }
 
 /// A place for a task. Dropping it gives the place back, unless a task is kept there.
-pub(super) struct Place<'a>(&'a Kept);
+pub(super) struct TaskSlot<'a>(&'a StoredTasks);
 
-impl Place<'_> {
+impl TaskSlot<'_> {
     pub(super) fn keep(self, row: Row) {
         self.0.0.lock().rows.push_back(row);
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for TaskSlot<'_> {
     fn drop(&mut self) {
         self.0.0.lock().pending -= 1;
     }
 }
 
-impl Kept {
+impl StoredTasks {
     pub(super) fn new(rows: Vec<Row>) -> Self {
         Self(Mutex::new(Rows { rows: rows.into(), pending: 0, swept: Instant::now() }))
     }
@@ -50,43 +50,43 @@ impl Kept {
     /// # Errors
     ///
     /// Returns an error if the state cannot be read or written.
-    pub(super) async fn place(
+    pub(super) async fn reserve(
         &self,
         max: usize,
         keep: Duration,
         tasks: &Tasks,
         records: &Records,
-    ) -> Result<Option<Place<'_>>, TaskError> {
-        let (place, is_full, rows) = {
-            let mut kept = self.0.lock();
-            kept.pending += 1;
-            let is_full = kept.rows.len() + kept.pending > max;
-            let is_swept = kept.swept.elapsed() < SWEEP;
+    ) -> Result<Option<TaskSlot<'_>>, TaskError> {
+        let (slot, is_full, rows) = {
+            let mut stored = self.0.lock();
+            stored.pending += 1;
+            let is_full = stored.rows.len() + stored.pending > max;
+            let is_swept = stored.swept.elapsed() < SWEEP;
             if !is_swept {
-                kept.swept = Instant::now();
+                stored.swept = Instant::now();
             }
             let rows =
-                if is_full || !is_swept { kept.rows.iter().cloned().collect() } else { Vec::new() };
-            (Place(self), is_full, rows)
+                if is_full || !is_swept { stored.rows.iter().cloned().collect() } else { Vec::new() };
+            (TaskSlot(self), is_full, rows)
         };
         if rows.is_empty() {
-            return Ok((!is_full).then_some(place));
+            return Ok((!is_full).then_some(slot));
         }
         let ids: Vec<TaskId> = rows.iter().map(|row| row.id.clone()).collect();
         let now = tasks.get_all(&ids, Viewer::Operator).await?;
         let mut has_room = !is_full;
         for (row, task) in rows.iter().zip(now) {
-            let (is_over, is_gone) = match (row.listed.ended_at, task) {
+            let (is_over, is_expired) = match (row.listed.ended_at, task) {
                 (Some(ended_at), _) => (true, is_before(ended_at, keep)),
                 (None, Some(task)) => (task.state.is_terminal(), false),
                 (None, None) => (true, true),
             };
-            if is_gone || (is_over && !has_room) {
+            if is_expired || (is_over && !has_room) {
                 tasks.forget(&row.id).await?;
                 has_room |= self.remove(row, records).await?;
             }
         }
-        Ok(has_room.then_some(place))
+        Ok(has_room.then_some(slot))
     }
 
     /// Forgets a task. Returns whether it was kept.

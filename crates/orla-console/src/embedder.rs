@@ -5,7 +5,7 @@ use std::sync::Arc;
 use orla_server::NodeRow;
 
 /// The program around the console.
-pub trait Inside: Send + Sync {
+pub trait Embedder: Send + Sync {
     /// Returns how clients on this machine connect, each with the text for its configuration.
     fn connections(&self) -> Vec<Connection>;
 
@@ -37,7 +37,7 @@ pub trait Process: Send + Sync {
     fn restart(&self);
 
     /// Returns the last lines that it wrote to standard error, the oldest first.
-    fn said(&self) -> Vec<String>;
+    fn stderr_lines(&self) -> Vec<String>;
 }
 
 /// The audit log. All methods block, and return the reason of a failure in one line.

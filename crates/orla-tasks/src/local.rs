@@ -14,31 +14,31 @@ use crate::task::TaskId;
 
 /// The tasks that wait or run in this process.
 #[derive(Default)]
-pub(crate) struct Here(Mutex<HashMap<TaskId, Then>>);
+pub(crate) struct LocalTasks(Mutex<HashMap<TaskId, NextStep>>);
 
 /// What follows when a task of this set falls asleep.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Then {
+pub(crate) enum NextStep {
     /// The task sleeps, and has left the set.
-    Sleeps,
+    Sleep,
     /// The task begins again, because it was woken in the meantime.
-    Begins,
+    Restart,
     /// The task was cancelled in the meantime and has left the set. Its place, which belongs to this
     /// caller, is given back.
-    GivesBack(OwnerKey),
+    ReleasePlace(OwnerKey),
 }
 
-impl Here {
+impl LocalTasks {
     /// Adds a task that is about to begin. Returns `false` if the set already contains it; it then
     /// begins again if it falls asleep.
     pub(crate) fn add(&self, id: &TaskId) -> bool {
         let mut all = self.0.lock();
         let Some(then) = all.get_mut(id) else {
-            all.insert(id.clone(), Then::Sleeps);
+            all.insert(id.clone(), NextStep::Sleep);
             return true;
         };
-        if *then == Then::Sleeps {
-            *then = Then::Begins;
+        if *then == NextStep::Sleep {
+            *then = NextStep::Restart;
         }
         false
     }
@@ -50,11 +50,11 @@ impl Here {
     }
 
     /// Removes a task whose run fell asleep, unless it begins again.
-    pub(crate) fn fall_asleep(&self, id: &TaskId) -> Then {
+    pub(crate) fn fall_asleep(&self, id: &TaskId) -> NextStep {
         let mut all = self.0.lock();
-        let then = all.remove(id).unwrap_or(Then::Sleeps);
-        if then == Then::Begins {
-            all.insert(id.clone(), Then::Sleeps);
+        let then = all.remove(id).unwrap_or(NextStep::Sleep);
+        if then == NextStep::Restart {
+            all.insert(id.clone(), NextStep::Sleep);
         }
         then
     }
@@ -62,7 +62,7 @@ impl Here {
     /// Notes that a task of this caller was cancelled. Returns `false` if the set does not contain it.
     /// Otherwise its place is given back when it leaves the set.
     pub(crate) fn mark_cancelled(&self, id: &TaskId, owner: &OwnerKey) -> bool {
-        self.0.lock().get_mut(id).map(|then| *then = Then::GivesBack(owner.clone())).is_some()
+        self.0.lock().get_mut(id).map(|then| *then = NextStep::ReleasePlace(owner.clone())).is_some()
     }
 
     pub(crate) fn contains(&self, id: &TaskId) -> bool {
