@@ -18,16 +18,18 @@ impl<'a> Parts<'a> {
     /// # Errors
     /// An argument is neither a flag that the command has nor one of the known parts.
     pub(crate) fn of(arguments: &'a [String], flags: &[&str], known: &[&str]) -> Result<Self, String> {
-        let (given, names): (Vec<&str>, Vec<&str>) =
+        let (given_flags, names): (Vec<&str>, Vec<&str>) =
             arguments.iter().map(String::as_str).partition(|argument| flags.contains(argument));
         match names.iter().find(|name| !known.contains(name)) {
             Some(unknown) => {
                 let expected = [flags, known].concat().join(", ");
                 Err(format!("`{unknown}` is not one of: {expected}"))
             }
-            None => {
-                Ok(Self { is_quick: given.contains(&QUICK), is_blessing: given.contains(&BLESS), names })
-            }
+            None => Ok(Self {
+                is_quick: given_flags.contains(&QUICK),
+                is_blessing: given_flags.contains(&BLESS),
+                names,
+            }),
         }
     }
 

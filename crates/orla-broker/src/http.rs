@@ -72,11 +72,11 @@ pub(crate) async fn serve(stream: Metered, gate: Arc<Gate>) {
 async fn answer(mut request: Request<Incoming>, gate: &Gate, tunnel: &Tunnel) -> Answer {
     let (host, port) = match target(request.method(), request.uri()) {
         Ok(target) => target,
-        Err(text) => return said(StatusCode::BAD_REQUEST, text),
+        Err(text) => return text_answer(StatusCode::BAD_REQUEST, text),
     };
     let stream = match gate.open(&host, port).await {
         Ok(stream) => stream,
-        Err(refusal) => return said(status(&refusal), &refusal.to_string()),
+        Err(refusal) => return text_answer(status(&refusal), &refusal.to_string()),
     };
     if request.method() == Method::CONNECT {
         *tunnel.lock() = Some((hyper::upgrade::on(&mut request), stream));
@@ -84,7 +84,7 @@ async fn answer(mut request: Request<Incoming>, gate: &Gate, tunnel: &Tunnel) ->
     }
     match forward(request, stream).await {
         Ok(answer) => answer,
-        Err(err) => said(StatusCode::BAD_GATEWAY, &format!("{host}:{port}: {err}")),
+        Err(err) => text_answer(StatusCode::BAD_GATEWAY, &format!("{host}:{port}: {err}")),
     }
 }
 
@@ -95,7 +95,7 @@ fn status(refusal: &Refusal) -> StatusCode {
     }
 }
 
-fn said(status: StatusCode, text: &str) -> Answer {
+fn text_answer(status: StatusCode, text: &str) -> Answer {
     let mut answer = Response::new(Either::Left(Full::from(format!("{text}\n"))));
     *answer.status_mut() = status;
     answer

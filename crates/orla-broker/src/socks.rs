@@ -55,8 +55,8 @@ pub(crate) async fn serve(mut stream: Metered, gate: &Gate) {
 }
 
 async fn connect(stream: &mut Metered, gate: &Gate) -> io::Result<()> {
-    let asked = timeout(HEAD_TIMEOUT, request(stream)).await;
-    let opened = match asked.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?? {
+    let request = timeout(HEAD_TIMEOUT, request(stream)).await;
+    let opened = match request.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?? {
         Ok((host, port)) => gate.open(&host, port).await.map_err(|refusal| Reply::from(&refusal)),
         Err(reply) => Err(reply),
     };

@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_means_nothing_is_an_error() {
+    fn meaningless_permissions_are_errors() {
         let problems = profile(&["fs:read:${NONE}/x", "exec:no-such", "fs:raed:/x"]).unwrap_err();
         assert_eq!(problems.len(), 3);
         assert_eq!(problems[0], "fs:read:${NONE}/x: the variable NONE is not set");

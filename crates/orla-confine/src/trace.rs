@@ -592,7 +592,7 @@ mod tests {
     }
 
     #[test]
-    fn two_programs_of_one_interpreter_are_told_apart() {
+    fn two_programs_of_one_interpreter_are_distinguished() {
         let long = "x".repeat(2000);
         let starts = |args: &str, expected: &[&str]| {
             let expected: Vec<OsString> = expected.iter().map(OsString::from).collect();

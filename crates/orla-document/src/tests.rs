@@ -99,7 +99,7 @@ fn values_are_those_of_the_core_schema() {
 }
 
 #[test]
-fn what_a_mapping_says_itself_wins_over_what_it_merges() {
+fn own_keys_of_a_mapping_override_merged_ones() {
     let text = "x: &x {a: 1, b: 1}\ny: &y {b: 2, c: 2}\nz: {c: 3, <<: [*x, *y]}\nw: {<<: *x, b: 4}\nq: {'<<': 5}\n";
     let tree = parse(text).unwrap().unwrap().to_json();
     assert_eq!(tree["z"], json!({"a": 1, "b": 1, "c": 3}));

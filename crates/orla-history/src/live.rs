@@ -116,7 +116,7 @@ impl CallObserver for Observer {
 }
 
 impl NoticeObserver for LiveCall {
-    fn said(&self, notice: &Notice) {
+    fn on_notice(&self, notice: &Notice) {
         let at_ms = crate::call::millis(self.started.elapsed());
         let cut = |text: &str| excerpt(text, MAX_NOTICE);
         let mut line = NoticeLine {

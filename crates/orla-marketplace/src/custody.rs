@@ -31,12 +31,12 @@ pub trait Content: Send + Sync {
 #[derive(Clone)]
 pub struct Custody {
     content: Arc<dyn Content>,
-    vouched: Option<Vouched>,
+    attested: Option<AttestedContent>,
 }
 
 /// The attested state.
 #[derive(Clone, PartialEq, Eq)]
-struct Vouched {
+struct AttestedContent {
     /// The hash of the content.
     hash: Arc<str>,
     /// The end of the validity, if limited.
@@ -48,14 +48,14 @@ struct Vouched {
 impl Custody {
     /// Creates the custody of a capability without attestation.
     pub fn new(content: Arc<dyn Content>) -> Self {
-        Self { content, vouched: None }
+        Self { content, attested: None }
     }
 
     /// Attests the content while it has this hash, until `until` if set. If `enforced`, other content
     /// does not run.
     #[must_use]
-    pub fn vouched(mut self, hash: &str, until: Option<SystemTime>, enforced: bool) -> Self {
-        self.vouched = Some(Vouched { hash: hash.into(), until, enforced });
+    pub fn attested(mut self, hash: &str, until: Option<SystemTime>, enforced: bool) -> Self {
+        self.attested = Some(AttestedContent { hash: hash.into(), until, enforced });
         self
     }
 
@@ -77,17 +77,17 @@ impl Custody {
 
     /// Returns whether the present content is attested. Reads it again only if it may have changed.
     pub fn holds(&self) -> bool {
-        let Some(vouched) = &self.vouched else { return false };
+        let Some(attested) = &self.attested else { return false };
         let same = match self.content.known_hash() {
-            Some(known) => *known == *vouched.hash,
-            None => self.content.hash().is_ok_and(|hash| *hash == *vouched.hash),
+            Some(known) => *known == *attested.hash,
+            None => self.content.hash().is_ok_and(|hash| *hash == *attested.hash),
         };
-        same && !vouched.is_over()
+        same && !attested.is_expired()
     }
 
     /// Returns the hash of the only content that may run, if an attestation is required.
     pub fn required(&self) -> Option<&Arc<str>> {
-        self.vouched.as_ref().filter(|vouched| vouched.enforced).map(|vouched| &vouched.hash)
+        self.attested.as_ref().filter(|attested| attested.enforced).map(|attested| &attested.hash)
     }
 
     /// Returns whether the content has been the attested one from `at` until now. May block.
@@ -100,22 +100,22 @@ impl Custody {
     /// # Errors
     /// What it requires, to be read after "requires".
     pub(crate) async fn admit(&self) -> Result<(), String> {
-        let Some(vouched) = self.vouched.as_ref().filter(|vouched| vouched.enforced) else {
+        let Some(attested) = self.attested.as_ref().filter(|attested| attested.enforced) else {
             return Ok(());
         };
-        if vouched.is_over() {
+        if attested.is_expired() {
             return Err("a valid attestation: the present one has expired".to_owned());
         }
         // The reason why the content cannot be read is not for the caller, because it contains a path.
-        if self.present_hash().await.is_ok_and(|hash| *hash == *vouched.hash) {
+        if self.present_hash().await.is_ok_and(|hash| *hash == *attested.hash) {
             return Ok(());
         }
         Err("a valid attestation: its content has changed".to_owned())
     }
 }
 
-impl Vouched {
-    fn is_over(&self) -> bool {
+impl AttestedContent {
+    fn is_expired(&self) -> bool {
         self.until.is_some_and(|until| until <= SystemTime::now())
     }
 }
@@ -123,7 +123,7 @@ impl Vouched {
 /// Two values are equal if they require the same; the content itself is not compared.
 impl PartialEq for Custody {
     fn eq(&self, other: &Self) -> bool {
-        self.vouched == other.vouched
+        self.attested == other.attested
     }
 }
 
@@ -131,7 +131,7 @@ impl Eq for Custody {}
 
 impl fmt::Debug for Custody {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let hash = self.vouched.as_ref().map(|vouched| &vouched.hash);
+        let hash = self.attested.as_ref().map(|attested| &attested.hash);
         f.debug_struct("Custody").field("vouched", &hash).finish_non_exhaustive()
     }
 }
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_what_was_vouched_for_does_not_run() {
+    fn changed_or_expired_content_does_not_run() {
         let hour = Duration::from_secs(3600);
         let (past, future) = (SystemTime::now() - hour, SystemTime::now() + hour);
         let cases = [
@@ -189,10 +189,10 @@ mod tests {
                     Ok(()),
                     "and no attestation is required"
                 );
-                let lenient = custody.clone().vouched("a", until, false);
+                let lenient = custody.clone().attested("a", until, false);
                 assert_eq!(lenient.holds(), holds, "{name}");
                 assert_eq!(lenient.admit().now_or_never().unwrap(), Ok(()), "{name}");
-                let strict = custody.vouched("a", until, true);
+                let strict = custody.attested("a", until, true);
                 assert_eq!(strict.holds(), holds, "{name}");
                 assert_eq!(strict.admit().now_or_never().unwrap().is_ok(), runs, "{name}");
             }

@@ -585,7 +585,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_wait_is_told_in_the_units_of_people() {
+    fn a_long_wait_is_shown_in_human_units() {
         for (ms, text) in [
             (1_200, "1.2 s"),
             (119_000, "119 s"),

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_stands_for_what_is_part_of_it() {
+    fn a_name_covers_the_names_below_it() {
         let cases = [
             ("notes", "notes.add", true),
             ("a.b", "a.b.c", true),

@@ -22,25 +22,30 @@ pub trait Journal: Send + Sync {
     ///
     /// # Errors
     /// It cannot be read, or it cannot be used; the run then fails with this error.
-    async fn recall(&self) -> Result<Past, Error>;
+    async fn recall(&self) -> Result<JournalContents, Error>;
 
     /// Records that the run began a long wait (a timer, an event or another task), or that one of its
     /// calls waits again and has not begun. This function does not wait until the record is durable.
-    fn waits(&self, asked: &Asked);
+    fn record_wait(&self, request: &RunRequest);
 
     /// Records that a call leaves the process. The call begins when this function returns `Ok`. By then
     /// this record and all earlier ones are durable.
     ///
     /// # Errors
     /// The note cannot be written. The call must not be made.
-    async fn begins(&self, asked: &Asked, is_idempotent: bool) -> Result<(), Error>;
+    async fn record_begin(&self, request: &RunRequest, is_idempotent: bool) -> Result<(), Error>;
 
     /// Records an answer, in the form that [`rtfs::Run::write_answer`] gives. `failed` is the kind of
     /// its error.
     ///
     /// # Errors
     /// An earlier note could not be written, or the journal is full. The run must end with this error.
-    fn answered(&self, asked: &Asked, answer: Vec<u8>, failed: Option<&str>) -> Result<(), Error>;
+    fn record_answer(
+        &self,
+        request: &RunRequest,
+        answer: Vec<u8>,
+        failed: Option<&str>,
+    ) -> Result<(), Error>;
 
     /// Waits for the answer to a long wait.
     ///
@@ -49,7 +54,7 @@ pub trait Journal: Send + Sync {
     async fn wait(&self, ticket: Ticket, wait: &Wait) -> Result<Value, Error>;
 
     /// Records that the run no longer wants the answer to a request.
-    fn withdrawn(&self, ticket: Ticket);
+    fn record_withdrawal(&self, ticket: Ticket);
 
     /// Returns whether the journal has grown so much since the last saved state that saving the state
     /// again pays off.
@@ -67,7 +72,7 @@ pub trait Journal: Send + Sync {
     ///
     /// # Errors
     /// The state cannot be written.
-    async fn suspend(&self, state: Vec<u8>, waits: Vec<(Asked, Wait)>) -> Result<bool, Error>;
+    async fn suspend(&self, state: Vec<u8>, waits: Vec<(RunRequest, Wait)>) -> Result<bool, Error>;
 
     /// Returns whether the run was suspended. Its program then ends without a value or an error of its
     /// own.
@@ -76,18 +81,18 @@ pub trait Journal: Send + Sync {
 
 /// The recorded past of a run.
 #[derive(Debug, Default)]
-pub struct Past {
+pub struct JournalContents {
     /// The state that was saved last, in the form of [`rtfs::Run::save`].
     pub state: Option<Vec<u8>>,
     /// The answers since then, in the order in which the run got them.
     pub answers: Vec<(Ticket, Vec<u8>)>,
     /// The calls that began and have no answer.
-    pub begun: Vec<Begun>,
+    pub begun: Vec<BegunCall>,
 }
 
 /// A call that began in an earlier process, and whose answer is unknown.
 #[derive(Clone, Debug)]
-pub struct Begun {
+pub struct BegunCall {
     /// The ticket of the request.
     pub ticket: Ticket,
     /// Whether the call may be repeated.
@@ -96,7 +101,7 @@ pub struct Begun {
 
 /// A request of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct RunRequest {
     /// The ticket of the answer.
     pub ticket: Ticket,
     /// The kind of the request.
@@ -168,7 +173,7 @@ impl Action {
     }
 }
 
-impl Asked {
+impl RunRequest {
     /// Returns the current request of an event.
     pub(crate) fn of(
         ticket: Ticket,

@@ -130,7 +130,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_compact_stays_and_what_is_indented_becomes_compact(text in ".{0,20}", n in any::<i64>()) {
+        fn compact_json_stays_and_indented_json_becomes_compact(text in ".{0,20}", n in any::<i64>()) {
             let json = serde_json::json!({ "a b": [text, n, { text.clone(): null }], "c": {} });
             prop_assert_eq!(compact(&json.to_string()), json.to_string());
             prop_assert_eq!(compact(&format!("{json:#}")), json.to_string());

@@ -163,7 +163,7 @@ mod tests {
     use tokio_util::task::TaskTracker;
 
     #[test]
-    fn no_more_is_reserved_than_the_bound_and_all_of_it_comes_back() {
+    fn reservations_stay_within_the_bound_and_are_returned() {
         let budget = Arc::new(MemoryBudget::new(100));
         let mut one = budget.reserve(60).unwrap();
         assert_eq!(budget.reserve(41).unwrap_err(), OverBudget { max: 100 });

@@ -24,7 +24,7 @@ pub struct NoticeSink {
 /// Observes the notices of one call, in addition to the listener.
 pub trait NoticeObserver: Send + Sync {
     /// Handles a notice. Secrets that the capability was given are hidden.
-    fn said(&self, notice: &Notice);
+    fn on_notice(&self, notice: &Notice);
 }
 
 /// The observer of the call itself. Nested calls have their own.
@@ -86,7 +86,7 @@ impl NoticeSink {
     pub fn send(&self, notice: Notice) {
         if let Some(Observed { call, redactors }) = &self.observed {
             let clean = |notice: Notice, redactor: &Arc<Redactor>| redactor.notice(notice);
-            call.said(&redactors.iter().flatten().fold(notice.clone(), clean));
+            call.on_notice(&redactors.iter().flatten().fold(notice.clone(), clean));
         }
         if let Some(take) = &self.take {
             take(notice);

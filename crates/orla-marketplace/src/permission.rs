@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_covers_what_it_says_and_nothing_beside_it() {
+    fn a_grant_covers_exactly_what_it_names() {
         for (grant, need, covered) in [
             ("*", "exec", true),
             ("net", "net:api.example.com", true),
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_permission_is_refused() {
+    fn invalid_permissions_are_refused() {
         for text in ["", "net:", " exec", "fs:list:/", "a b", "x\n", ":x", "**"] {
             assert!(text.parse::<Permission>().is_err(), "{text:?}");
         }

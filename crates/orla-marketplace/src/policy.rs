@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_caller_is_told_the_scopes_that_would_help() {
+    fn a_denial_names_the_scopes_that_would_help() {
         let mut policy = policy(&[
             ("scope:deploy", "deploy", &["*"], &[]),
             ("*", "*", &["net:api.example.com"], &[]),

@@ -553,7 +553,7 @@ mod tests {
         }
 
         #[test]
-        fn what_has_no_secret_stays_as_it_is(text in "[a-f ]{0,200}") {
+        fn text_without_secrets_stays_unchanged(text in "[a-f ]{0,200}") {
             let redactor = redactor();
             prop_assert!(matches!(redactor.text(&text), Cow::Borrowed(same) if same == text));
         }

@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn a_route_says_in_which_order_providers_are_tried() {
+    fn a_route_orders_its_providers() {
         assert_eq!(order(&routed(Route::Failover), "{}"), [0, 1, 2]);
         let round = routed(Route::RoundRobin);
         assert_eq!(order(&round, "{}"), [0, 1, 2]);

@@ -37,9 +37,9 @@ pub fn size(result: &Result<&Outcome, &RuntimeError>) -> usize {
     let outcome = result.map_or_else(RuntimeError::outcome, Some);
     let structured = outcome.and_then(|outcome| outcome.structured.as_ref());
     let structured = structured.and_then(|value| value.json().ok()).map_or(0, length);
-    let given = |text: Option<&JsonText>| text.map_or(0, length);
-    let content = given(outcome.and_then(|outcome| outcome.content.as_ref()));
-    let meta = given(outcome.and_then(|outcome| outcome.meta.as_ref()));
+    let text_size = |text: Option<&JsonText>| text.map_or(0, length);
+    let content = text_size(outcome.and_then(|outcome| outcome.content.as_ref()));
+    let meta = text_size(outcome.and_then(|outcome| outcome.meta.as_ref()));
     256 + content + 2 * structured + meta
 }
 

@@ -139,7 +139,7 @@ pub enum Fault {
     /// A plugin reports a failure.
     Failed(Failure),
     /// No process can answer, for this reason.
-    Gone(String),
+    Unavailable(String),
     /// Too many requests wait.
     Busy {
         /// The number of sent requests.
@@ -357,8 +357,8 @@ impl Conversation {
     }
 
     /// Records that `count` bytes of [`unwritten`](Self::unwritten) were written.
-    pub fn wrote(&mut self, count: usize) {
-        self.out.wrote(count);
+    pub fn advance(&mut self, count: usize) {
+        self.out.advance(count);
     }
 
     /// Sends a request, whose JSON-RPC id is its ticket. `only` returns the name of the tool if the request names
@@ -421,7 +421,7 @@ impl Conversation {
     pub fn fail(&mut self, reason: &str) {
         for (_, pending) in self.pending.drain() {
             if let Pending::Call { reply, .. } = pending {
-                let _ = reply.send(Err(Fault::Gone(reason.to_owned())));
+                let _ = reply.send(Err(Fault::Unavailable(reason.to_owned())));
             }
         }
         self.in_flight = 0;

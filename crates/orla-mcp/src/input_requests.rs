@@ -74,7 +74,7 @@ pub async fn answer(
         }
         None => None,
     };
-    let mut asked = Vec::new();
+    let mut questions = Vec::new();
     for (key, request) in requests.iter().flat_map(Object::members) {
         let request = Object::parse(request).ok_or_else(|| malformed("an entry is not a request"))?;
         let method = request.text("method").unwrap_or_default();
@@ -83,15 +83,15 @@ pub async fn answer(
         }
         let params = named(request.get("params").unwrap_or("{}"), key)
             .ok_or_else(|| malformed("an entry is not a request"))?;
-        asked.push((key, method, params));
+        questions.push((key, method, params));
     }
-    if asked.len() > MAX_QUESTIONS {
+    if questions.len() > MAX_QUESTIONS {
         return Err(Unanswered::Malformed(format!("more than {MAX_QUESTIONS} at once")));
     }
     let mut more = Vec::new();
-    if !asked.is_empty() {
+    if !questions.is_empty() {
         let client = client.ok_or(Unanswered::NoClient)?;
-        let questions = asked.into_iter().map(async |(key, method, params)| {
+        let questions = questions.into_iter().map(async |(key, method, params)| {
             client.request(&method, params).await.map(|answer| (key, answer))
         });
         more.extend_from_slice(br#","inputResponses":{"#);
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn every_question_is_answered_under_its_key_and_the_state_comes_back() {
+    async fn every_question_is_answered_under_its_key_and_the_state_is_returned() {
         let echo: Arc<dyn Client> = Arc::new(Echo);
         let cases = [
             (r#"{"resultType":"input_required","requestState":"s\n"}"#, Ok(r#","requestState":"s\n""#)),
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_is_told_from_a_result() {
+    fn a_question_is_distinguished_from_a_result() {
         for (result, is_one) in [
             (r#"{"resultType":"input_required"}"#, true),
             (r#"{"content":[{"text":"input_required"}]}"#, false),
@@ -204,14 +204,14 @@ mod tests {
     }
 
     #[test]
-    fn what_another_round_brings_is_added() {
+    fn answers_are_added_to_the_parameters() {
         assert_eq!(add(&json("{}"), r#","a":1"#).as_str(), r#"{"a":1}"#);
         assert_eq!(add(&json(r#"{"b": 2 }"#), r#","a":1"#).as_str(), r#"{"b": 2,"a":1}"#);
         assert_eq!(add(&json(r#"{"b": 2 }"#), "").as_str(), r#"{"b": 2 }"#);
     }
 
     #[test]
-    fn what_is_offered_is_listened_for() {
+    fn the_offered_notifications_are_subscribed_to() {
         let offers = Offers { tools: true, resources: true, subscriptions: true, ..Offers::default() };
         assert_eq!(
             listen(&offers, &["a://b".to_owned()]),

@@ -17,8 +17,8 @@ pub struct Messages {
 
 impl Messages {
     /// Returns the buffer to append to, with room to read into.
-    pub fn room(&mut self) -> &mut BytesMut {
-        self.lines.room()
+    pub fn read_buffer(&mut self) -> &mut BytesMut {
+        self.lines.read_buffer()
     }
 
     /// Returns the next complete message; `None` if more bytes are needed.
@@ -58,7 +58,7 @@ mod tests {
     #[test]
     fn lines_and_the_parts_of_batches_are_messages_and_so_is_a_last_line_without_an_end() {
         let mut messages = Messages::default();
-        messages.room().extend_from_slice(b"{\"a\":1}\n[{\"b\":2},{\"c\":3}]\n{\"d\"");
+        messages.read_buffer().extend_from_slice(b"{\"a\":1}\n[{\"b\":2},{\"c\":3}]\n{\"d\"");
         let mut taken = || {
             let mut all = Vec::new();
             while let Some(message) = messages.next().unwrap() {
@@ -75,7 +75,7 @@ mod tests {
     #[test]
     fn a_message_that_is_too_long_is_an_error_once() {
         let mut messages = Messages::default();
-        messages.room().extend_from_slice(&vec![b'x'; MAX_MESSAGE + 1]);
+        messages.read_buffer().extend_from_slice(&vec![b'x'; MAX_MESSAGE + 1]);
         assert_eq!(messages.next(), Err("it wrote a message of more than 16 MiB".to_owned()));
         assert_eq!(messages.next(), Ok(None));
     }

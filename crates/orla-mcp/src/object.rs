@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_touched_stays_as_it_was_written() {
+    fn unchanged_members_keep_their_text() {
         let mut object = Object::parse(r#" {"b": 1.10, "a\n": [1e400, {"x": 2}], "c":null} "#).unwrap();
         assert_eq!(object.get("a\n"), Some(r#"[1e400, {"x": 2}]"#));
         assert_eq!(object.get("z"), None);

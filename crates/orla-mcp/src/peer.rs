@@ -67,7 +67,7 @@ pub enum Ending {
 
 impl From<TooMany> for Ending {
     fn from(error: TooMany) -> Self {
-        Self::Fault(Fault::Gone(error.to_string()))
+        Self::Fault(Fault::Unavailable(error.to_string()))
     }
 }
 
@@ -120,7 +120,9 @@ pub fn failure(ending: Ending, ctx: &CallContext) -> RuntimeError {
             let message = format!("{id} failed: {}", failure.message);
             RuntimeError::Failed { id, message, outcome: None }
         }
-        Ending::Fault(Fault::Gone(reason)) => RuntimeError::Unavailable { id, reason, source: None },
+        Ending::Fault(Fault::Unavailable(reason)) => {
+            RuntimeError::Unavailable { id, reason, source: None }
+        }
         Ending::Fault(Fault::Busy { sent, waiting }) => {
             RuntimeError::Busy { id, running: sent, waiting }
         }

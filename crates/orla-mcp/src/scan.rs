@@ -137,7 +137,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_found_is_what_a_reader_finds(text in json()) {
+        fn scanned_members_equal_parsed_members(text in json()) {
             let read: Vec<(String, String)> = Object::parse(&text).map_or_else(Vec::new, |object| {
                 object.members().map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
             });

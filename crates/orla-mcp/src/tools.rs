@@ -10,8 +10,8 @@ use super::answer::ListedTool;
 pub fn describe(registration: &mut Registration, tool: &ListedTool, has_description: bool) {
     let Registration { manifest, policy } = registration;
     if !has_description {
-        let given = tool.description.clone().filter(|text| !text.trim().is_empty());
-        manifest.description = given.unwrap_or_else(|| format!("The tool {}.", tool.name));
+        let description = tool.description.clone().filter(|text| !text.trim().is_empty());
+        manifest.description = description.unwrap_or_else(|| format!("The tool {}.", tool.name));
     }
     if manifest.input_schema.is_none() {
         manifest.input_schema = tool.input_schema.as_ref().map(type_from_json_schema);

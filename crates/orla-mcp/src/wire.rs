@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_told_apart() {
+    fn messages_are_parsed_by_kind() {
         let cases = [
             (
                 r#"{"jsonrpc":"2.0","id":7,"result":{"n":1.10,"big":1e400}}"#,
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_one_line() {
+    fn every_message_is_written_as_one_line() {
         let mut out = Vec::new();
         let json = |text: &str| JsonText::parse(text.to_owned()).unwrap();
         let arguments = json("{\n\t\"x\": 1\r\n}");
@@ -388,7 +388,7 @@ mod tests {
             let mut lines = Lines::default();
             let mut got: Vec<u8> = Vec::new();
             for piece in &pieces {
-                lines.room().put_slice(piece);
+                lines.read_buffer().put_slice(piece);
                 while let Ok(Some(line)) = lines.next() {
                     let _ = (read(&line), quoted(&line));
                     got.extend_from_slice(&line);

@@ -84,11 +84,12 @@ async fn resource_metadata(
     challenge: Option<&Challenge>,
     reach: Reach,
 ) -> Result<Option<ResourceMetadata>, Error> {
-    let given = challenge.and_then(|challenge| challenge.resource_metadata.as_deref());
+    let address = challenge.and_then(|challenge| challenge.resource_metadata.as_deref());
     let mut urls = Vec::new();
-    if let Some(given) = given {
+    if let Some(address) = address {
         urls.push(
-            metadata::endpoint("the address of the server's metadata", given).map_err(Error::Refused)?,
+            metadata::endpoint("the address of the server's metadata", address)
+                .map_err(Error::Refused)?,
         );
     }
     for url in metadata::resource_urls(server) {

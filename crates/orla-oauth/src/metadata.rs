@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_is_told_from_others() {
+    fn loopback_addresses_are_recognised() {
         for (text, expected) in [
             ("http://127.0.0.1:8080/mcp", true),
             ("http://[::1]/mcp", true),
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_without_pkce_is_told_apart() {
+    fn a_server_without_pkce_is_recognised() {
         let read = |text: &str| serde_json::from_str::<ServerMetadata>(text).unwrap();
         assert!(!read(r#"{"issuer":"https://a.example"}"#).has_s256());
         assert!(!read(r#"{"code_challenge_methods_supported":["plain"]}"#).has_s256());

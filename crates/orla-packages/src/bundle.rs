@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn what_says_nothing_of_platforms_is_for_all() {
+    fn a_bundle_without_platforms_fits_all() {
         for compatibility in
             [json!(null), json!({}), json!({"platforms": null}), json!({"platforms": "all"})]
         {
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_refused() {
+    fn unsupported_manifests_are_refused() {
         let elsewhere = manifest(|json| json["compatibility"] = json!({"platforms": ["darwin"]}));
         assert!(elsewhere.unwrap_err().contains("darwin"));
         assert!(manifest(|json| json["manifest_version"] = json!("9")).is_err());

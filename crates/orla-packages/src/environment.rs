@@ -145,7 +145,7 @@ pub fn npm_requirements(lock: &[u8], os: &str, cpu: &str) -> Result<Vec<Requirem
         let text = |key: &str| package.get(key).and_then(Value::as_str);
         let own_name = place.rsplit("node_modules/").next().unwrap_or_default();
         let name = text("name").unwrap_or(own_name);
-        if let Some((other, spec)) = elsewhere(package) {
+        if let Some((other, spec)) = outside_registry(package) {
             return Err(format!("{name} needs {other} from {spec}, which is not npm's registry"));
         }
         let (Some(version), Some(digest)) = (text("version"), text("integrity")) else {
@@ -163,7 +163,7 @@ pub fn npm_requirements(lock: &[u8], os: &str, cpu: &str) -> Result<Vec<Requirem
 
 /// Returns a requirement that is not from the registry. A range, a tag and an alias contain neither `/`
 /// nor `:`.
-fn elsewhere(package: &Value) -> Option<(&str, &str)> {
+fn outside_registry(package: &Value) -> Option<(&str, &str)> {
     let kinds = ["dependencies", "optionalDependencies", "peerDependencies"];
     let all = kinds.into_iter().filter_map(|kind| package.get(kind)?.as_object()).flatten();
     let mut all = all.filter_map(|(name, spec)| Some((name.as_str(), spec.as_str()?)));
@@ -443,14 +443,14 @@ mod tests {
     }
 
     #[test]
-    fn a_wheel_says_what_it_is_and_who_wrote_it() {
+    fn the_metadata_of_a_wheel_is_read() {
         let metadata = "Metadata-Version: 2.4\nName: w\nSummary: Tells the time.\nAuthor: \nAuthor-email: Ada <ada@example.com>\n\nSummary: of the text\n";
         assert_eq!(summary_and_author(metadata), ["Tells the time.", "Ada <ada@example.com>"]);
         assert_eq!(summary_and_author("Author: UNKNOWN\n\nAuthor: x"), ["", ""]);
     }
 
     #[test]
-    fn what_is_not_for_this_system_is_left_out() {
+    fn packages_for_other_systems_are_left_out() {
         let digest = format!("sha512-{}", BASE64_STANDARD.encode([7; 64]));
         let package = |more: &str| format!(r#"{{"version": "1.0.0", "integrity": "{digest}"{more}}}"#);
         let lock = format!(
@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_of_a_registry_is_refused() {
+    fn requirements_outside_the_registry_are_refused() {
         let digest = format!("sha512-{}", BASE64_STANDARD.encode([7; 64]));
         let npm = |kind: &str, spec: &str| {
             let package = json!({"version": "1.0.0", "integrity": digest, kind: {"b": spec}});

@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_edited_by_hand_is_named_with_its_place() {
+    fn faults_of_an_edited_lock_have_their_place() {
         let mut lock = Lock::default();
         lock.put(entry("a"));
         let good = lock.text();

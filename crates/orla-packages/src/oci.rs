@@ -144,29 +144,29 @@ pub async fn pull(
     reference: &Reference,
     named_by: Option<&str>,
 ) -> Result<Artifact, String> {
-    let mut asked = Asked { fetch, base: reference.base(), named_by, token: None };
+    let mut repository = Repository { fetch, base: reference.base(), named_by, token: None };
     let version = reference.version.as_deref().unwrap_or("latest");
-    let (mut manifest, mut digest) = asked.manifest(version).await?;
+    let (mut manifest, mut digest) = repository.manifest(version).await?;
     if !manifest.manifests.is_empty() {
         let chosen = of_this_system(&manifest.manifests).ok_or_else(|| {
             format!("it has nothing for {} on {}", std::env::consts::OS, architecture())
         })?;
-        (manifest, digest) = asked.manifest(&chosen.digest).await?;
+        (manifest, digest) = repository.manifest(&chosen.digest).await?;
     }
     let layer = carrier(&manifest)?;
-    let bytes = asked.get(&format!("blobs/{}", layer.digest), None, MAX_BYTES as usize).await?;
+    let bytes = repository.get(&format!("blobs/{}", layer.digest), None, MAX_BYTES as usize).await?;
     is_of_digest(&bytes, &layer.digest)?;
     Ok(Artifact { archive: archive_of(bytes)?, digest })
 }
 
-struct Asked<'a> {
+struct Repository<'a> {
     fetch: &'a dyn Fetch,
     base: String,
     named_by: Option<&'a str>,
     token: Option<String>,
 }
 
-impl Asked<'_> {
+impl Repository<'_> {
     async fn manifest(&mut self, version: &str) -> Result<(Manifest, String), String> {
         let bytes = self.get(&format!("manifests/{version}"), Some(MANIFESTS), MAX_MANIFEST).await?;
         let digest = format!("sha256:{}", sha256(&bytes));

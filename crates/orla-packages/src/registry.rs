@@ -602,7 +602,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_behind_a_url_has_settings_for_its_headers() {
+    async fn a_remote_server_has_settings_for_its_headers() {
         let install = async |headers: Value| {
             let place =
                 json!({"type": "streamable-http", "url": "https://c.example/mcp", "headers": headers});
@@ -654,7 +654,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_answer_is_an_error() {
+    async fn invalid_answers_are_errors() {
         for (answer, words) in [
             (Ok("<html>".to_owned()), "not JSON"),
             (Ok("{}".to_owned()), "does not describe a server"),

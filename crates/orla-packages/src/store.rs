@@ -255,9 +255,9 @@ impl Store {
     /// ignored.
     pub fn keep(&self, bytes: &[u8]) {
         let Some(Own { archives, .. }) = &self.own else { return };
-        let kept = fs::DirBuilder::new().recursive(true).mode(0o700).create(archives);
-        let kept = kept.and_then(|()| write_shared(&archives.join(sha256(bytes)), bytes));
-        if kept.is_ok() {
+        let stored = fs::DirBuilder::new().recursive(true).mode(0o700).create(archives);
+        let stored = stored.and_then(|()| write_shared(&archives.join(sha256(bytes)), bytes));
+        if stored.is_ok() {
             make_room(archives);
         }
     }

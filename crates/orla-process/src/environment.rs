@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_script_mentions_and_does_not_get_is_withheld() {
+    fn mentioned_variables_that_are_not_passed_are_reported_as_withheld() {
         let names = ["API_KEY", "PATH", "OTHER", "ORLA_TOOL"];
         let environment = environment(&[], &[], &names);
         let script = "curl $API_KEY ${PATH} $UNSET ${OTHER} $ORLA_TOOL";

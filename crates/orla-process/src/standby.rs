@@ -492,19 +492,19 @@ impl Waiting {
 /// Describes what a killed process did instead of waiting, with its standard error.
 fn failure(child: &mut Child) -> StartFailure {
     let output = child.stdout.take().map(File::from).map(quote).unwrap_or_default();
-    let said = child.stderr.take().map(File::from).map(quote).unwrap_or_default();
+    let stderr = child.stderr.take().map(File::from).map(quote).unwrap_or_default();
     let status = status(child);
     let what = match status.and_then(|status| status.code()) {
         _ if !output.is_empty() => "writes to standard output before a call".to_owned(),
         Some(code) => format!("exits before a call (exit code {code})"),
         None => "ends or closes standard output before a call".to_owned(),
     };
-    let colon = if said.is_empty() { "" } else { ": " };
+    let colon = if stderr.is_empty() { "" } else { ": " };
     let reason = format!(
-        "a prestarted process {what}{colon}{said}; read standard input to its end first, or remove `prestart`"
+        "a prestarted process {what}{colon}{stderr}; read standard input to its end first, or remove `prestart`"
     );
     let exit_code = status.map_or(KILLED, exit_code);
-    StartFailure { exit_code, reason, detail: Some(said) }
+    StartFailure { exit_code, reason, detail: Some(stderr) }
 }
 
 /// Returns the status of a process that was killed, or ended before.

@@ -74,7 +74,7 @@ pub fn explain(program: &Path, error: &io::Error) -> StartFailure {
 
 /// Explains why a program will not start, as far as its file shows that. A program for another machine
 /// may still run, through an emulator that the kernel knows.
-pub fn foresee(program: &Path) -> Option<StartFailure> {
+pub fn check(program: &Path) -> Option<StartFailure> {
     let found = |exit_code, reason: String| StartFailure { exit_code, reason, detail: None };
     match head(program) {
         // A relative interpreter is looked up in the working directory, which varies.

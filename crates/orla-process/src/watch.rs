@@ -57,7 +57,7 @@ pub struct Change {
 pub struct Watcher {
     system: RecommendedWatcher,
     /// The requested targets, by their absolute paths.
-    asked: Vec<Target>,
+    requested: Vec<Target>,
     pending: Arc<Pending>,
     quiet: Duration,
     armed: BTreeMap<PathBuf, bool>,
@@ -88,11 +88,11 @@ impl Watcher {
         let absolute = |target: Target| -> Result<Target> {
             Ok(Target { path: std::path::absolute(&target.path)?, ..target })
         };
-        let asked: Vec<Target> = targets.into_iter().map(absolute).collect::<Result<_>>()?;
+        let requested: Vec<Target> = targets.into_iter().map(absolute).collect::<Result<_>>()?;
         let pending = Arc::new(Pending::default());
         let noted = Arc::clone(&pending);
         let system = notify::recommended_watcher(move |event| noted.note(&noted.targets(), event))?;
-        let mut watcher = Self { system, asked, pending, quiet, armed: BTreeMap::new() };
+        let mut watcher = Self { system, requested, pending, quiet, armed: BTreeMap::new() };
         watcher.arm()?;
         Ok(watcher)
     }
@@ -131,8 +131,8 @@ impl Watcher {
             // The path may be gone.
             let _ = self.system.unwatch(&path);
         }
-        let linked = self.asked.iter().filter_map(linked_file);
-        let targets: Arc<[Target]> = self.asked.iter().cloned().chain(linked).collect();
+        let linked = self.requested.iter().filter_map(linked_file);
+        let targets: Arc<[Target]> = self.requested.iter().cloned().chain(linked).collect();
         // The targets are set before the watches, because notifications are compared with them.
         self.pending.set_targets(Arc::clone(&targets));
         for target in targets.iter() {
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_file_behind_a_link_is_noticed_and_so_is_a_link_that_leads_elsewhere() {
+    async fn changes_of_a_linked_file_and_of_the_link_are_noticed() {
         use std::os::unix::fs::symlink;
         let (_directory, path) = canonical();
         // The layout of a mounted ConfigMap: the file is a link through a link to a directory.

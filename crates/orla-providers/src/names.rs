@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_included_and_not_excluded_is_served() {
+    fn included_and_not_excluded_names_are_served() {
         let patterns = |names: &[&str]| names.iter().map(|name| Pattern::new(*name)).collect();
         let mut names = NameRules::default();
         assert!(names.serves("get_a"));
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_come_is_told_by_its_beginning() {
+    fn names_match_by_prefix() {
         let mut names = NameRules::default();
         for (name, may) in [("s__a", true), ("s.a", true), ("s", true), ("sa", false), ("t__a", false)] {
             assert_eq!(names.may_serve("s", name), may, "{name}");

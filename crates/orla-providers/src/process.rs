@@ -18,7 +18,7 @@ pub(crate) async fn settle<S: Service>(
 /// Converts the reason why a request got no response.
 pub(crate) fn ending(problem: NoResponse) -> Ending {
     match problem {
-        NoResponse::Stopped => Ending::Fault(Fault::Gone("it was stopped".to_owned())),
+        NoResponse::Stopped => Ending::Fault(Fault::Unavailable("it was stopped".to_owned())),
         NoResponse::Cancelled => Ending::Cancelled,
         NoResponse::Busy { waiting } => Ending::Fault(Fault::Busy { sent: 0, waiting }),
         NoResponse::TimedOut { not_ready, .. } => Ending::TimedOut { not_ready, wrong_answer: None },
@@ -28,7 +28,7 @@ pub(crate) fn ending(problem: NoResponse) -> Ending {
 /// Converts the reason why a process did not get a request.
 pub(crate) fn fault(refusal: Refusal) -> Fault {
     match refusal {
-        Refusal::Unavailable(reason) => Fault::Gone(reason),
+        Refusal::Unavailable(reason) => Fault::Unavailable(reason),
         // The fault is not temporary: a repeated call would have the same input, which was checked
         // against the earlier description.
         Refusal::Changed => Fault::Failed(Failure {

@@ -64,8 +64,8 @@ impl Keyring for SystemKeyring {
     fn set(&self, account: &str, text: &str) -> Result<(), NoKeyring> {
         let (account, text) = (account.to_owned(), Zeroizing::new(text.to_owned()));
         in_time(move || {
-            let kept = Entry::new(SERVICE, &account).and_then(|entry| entry.set_password(&text));
-            kept.map_err(|err| refused(&err))
+            let stored = Entry::new(SERVICE, &account).and_then(|entry| entry.set_password(&text));
+            stored.map_err(|err| refused(&err))
         })
     }
 }

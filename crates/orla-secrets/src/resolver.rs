@@ -114,7 +114,7 @@ pub struct Resolver {
     credentials: Option<PathBuf>,
     /// The values by source and reference.
     known: RefCell<HashMap<String, Secret>>,
-    given: RefCell<Vec<Secret>>,
+    resolved: RefCell<Vec<Secret>>,
     files: RefCell<BTreeSet<PathBuf>>,
 }
 
@@ -132,7 +132,7 @@ impl Resolver {
             store,
             credentials,
             known: RefCell::default(),
-            given: RefCell::default(),
+            resolved: RefCell::default(),
             files: RefCell::default(),
         }
     }
@@ -154,19 +154,19 @@ impl Resolver {
             None => self.look_up(reference, source)?,
         };
         self.known.borrow_mut().insert(key, value.clone());
-        self.given.borrow_mut().push(value.clone());
+        self.resolved.borrow_mut().push(value.clone());
         Ok(value)
     }
 
-    /// Returns the number of values that were given. [`given`](Self::given) since that number returns
+    /// Returns the number of resolved values. [`resolved`](Self::resolved) since that number returns
     /// the later ones.
     pub fn count(&self) -> usize {
-        self.given.borrow().len()
+        self.resolved.borrow().len()
     }
 
-    /// Returns the values that were given, without the first `since`.
-    pub fn given(&self, since: usize) -> Vec<Secret> {
-        self.given.borrow().get(since..).unwrap_or_default().to_vec()
+    /// Returns the resolved values, without the first `since`.
+    pub fn resolved(&self, since: usize) -> Vec<Secret> {
+        self.resolved.borrow().get(since..).unwrap_or_default().to_vec()
     }
 
     /// Returns the files that values came from. A change of a file is a change of a value.
@@ -293,7 +293,7 @@ mod tests {
         ] {
             assert_eq!(value(&resolver, reference, source).unwrap(), expected, "{reference}");
         }
-        assert_eq!((resolver.count(), resolver.given(2).len()), (4, 2));
+        assert_eq!((resolver.count(), resolver.resolved(2).len()), (4, 2));
         for (reference, problem) in [
             ("secret:none", "orla secret set none"),
             ("secret:a b", "not a valid name of a secret"),

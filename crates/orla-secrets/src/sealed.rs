@@ -143,7 +143,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_sealed_comes_back_and_is_not_in_the_text(
+        fn sealed_secrets_round_trip_and_are_not_in_the_text(
             secrets in proptest::collection::btree_map("[a-z]{12,20}", "(?s).{12,40}", 0..5)
         ) {
             let secrets: Secrets = secrets.into_iter().map(|(name, value)| (name, value.into())).collect();

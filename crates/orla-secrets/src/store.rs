@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn the_key_is_in_the_keyring_where_there_is_one_and_nowhere_else() {
+    fn the_key_is_stored_only_in_the_keyring_if_there_is_one() {
         let dir = tempfile::tempdir().unwrap();
         let keyring = Arc::new(Fake(Some(Mutex::default())));
         let open =
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_that_others_can_read_or_whose_key_is_gone_is_refused() {
+    fn a_store_that_is_readable_by_others_or_lacks_its_key_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let store = without_keyring(dir.path());
         store.set("a", "1").unwrap();

@@ -44,7 +44,7 @@ use orla_server::shared_tool;
 use parking_lot::Mutex;
 
 use documents::Documents;
-pub(crate) use packages::packages_elsewhere;
+pub(crate) use packages::user_packages;
 
 #[cfg(feature = "agent")]
 use crate::agent::prompted::PromptedExecutor;
@@ -86,7 +86,7 @@ pub(crate) struct App {
     /// The packages that cannot be served, each with its name and the reason.
     refused: Arc<Mutex<Vec<(String, String)>>>,
     /// The capsules and servers of which no capability is served, so that they do not run.
-    shut: Mutex<Vec<String>>,
+    denied: Mutex<Vec<String>>,
     /// The files that packages have secrets from.
     secret_files: Mutex<Vec<PathBuf>>,
     /// The concurrency that the executors were made for.
@@ -228,7 +228,7 @@ impl App {
             governance,
             rules,
             refused,
-            shut: Mutex::default(),
+            denied: Mutex::default(),
             secret_files: Mutex::default(),
             concurrency,
             findings,
@@ -438,7 +438,7 @@ impl App {
 
     /// Returns whether an unknown capability may still be served: only a provider that was not asked
     /// knows.
-    pub(crate) fn may_come(&self) -> impl Fn(&str) -> bool + Send + Sync + use<> {
+    pub(crate) fn may_be_served(&self) -> impl Fn(&str) -> bool + Send + Sync + use<> {
         let providers = self.providers.clone();
         move |name| providers.iter().any(|provider| provider.may_serve(name))
     }
@@ -460,7 +460,7 @@ impl App {
         programs.sort();
         programs.dedup();
         self.findings.problems.extend(programs.iter().filter_map(|program| {
-            let failure = start_failure::foresee(program)?;
+            let failure = start_failure::check(program)?;
             Some(format!("{}: cannot start: {}", program.display(), failure.reason))
         }));
     }

@@ -497,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_dropped_is_said_and_what_was_printed_is_not_repeated() {
+    fn dropped_output_is_reported_and_printed_output_is_not_repeated() {
         let answer = CallResult::parse(
             r#"{"content":[{"type":"text","text":"x"},{"type":"text","text":"t exited with code 3: no\nway"}],"isError":true,
             "_meta":{"orla/execution":{"stderr":"oh\nno\nway\n","truncated":{"stdout":7,"stderr":0}}}}"#,
@@ -510,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_that_the_tool_reports_is_said_once() {
+    fn an_error_that_the_tool_reports_is_shown_once() {
         let content = r#"[{"type":"text","text":"so far"},{"type":"text","text":"no"}]"#;
         let outcome = Outcome { content: JsonText::parse(content).ok(), ..Outcome::default() };
         let reported = Err(RuntimeError::reported("t", outcome));

@@ -18,8 +18,8 @@ pub(crate) fn place(directory: &Path, is_confined: bool) -> Source<'_> {
 
 /// Returns the text of a declaration with secrets in place of the references. A reference without a
 /// value stays unchanged, and is listed with the reason.
-pub(crate) fn filled(asked: Filled, place: Source<'_>, secrets: &Resolver) -> Filled {
-    let (since, mut filled) = (secrets.count(), asked);
+pub(crate) fn fill_texts(declared: Filled, place: Source<'_>, secrets: &Resolver) -> Filled {
+    let (since, mut filled) = (secrets.count(), declared);
     let texts = filled.env.iter_mut().map(|(_, value)| value).chain(&mut filled.args);
     for text in texts {
         match expand_references(text, &|reference| secrets.resolve(reference, place)) {
@@ -27,8 +27,8 @@ pub(crate) fn filled(asked: Filled, place: Source<'_>, secrets: &Resolver) -> Fi
             Err(problem) => filled.unfilled.push((text.clone(), problem.to_string())),
         }
     }
-    let given = Redactor::new(secrets.given(since).iter().map(Secret::expose));
-    filled.redaction = (!given.is_empty()).then(|| Arc::new(given));
+    let redactor = Redactor::new(secrets.resolved(since).iter().map(Secret::expose));
+    filled.redaction = (!redactor.is_empty()).then(|| Arc::new(redactor));
     filled
 }
 
@@ -36,17 +36,17 @@ pub(crate) fn filled(asked: Filled, place: Source<'_>, secrets: &Resolver) -> Fi
 /// value is unavailable; the sentences say why.
 pub(crate) fn fill(package: &mut Package, secrets: &Resolver) -> Vec<String> {
     let own = &mut package.manifest;
-    let asked = Unfilled { env: own.env.clone(), args: own.args.clone() };
+    let declared = Unfilled { env: own.env.clone(), args: own.args.clone() };
     let texts = Filled {
         env: std::mem::take(&mut own.env),
         args: std::mem::take(&mut own.args),
         ..Filled::default()
     };
     let is_confined = package.sandbox.as_ref().is_some_and(|sandbox| !sandbox.is_off());
-    let filled = filled(texts, place(&package.directory, is_confined), secrets);
+    let filled = fill_texts(texts, place(&package.directory, is_confined), secrets);
     (own.env, own.args, package.redaction) = (filled.env, filled.args, filled.redaction);
-    if own.env != asked.env || own.args != asked.args {
-        package.unfilled = Some(asked);
+    if own.env != declared.env || own.args != declared.args {
+        package.unfilled = Some(declared);
     }
     let found =
         filled.unfilled.into_iter().map(|(text, why)| package.finding_at(&text, why).to_string());

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_kind_and_refused_settings_are_told_apart() {
+    fn an_unknown_kind_and_invalid_settings_are_distinct_errors() {
         let provider = |kind: &str| extensions().provider(kind, json!({})).unwrap_err();
         let unknown = |text: &str| Unusable::Kind(text.to_owned());
         assert_eq!(provider("word"), Unusable::Settings("word: missing, and required".to_owned()));

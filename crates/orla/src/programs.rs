@@ -13,7 +13,7 @@ use orla_marketplace::rtfs::Modules;
 use orla_process::confinement::Limits;
 use orla_process::file::open_regular;
 use orla_providers::tool::metadata::NO_PROCESS;
-use orla_providers::tool::{Finding, Override, ProgramFile, Said};
+use orla_providers::tool::{DescriptionFinding, Finding, Override, ProgramFile};
 
 use crate::config::{Config, reason};
 use crate::findings::Findings;
@@ -32,7 +32,7 @@ pub(crate) fn load(
     let mut registrations = Vec::with_capacity(programs.len());
     for program in programs {
         let name = program.name.as_str();
-        let (made, mut faults) = made(program, findings);
+        let (made, mut faults) = read_program(program, findings);
         let Some(mut registration) = made else {
             findings.problems.extend(faults);
             continue;
@@ -58,11 +58,11 @@ pub(crate) fn load(
 }
 
 /// Returns the capability of a program, if it is one, and everything that is wrong with it.
-fn made(program: &ProgramFile, findings: &mut Findings) -> (Option<Registration>, Vec<String>) {
+fn read_program(program: &ProgramFile, findings: &mut Findings) -> (Option<Registration>, Vec<String>) {
     let ProgramFile { name, path, .. } = program;
     let finding = |at, message| Finding { path: path.clone(), at, message }.to_string();
     let bytes = read_bytes(path);
-    let (read, said) = program.described(bytes.as_deref().unwrap_or_default());
+    let (read, remarks) = program.read_description(bytes.as_deref().unwrap_or_default());
     let comment = read.metadata.description.as_deref().or(read.paragraph.as_deref());
     let (made, mut faults) = match bytes.and_then(decoded) {
         Ok(text) => {
@@ -79,7 +79,7 @@ fn made(program: &ProgramFile, findings: &mut Findings) -> (Option<Registration>
             (Some(unusable), vec![finding(at, format!("cannot be read: {reason}"))])
         }
     };
-    for Said { finding, is_problem } in said {
+    for DescriptionFinding { finding, is_problem } in remarks {
         let list = if is_problem { &mut faults } else { &mut findings.warnings };
         list.push(finding.to_string());
     }

@@ -65,7 +65,7 @@ pub(crate) struct Sources {
     /// The packages of the lock, whose tools are the accepted ones.
     pub(crate) installed: Installed,
     /// The capsules and servers of which no capability is served. They are not providers.
-    pub(crate) shut: Vec<String>,
+    pub(crate) denied: Vec<String>,
     /// Replaces all secrets of the configuration and of the packages.
     pub(crate) redaction: Arc<Redactor>,
 }
@@ -361,7 +361,7 @@ impl Sources {
     /// whose capabilities are not known yet.
     fn name_idle_patterns(&self, names: &HashSet<String>, findings: &mut Findings) {
         let config = &self.config;
-        let is_everything_known = self.shut.is_empty()
+        let is_everything_known = self.denied.is_empty()
             && self.installed.is_empty()
             && config.servers.is_empty()
             && config.plugins.is_empty()
@@ -443,16 +443,17 @@ impl Sources {
             let is_confined_as_renamed = is_name_to_be(config, name) && change.is_confinement_alone();
             let of_several = Pattern::new(*name);
             // A server's own declaration confines it, and no setting here does.
-            let may_be_of_several =
-                || change.declared == Declared::default() && may_come(providers, &format!("{name}."));
+            let may_be_of_several = || {
+                change.declared == Declared::default() && may_be_served(providers, &format!("{name}."))
+            };
             let switch =
                 ToolOverride { enabled: change.enabled, at: change.at, ..ToolOverride::default() };
             let is_switched = own_ids().any(|own| own == *name) && **change == switch;
             let is_known = names.contains(*name)
                 || is_switched
-                || self.shut.iter().any(|shut| NameRules::default().may_serve(shut, name))
+                || self.denied.iter().any(|denied| NameRules::default().may_serve(denied, name))
                 || names.iter().any(|served| of_several.is_above(served))
-                || may_come(providers, name)
+                || may_be_served(providers, name)
                 || may_be_of_several();
             !is_known && !is_confined_as_renamed
         };
@@ -526,7 +527,7 @@ fn is_name_to_be(config: &Config, name: &str) -> bool {
 }
 
 /// Returns whether a provider may turn out to serve a tool of this name.
-fn may_come(providers: &[Arc<dyn Source>], name: &str) -> bool {
+fn may_be_served(providers: &[Arc<dyn Source>], name: &str) -> bool {
     providers.iter().any(|source| source.may_serve(name))
 }
 
@@ -579,7 +580,7 @@ fn check_prompt_tools(
 ) {
     for prompt in prompts {
         for (tool, at) in &prompt.tools {
-            if catalog.get(tool).is_none() && !may_come(providers, tool) {
+            if catalog.get(tool).is_none() && !may_be_served(providers, tool) {
                 let near = catalog.similar(tool).into_iter().next();
                 let hint = near.map(|near| format!(", did you mean {near}?")).unwrap_or_default();
                 let text = format!("tools: {tool} is not served{hint}");

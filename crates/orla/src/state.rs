@@ -56,19 +56,19 @@ pub(crate) async fn of_server(config: &Config) -> Result<ServerState, Failure> {
 /// Returns an error if it cannot be used.
 pub(crate) async fn of_command(config: &Config) -> Result<Arc<dyn StateStore>, Failure> {
     if config.state == StateKind::Memory {
-        return Err(elsewhere("state: memory keeps nothing for a command", config));
+        return Err(use_server("state: memory keeps nothing for a command", config));
     }
     if config.cluster.is_some() {
-        return Err(elsewhere("the tasks of a cluster are kept by NATS", config));
+        return Err(use_server("the tasks of a cluster are kept by NATS", config));
     }
     open(config).await.map_err(|error| match error {
-        held @ OpenError::Held { .. } => elsewhere(&held.to_string(), config),
+        held @ OpenError::Held { .. } => use_server(&held.to_string(), config),
         error => Failure::usage(error.to_string()),
     })
 }
 
 /// The state cannot be used by a command, for this reason, but that of a server can.
-fn elsewhere(what: &str, config: &Config) -> Failure {
+fn use_server(what: &str, config: &Config) -> Failure {
     Failure::usage(format!("{what}: name a server with {}", config.own_url()))
 }
 
@@ -167,7 +167,7 @@ const CHECKED: Duration = Duration::from_secs(1);
 
 /// Checks that the file system of a directory, or of its nearest ancestor that exists, has room for more
 /// data.
-fn room(dir: &Path) -> Result<(), StateError> {
+fn check_space(dir: &Path) -> Result<(), StateError> {
     let dir = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
     let Some(place) = dir.ancestors().find(|place| place.exists()) else { return Ok(()) };
     let system = rustix::fs::statvfs(place).ok();
@@ -215,8 +215,8 @@ impl StateStore for Lazy {
         }
         // A network file system may hang.
         let dir = self.dir.clone();
-        let looked = tokio::task::spawn_blocking(move || room(&dir)).await;
-        let found = match looked.unwrap_or_else(|broken| Err(StateError::new(broken.to_string()))) {
+        let checked = tokio::task::spawn_blocking(move || check_space(&dir)).await;
+        let found = match checked.unwrap_or_else(|broken| Err(StateError::new(broken.to_string()))) {
             Ok(()) if self.has_failed.load(Ordering::Relaxed) => self.probe().await,
             found => found,
         };

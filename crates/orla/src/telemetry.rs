@@ -149,7 +149,7 @@ mod tests {
     use flate2::read::GzDecoder;
 
     #[test]
-    fn what_is_compressed_can_be_read() {
+    fn compressed_bodies_can_be_decompressed() {
         let body = b"metrics, metrics, metrics".repeat(100);
         let (compressed, mut read) = (super::gzip(&body), Vec::new());
         GzDecoder::new(&*compressed).read_to_end(&mut read).unwrap();

@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_commands_a_terminal_is_spelt_out() {
+    fn control_characters_are_escaped() {
         let evil = "a\tb\n\x1b]0;x\x07\u{9b}2J\x7f\u{202e}\u{e0041}\r";
         assert_eq!(on_lines(evil), "a\tb\n\\u{1b}]0;x\\u{7}\\u{9b}2J\\u{7f}\\u{202e}\\u{e0041}\\r");
         assert_eq!(on_one_line("a\tb\nc"), "a\\tb\\nc");
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_reader_cannot_see_is_found() {
+    fn invisible_characters_are_found() {
         for (text, found) in [
             ("Sends a mail.\nTo anyone.", &[][..]),
             ("👩\u{200d}💻 and نمی\u{200c}خواهم", &[]),

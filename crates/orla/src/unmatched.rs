@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_read_may_serve_what_a_rule_names() {
+    fn rules_may_name_what_an_unread_provider_may_serve() {
         let fits = |known: &Known, text: &str| {
             let what = What::Capabilities(Pattern::new(text));
             known.finding(&Subject { path: "policy[0]".to_owned(), what }).is_none()

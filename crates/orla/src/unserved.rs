@@ -9,7 +9,7 @@ use crate::config::Config;
 /// Returns whether the configuration serves no capability of a capsule or server with this name,
 /// regardless of its tools: it is disabled, or `deny` contains its name or all names. In doubt, it is
 /// served.
-pub(crate) fn is_shut(config: &Config, name: &str, names: &NameRules) -> bool {
+pub(crate) fn is_denied(config: &Config, name: &str, names: &NameRules) -> bool {
     if config.deny.iter().any(|text| text == "*") {
         return true;
     }
@@ -32,16 +32,16 @@ pub(crate) fn is_shut(config: &Config, name: &str, names: &NameRules) -> bool {
 mod tests {
     use super::*;
 
-    fn is_shut_by(text: &str) -> bool {
+    fn is_denied_by(text: &str) -> bool {
         let text = format!("mcpServers: {{up: {{command: up}}}}\n{text}\n");
         let config = Config::of(&text).unwrap_or_else(|problems| panic!("{problems:?}"));
-        is_shut(&config, "up", &NameRules::default())
+        is_denied(&config, "up", &NameRules::default())
     }
 
     #[test]
-    fn what_is_disabled_or_denied_as_a_whole_is_shut() {
+    fn a_provider_disabled_or_denied_as_a_whole_is_denied() {
         for text in ["tools: {up: {enabled: false}}", "deny: [up]", "deny: [a, '*']"] {
-            assert!(is_shut_by(text), "{text}");
+            assert!(is_denied_by(text), "{text}");
         }
         for text in [
             "",
@@ -54,10 +54,10 @@ mod tests {
             "deny: [up]\ntools: {up.ask: {rename: ask}}",
             "deny: [up]\ncapabilities: [{id: ask, provider: {MCP: {server_url: 'mcp:up', tool_name: ask}}}]",
         ] {
-            assert!(!is_shut_by(text), "{text}");
+            assert!(!is_denied_by(text), "{text}");
         }
         let config = Config::of("deny: [up]").unwrap();
         let names = NameRules { prefix: Some(String::new()), ..NameRules::default() };
-        assert!(!is_shut(&config, "up", &names), "its tools do not have its name");
+        assert!(!is_denied(&config, "up", &names), "its tools do not have its name");
     }
 }

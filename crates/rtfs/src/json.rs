@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_it_would_lose_and_says_where() {
+    fn values_that_json_would_lose_are_refused_with_the_path() {
         let cases = [
             (
                 r#"{"items": [0, {"price": 1e400}]}"#,
@@ -268,7 +268,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_written_reads_as_the_same(value in any_json()) {
+        fn written_json_round_trips(value in any_json()) {
             let json = value_to_json(&value).unwrap();
             prop_assert_eq!(&value_from_json(&json).unwrap(), &value);
         }

@@ -233,30 +233,30 @@ impl Drop for Cell {
         if matches!(state, State::End | State::Stream | State::Range(_)) && realized.is_none() {
             return;
         }
-        let is_outermost = GONE.with(|gone| {
-            let mut gone = gone.borrow_mut();
-            gone.cells.push((state, realized));
-            !std::mem::replace(&mut gone.is_busy, true)
+        let is_outermost = DROPPED.with(|dropped| {
+            let mut dropped = dropped.borrow_mut();
+            dropped.cells.push((state, realized));
+            !std::mem::replace(&mut dropped.is_busy, true)
         });
         if is_outermost {
             // A nested drop adds to the list and returns immediately.
-            while let Some(cell) = GONE.with(|gone| gone.borrow_mut().cells.pop()) {
+            while let Some(cell) = DROPPED.with(|dropped| dropped.borrow_mut().cells.pop()) {
                 drop(cell);
             }
-            GONE.with(|gone| gone.borrow_mut().is_busy = false);
+            DROPPED.with(|dropped| dropped.borrow_mut().is_busy = false);
         }
     }
 }
 
 /// The contents of dropped cells that are not dropped yet.
 #[derive(Default)]
-struct Gone {
+struct DroppedCells {
     cells: Vec<(State, Option<Vector>)>,
     is_busy: bool,
 }
 
 thread_local! {
-    static GONE: RefCell<Gone> = RefCell::default();
+    static DROPPED: RefCell<DroppedCells> = RefCell::default();
 }
 
 #[cfg(test)]

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_excerpt_ends_between_characters_and_says_so() {
+    fn an_excerpt_ends_between_characters_with_an_ellipsis() {
         let cases =
             [("", 3, ""), ("abc", 3, "abc"), ("äöü", 3, "äöü"), ("äöüß", 3, "äöü…"), ("a", 0, "…")];
         for (text, limit, shown) in cases {

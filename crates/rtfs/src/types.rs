@@ -357,7 +357,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_printed_reads_as_the_same(ty in any_type()) {
+        fn printed_types_round_trip(ty in any_type()) {
             let text = ty.to_string();
             let again = TypeExpr::parse(&text);
             prop_assert_eq!(again, Ok(ty), "{}", text);
@@ -377,7 +377,7 @@ mod tests {
         }
 
         #[test]
-        fn a_value_is_of_a_type_or_there_is_a_reason(ty in any_type(), value in any_value()) {
+        fn every_rejected_value_has_a_violation(ty in any_type(), value in any_value()) {
             for form in [Form::Value, Form::Json] {
                 let checking = Checking { form, ..Checking::default() };
                 match checking.check(&ty, &value, "x") {

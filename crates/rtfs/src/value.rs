@@ -374,7 +374,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_equal_has_one_hash(a in any_value(), b in any_value()) {
+        fn equal_values_have_equal_hashes(a in any_value(), b in any_value()) {
             prop_assert!(a != b || hash_of(&a) == hash_of(&b));
             prop_assert_eq!(hash_of(&a), hash_of(&a.clone()));
             prop_assert_eq!(a == b, b == a);

@@ -6,7 +6,7 @@ use std::path::Path;
 use rtfs::eval_pure;
 
 #[test]
-fn every_case_gives_what_it_says() {
+fn every_case_has_its_expected_outcome() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
     let mut files: Vec<_> = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();

@@ -259,7 +259,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2048))]
 
     #[test]
-    fn what_is_right_is_not_refused(choices in prop::collection::vec(any::<u16>(), 0..120)) {
+    fn correct_programs_are_accepted(choices in prop::collection::vec(any::<u16>(), 0..120)) {
         let (program, _) = Writer::program(&choices, 0);
         let found = errors(&program);
         prop_assert!(found.is_empty(), "{program}\n{}", found[0]);
@@ -269,7 +269,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_not_refused_makes_no_mistake_of_types(
+    fn accepted_programs_make_no_type_errors(
         choices in prop::collection::vec(any::<u16>(), 0..120),
         mistakes in 2..12_usize,
     ) {

@@ -206,7 +206,7 @@ fn the_grammar_sees_what_the_reader_sees() {
 }
 
 #[test]
-fn heads_of_forms_are_told_apart() {
+fn heads_of_forms_are_distinguished() {
     let grammar = Grammar::new();
     let text = "(defn area [w] (if w (call :a.b) (str w)))";
     let scopes = grammar.scopes(text);

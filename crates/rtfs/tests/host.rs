@@ -155,7 +155,7 @@ fn inputs_and_options_reach_the_host() {
 }
 
 #[test]
-fn what_may_be_far_away_takes_no_place_of_a_call() {
+fn long_waits_do_not_count_towards_calls_at_once() {
     let limits = Limits { calls_at_once: 1, ..Limits::default() };
     let mut host = start("(parallel (await-event :a) (await-event :b) (call :x) (call :y))", limits);
     assert!(matches!(host.advance(), Outcome::Waiting));
@@ -169,7 +169,7 @@ fn what_may_be_far_away_takes_no_place_of_a_call() {
 }
 
 #[test]
-fn what_is_no_instant_no_task_and_no_event_is_an_error_there() {
+fn invalid_instants_tasks_and_events_are_errors_at_their_place() {
     for (text, error) in [
         ("(sleep-until \"tomorrow\")", "invalid-argument: `sleep-until` takes an RFC 3339 instant"),
         ("(sleep-until (first [5]))", "type: `sleep-until` takes an instant or its text, got 5"),
@@ -198,7 +198,7 @@ fn a_failed_call_is_an_error_that_can_be_caught() {
 }
 
 #[test]
-fn parallel_calls_are_asked_at_once_and_answered_in_any_order() {
+fn parallel_calls_are_requested_at_once_and_answered_in_any_order() {
     let mut host = start("(parallel (call :a) (+ (call :b) 1) {:c (call :c)})", Limits::default());
     host.advance();
     assert_eq!(host.log, ["1 call a {}", "2 call b {}", "3 call c {}"]);
@@ -263,7 +263,7 @@ fn pmap_keeps_to_its_maximum_and_its_order() {
 }
 
 #[test]
-fn no_more_is_asked_at_once_than_the_host_allows() {
+fn concurrent_requests_are_limited_by_the_host() {
     let limits = Limits { calls_at_once: 2, ..Limits::default() };
     let mut host = start("(parallel (call :a) (call :b) (call :c) (call :d))", limits);
     host.advance();
@@ -339,7 +339,7 @@ fn sinks_are_written_and_closed() {
 }
 
 #[test]
-fn steps_and_logs_are_told_in_order() {
+fn steps_and_logs_are_reported_in_order() {
     let mut host = start(
         "(step \"one\" (log :warn \"text\" {:a 1}) (step \"two\" (call :a)) (log \"plain\"))",
         Limits::default(),
@@ -403,7 +403,7 @@ fn inputs_are_names_of_the_program_and_functions_can_be_called_afterwards() {
 }
 
 #[test]
-fn a_dialogue_goes_on_with_what_was_defined() {
+fn a_dialogue_keeps_its_definitions() {
     let line = |text: &str, before: Option<Run>| {
         let base = before.as_ref().map(|run| run.program().clone());
         let options = Options { base, open: true, ..Options::default() };
@@ -472,7 +472,7 @@ fn modules_come_from_the_host() {
 }
 
 #[test]
-fn messages_are_heard_before_there_is_much_of_them() {
+fn messages_are_delivered_before_they_accumulate() {
     for told in ["(log :info text)", "(step text nil)"] {
         let program = format!("(let [text (repeat-string 300000 \"a\")] (loop [] {told} (recur)))");
         let mut host = start(&program, Limits { steps: 500_000, ..Limits::default() });

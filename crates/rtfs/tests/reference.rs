@@ -47,7 +47,7 @@ const LIBRARY: &str = "
 ";
 
 #[test]
-fn the_whole_library_is_there_and_documented() {
+fn the_whole_library_exists_and_is_documented() {
     let missing: Vec<_> =
         LIBRARY.split_whitespace().filter(|name| rtfs::documentation(name).is_none()).collect();
     assert!(missing.is_empty(), "{missing:?}");

@@ -10,7 +10,7 @@ use rtfs::{TypeExpr, Value, eval_pure};
 use serde_json::Value as Json;
 
 #[test]
-fn every_line_of_the_sample_gives_what_it_says() {
+fn every_line_of_the_sample_has_its_expected_outcome() {
     let mut wrong = Vec::new();
     for line in include_str!("fixtures/sample.jsonl").lines() {
         let case: Json = serde_json::from_str(line).unwrap();

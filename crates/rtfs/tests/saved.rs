@@ -166,7 +166,7 @@ fn a_run_is_of_its_program_and_of_no_other() {
 }
 
 #[test]
-fn a_run_of_another_version_of_the_format_is_refused_and_says_so() {
+fn a_run_of_another_format_version_is_refused_with_the_reason() {
     let program = program("(call :echo 1)");
     let mut run = Run::new(program.clone(), limits(), &[]).resumable();
     run.advance(1_000);
@@ -336,7 +336,7 @@ fn scopes(run: &mut Run) -> Vec<String> {
 }
 
 #[test]
-fn a_request_says_which_steps_and_branches_it_is_in_also_after_a_load() {
+fn a_request_names_its_steps_and_branches_also_after_a_load() {
     let text = r#"(do (call :echo 1)
         (step "one" (pmap (fn [x] (step "two" (call :echo x))) [1 2]) (call :echo 2))
         (try (step "bad" (throw {:kind :odd :message "x"})) (catch e nil))

@@ -35,8 +35,8 @@ struct ThreeNats {
 struct Answer {
     tool: &'static str,
     input: String,
-    /// What the caller was told, if it was an error.
-    told: Option<String>,
+    /// The error, if the call failed.
+    error: Option<String>,
 }
 
 impl World {
@@ -65,13 +65,13 @@ impl World {
                         let tool = if client % 2 == 0 { "again" } else { "single" };
                         let input = format!("call-{}", next.fetch_add(1, Ordering::Relaxed));
                         let result = front.call(tool, &json!({"stdin": input}));
-                        let told = match result {
+                        let error = match result {
                             Ok(value) if value == json!(input) => None,
                             Ok(value) => Some(format!("another answer: {value}")),
-                            Err(told) => Some(told),
+                            Err(error) => Some(error),
                         };
                         if let Ok(mut answers) = answers.lock() {
-                            answers.push(Answer { tool, input, told });
+                            answers.push(Answer { tool, input, error });
                         }
                     }
                 });
@@ -82,15 +82,15 @@ impl World {
         })?;
         let answers = answers.into_inner().map_err(|_| "a thread panicked")?;
         judge(&answers, &folders)?;
-        let failed = |tool| answers.iter().filter(|one| one.tool == tool && one.told.is_some()).count();
+        let failed = |tool| answers.iter().filter(|one| one.tool == tool && one.error.is_some()).count();
         println!(
             "      {} calls, {deaths} deaths: {} failed that may be repeated, {} others",
             answers.len(),
             failed("again"),
             failed("single")
         );
-        match answers.iter().find(|one| one.tool == "again" && one.told.is_some()) {
-            Some(one) => Err(format!("a call that may be repeated failed: {:?}", one.told)),
+        match answers.iter().find(|one| one.tool == "again" && one.error.is_some()) {
+            Some(one) => Err(format!("a call that may be repeated failed: {:?}", one.error)),
             None => Ok(()),
         }
     }
@@ -142,7 +142,7 @@ impl World {
             let (answer, answered) = slow.join().map_err(|_| "a thread panicked")?;
             std::thread::sleep(length.saturating_sub(stopped.elapsed()));
             signal(alpha.server.pid(), "CONT")?;
-            same(&answer?, &gamma.here())?;
+            same(&answer?, &gamma.folder_value())?;
             Ok::<_, String>((gamma, answered - stopped))
         })?;
         write(&alpha.folder.join("go"), "")?;
@@ -170,9 +170,9 @@ fn judge(answers: &[Answer], folders: &[PathBuf]) -> Result<(), String> {
         made
     };
     let made = HashMap::from([("again", count("again-made")), ("single", count("single-made"))]);
-    for Answer { tool, input, told } in answers {
+    for Answer { tool, input, error } in answers {
         let times = made[tool].get(input).copied().unwrap_or_default();
-        if times == 0 && told.is_none() {
+        if times == 0 && error.is_none() {
             return Err(format!("{input} of {tool} was answered and not made"));
         }
         if *tool == "single" && times > 1 {

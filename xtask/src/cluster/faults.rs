@@ -21,11 +21,11 @@ impl World {
         let first = self.node(&nats, "alpha", &tools)?;
         let beta = self.node(&nats, "beta", &[])?;
         eventually("beta lists `where`", || beta.lists("where"))?;
-        same(&beta.call("where", &json!({}))?, &first.here())?;
+        same(&beta.call("where", &json!({}))?, &first.folder_value())?;
         signal(first.server.pid(), "STOP")?;
         let second = self.node(&nats, "alpha", &tools)?;
         let reached = eventually("the second instance is reached", || {
-            Ok(beta.call("where", &json!({})).is_ok_and(|there| there == second.here()))
+            Ok(beta.call("where", &json!({})).is_ok_and(|there| there == second.folder_value()))
         });
         signal(first.server.pid(), "CONT")?;
         reached?;
@@ -34,14 +34,14 @@ impl World {
         })?;
         let before = [first.calls("calls"), second.calls("calls")];
         for _ in 0..20 {
-            same(&beta.call("where", &json!({}))?, &second.here())?;
+            same(&beta.call("where", &json!({}))?, &second.folder_value())?;
         }
         let after = [first.calls("calls"), second.calls("calls")];
         if after != [before[0], before[1] + 20] {
             return Err(format!("20 calls made {before:?} to {after:?}"));
         }
         // Its own clients are served.
-        same(&first.call("where", &json!({}))?, &first.here())
+        same(&first.call("where", &json!({}))?, &first.folder_value())
     }
 
     /// A NATS server restarts without its data.
@@ -55,9 +55,9 @@ impl World {
         nats.start()?;
         let late = self.node(&nats, "late", &[])?;
         eventually("who comes later learns what was there before", || {
-            Ok(late.call("where", &json!({})).is_ok_and(|there| there == alpha.here()))
+            Ok(late.call("where", &json!({})).is_ok_and(|there| there == alpha.folder_value()))
         })?;
-        same(&beta.call("where", &json!({}))?, &alpha.here())
+        same(&beta.call("where", &json!({}))?, &alpha.folder_value())
     }
 
     /// A client of NATS may do everything, and does.
@@ -136,16 +136,16 @@ impl World {
             if alpha.calls("calls") != 0 || told.is_empty() {
                 return Err(format!("a node that drains was called: {told}"));
             }
-            same(&alpha.call("where", &json!({}))?, &alpha.here())?;
+            same(&alpha.call("where", &json!({}))?, &alpha.folder_value())?;
             write(&alpha.folder.join("go"), "")?;
-            same(&running.join().map_err(|_| "a thread panicked")??, &alpha.here())
+            same(&running.join().map_err(|_| "a thread panicked")??, &alpha.folder_value())
         })?;
         if drain("nobody", &[])?.status.success() {
             return Err("a node that is not there was told to drain".to_owned());
         }
         drain("alpha", &["--undo"])?.stdout_of_success()?;
         eventually("alpha takes calls again", || {
-            Ok(gamma.call("where", &json!({})).is_ok_and(|there| there == alpha.here()))
+            Ok(gamma.call("where", &json!({})).is_ok_and(|there| there == alpha.folder_value()))
         })?;
         let sent = gamma.metric(r#"orla_cluster_calls_total{event="sent"}"#)?;
         if sent < 2.0 || gamma.metric(r#"orla_cluster_nodes{state="alive"}"#)? < 2.0 {
@@ -166,9 +166,9 @@ impl World {
             })?;
         }
         for _ in 0..5 {
-            same(&gamma.call_at("where", &json!("beta"))?, &nodes[1].here())?;
+            same(&gamma.call_at("where", &json!("beta"))?, &nodes[1].folder_value())?;
         }
-        same(&gamma.call_at("own", &json!("gamma"))?, &gamma.here())?;
+        same(&gamma.call_at("own", &json!("gamma"))?, &gamma.folder_value())?;
         let counts = || [nodes[0].calls("calls"), nodes[1].calls("calls"), gamma.calls("calls")];
         let before = counts();
         for (tool, node) in [
@@ -210,10 +210,10 @@ impl World {
                 Ok(gamma.knows("beta")?["capabilities"] == json!(["once"]))
             })?;
             for _ in 0..4 {
-                same(&gamma.call("once", &json!({}))?, &beta.here())?;
+                same(&gamma.call("once", &json!({}))?, &beta.folder_value())?;
             }
             write(&alpha.folder.join("go"), "")?;
-            same(&first.join().map_err(|_| "a thread panicked")??, &alpha.here())
+            same(&first.join().map_err(|_| "a thread panicked")??, &alpha.folder_value())
         })
     }
 }

@@ -190,7 +190,7 @@ impl World {
         let alpha = self.node(&nats, "alpha", &[("where", WHERE)])?;
         let beta = self.node(&nats, "beta", &[])?;
         eventually("beta lists `where`", || beta.lists("where"))?;
-        same(&beta.call("where", &json!({}))?, &alpha.here())?;
+        same(&beta.call("where", &json!({}))?, &alpha.folder_value())?;
         write(&alpha.folder.join("tools/later"), WHERE)?;
         let later = alpha.folder.join("tools/later");
         fs::set_permissions(&later, fs::Permissions::from_mode(0o755)).map_err(|err| err.to_string())?;
@@ -233,7 +233,7 @@ impl World {
         if counts.iter().sum::<usize>() != 20 || counts.contains(&0) {
             return Err(format!("the calls went {counts:?}"));
         }
-        same(&nodes[0].call("where", &json!({}))?, &nodes[0].here())
+        same(&nodes[0].call("where", &json!({}))?, &nodes[0].folder_value())
     }
 
     fn dying(&self) -> Result<(), String> {
@@ -263,7 +263,7 @@ impl World {
             let once = once.join().map_err(|_| "a thread panicked")?;
             began.map(|()| (slow, once, gamma))
         })?;
-        same(&slow?, &gamma.here())?;
+        same(&slow?, &gamma.folder_value())?;
         let Err(told) = once else { return Err("a call was made twice".to_owned()) };
         if !told.contains("node alpha of the cluster was lost") || !told.contains("unavailable") {
             return Err(format!("the caller is told: {told}"));
@@ -296,13 +296,13 @@ impl World {
             signal(alpha.server.pid(), "STOP")?;
             let answer = slow.join().map_err(|_| "a thread panicked")?;
             signal(alpha.server.pid(), "CONT")?;
-            same(&answer?, &gamma.here())?;
+            same(&answer?, &gamma.folder_value())?;
             Ok::<_, String>(gamma)
         })?;
         drop(gamma);
         write(&alpha.folder.join("go"), "")?;
         eventually("alpha is there again", || {
-            Ok(beta.call("slow", &json!({})).is_ok_and(|there| there == alpha.here()))
+            Ok(beta.call("slow", &json!({})).is_ok_and(|there| there == alpha.folder_value()))
         })
     }
 
@@ -315,18 +315,18 @@ impl World {
         eventually("far calls are unavailable", || {
             Ok(beta.call("where", &json!({})).is_err_and(|told| told.contains("unavailable")))
         })?;
-        same(&beta.call("own", &json!({}))?, &beta.here())?;
+        same(&beta.call("own", &json!({}))?, &beta.folder_value())?;
         if !beta.lists("where")? {
             return Err("what is unavailable is not listed any more".to_owned());
         }
         let late = self.node(&nats, "late", &[("own", WHERE)])?;
-        same(&late.call("own", &json!({}))?, &late.here())?;
+        same(&late.call("own", &json!({}))?, &late.folder_value())?;
         nats.start()?;
         eventually("far calls work again", || {
-            Ok(beta.call("where", &json!({})).is_ok_and(|there| there == alpha.here()))
+            Ok(beta.call("where", &json!({})).is_ok_and(|there| there == alpha.folder_value()))
         })?;
         eventually("who came without NATS joins", || {
-            Ok(late.call("where", &json!({})).is_ok_and(|there| there == alpha.here()))
+            Ok(late.call("where", &json!({})).is_ok_and(|there| there == alpha.folder_value()))
         })
     }
 
@@ -397,7 +397,7 @@ impl World {
         };
         let (alpha, beta) = (node("alpha", &[("where", WHERE)])?, node("beta", &[])?);
         eventually("beta lists `where`", || beta.lists("where"))?;
-        same(&beta.call("where", &json!({}))?, &alpha.here())?;
+        same(&beta.call("where", &json!({}))?, &alpha.folder_value())?;
         let log = fs::read_to_string(nats.folder.join("nats.log")).map_err(|err| err.to_string())?;
         match log.lines().find(|line| line.contains("Violation")) {
             Some(violation) => Err(violation.to_owned()),
@@ -456,7 +456,7 @@ impl Nats {
 }
 
 impl Node {
-    fn here(&self) -> Value {
+    fn folder_value(&self) -> Value {
         json!(self.folder.display().to_string())
     }
 

@@ -43,16 +43,16 @@ impl World {
         // The connection of a call breaks, and its client returns to another node, twice.
         let params = json!({"name": "steps", "arguments": {}, "_meta": {"progressToken": "p"}});
         let headers = format!("mcp-session-id: {session}\r\nmcp-protocol-version: 2025-11-25\r\n");
-        let mut told = Vec::new();
+        let mut messages = Vec::new();
         let mut stream = Events::open(&alpha, &message("tools/call", &params, &headers))?;
         let mut last =
-            stream.until(&mut told, |message| message["method"] == "notifications/progress")?;
+            stream.until(&mut messages, |message| message["method"] == "notifications/progress")?;
         let mut stream = Events::resume(&beta, &session, Some(&last))?;
         write(&alpha.folder.join("go"), "")?;
-        last = stream.until(&mut told, |message| message["method"] == "notifications/progress")?;
+        last = stream.until(&mut messages, |message| message["method"] == "notifications/progress")?;
         let mut stream = Events::resume(&gamma, &session, Some(&last))?;
-        stream.until(&mut told, |message| message["id"] == 1)?;
-        let steps: Vec<&Value> = told
+        stream.until(&mut messages, |message| message["id"] == 1)?;
+        let steps: Vec<&Value> = messages
             .iter()
             .map(|message| &message["params"]["progress"])
             .filter(|it| !it.is_null())
@@ -69,20 +69,20 @@ impl World {
             let mut stream = Events::resume(node, &session, last.as_deref())?;
             let before = fs::read_to_string(&items).unwrap_or_default();
             write(&items, &format!("{before}x\n"))?;
-            last = Some(stream.until(&mut told, is_news)?);
+            last = Some(stream.until(&mut messages, is_news)?);
         }
         // What changes while no stream is open is told afterwards.
         let before = fs::read_to_string(&items).unwrap_or_default();
         write(&items, &format!("{before}x\n"))?;
         let mut stream = Events::resume(&gamma, &session, last.as_deref())?;
-        stream.until(&mut told, is_news)?;
+        stream.until(&mut messages, is_news)?;
         // A tool comes to alpha.
         let later = alpha.folder.join("tools/later");
         write(&later, WHERE)?;
         fs::set_permissions(&later, fs::Permissions::from_mode(0o755)).map_err(|err| err.to_string())?;
         alpha.server.hang_up()?;
         stream
-            .until(&mut told, |message| message["method"] == "notifications/tools/list_changed")
+            .until(&mut messages, |message| message["method"] == "notifications/tools/list_changed")
             .map(drop)
     }
 }
@@ -112,16 +112,16 @@ impl Events {
     /// Reads messages until one is as wanted, and gives the id of its event.
     fn until(
         &mut self,
-        told: &mut Vec<Value>,
+        messages: &mut Vec<Value>,
         is_wanted: impl Fn(&Value) -> bool,
     ) -> Result<String, String> {
         let (mut line, mut id) = (String::new(), String::new());
         loop {
             line.clear();
             match self.0.read_line(&mut line) {
-                Ok(0) => return Err(format!("the stream ended; told: {}", json!(told))),
+                Ok(0) => return Err(format!("the stream ended; told: {}", json!(messages))),
                 Ok(_) => {}
-                Err(err) => return Err(format!("{err}; told: {}", json!(told))),
+                Err(err) => return Err(format!("{err}; told: {}", json!(messages))),
             }
             // Lines between are sizes of chunks.
             if let Some(found) = line.strip_prefix("id: ") {
@@ -130,7 +130,7 @@ impl Events {
                 && let Ok(message) = serde_json::from_str::<Value>(data)
             {
                 let is_it = is_wanted(&message);
-                told.push(message);
+                messages.push(message);
                 if is_it {
                     return Ok(id);
                 }

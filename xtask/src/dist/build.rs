@@ -11,7 +11,7 @@ use std::process::Command;
 
 use crate::tally::Tally;
 
-use super::release::{self, Commit, Program, TARGETS, Target, said, succeed, text};
+use super::release::{self, Commit, Program, TARGETS, Target, stdout_of, succeed, text};
 
 /// What was built.
 pub(super) struct Built {
@@ -23,7 +23,7 @@ pub(super) struct Built {
 
 /// Returns the static targets whose standard library is installed.
 pub(super) fn possible() -> Result<Vec<&'static Target>, String> {
-    let installed = said(Command::new("rustc").args(["--print", "sysroot"]))?;
+    let installed = stdout_of(Command::new("rustc").args(["--print", "sysroot"]))?;
     let libraries = Path::new(installed.trim()).join("lib/rustlib");
     let targets: Vec<_> = TARGETS
         .iter()
@@ -68,8 +68,11 @@ pub(super) fn build(
         }
     }
     let compiler = vec![
-        said(Command::new("rustc").arg("--version"))?.trim().to_owned(),
-        format!("zig {}", said(Command::new(&zig.program).args(["-m", "ziglang", "version"]))?.trim()),
+        stdout_of(Command::new("rustc").arg("--version"))?.trim().to_owned(),
+        format!(
+            "zig {}",
+            stdout_of(Command::new(&zig.program).args(["-m", "ziglang", "version"]))?.trim()
+        ),
     ];
     Ok(Built { source: one.source, programs, compiler })
 }

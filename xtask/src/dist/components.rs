@@ -8,7 +8,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::release::{said, text};
+use super::release::{stdout_of, text};
 
 /// A package of cargo that is part of a program.
 pub(super) struct Component {
@@ -46,7 +46,7 @@ impl Components {
             command.current_dir(source);
             command
         };
-        let metadata = said(cargo().args(["metadata", "--format-version", "1", "--locked"]))?;
+        let metadata = stdout_of(cargo().args(["metadata", "--format-version", "1", "--locked"]))?;
         let metadata: Value =
             serde_json::from_str(&metadata).map_err(|err| format!("cargo metadata: {err}"))?;
         let checksums = checksums(&text(&source.join("Cargo.lock"))?);
@@ -54,7 +54,7 @@ impl Components {
 
         let mut by_target = BTreeMap::new();
         for target in targets {
-            let tree = said(
+            let tree = stdout_of(
                 cargo().args(["tree", "--locked", "--package", "orla", "--edges", "normal"]).args([
                     "--target",
                     target,

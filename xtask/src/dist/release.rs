@@ -143,7 +143,7 @@ impl Release {
         let native = programs.iter().find(|program| program.target.is_native()).ok_or(
             "none of the programs runs here, and one has to write completions and manual pages",
         )?;
-        let ask = |arguments: &[&str]| said(Command::new(&native.path).args(arguments));
+        let ask = |arguments: &[&str]| stdout_of(Command::new(&native.path).args(arguments));
         let version = ask(&["--version"])?;
         let version =
             version.split_whitespace().nth(1).ok_or("orla does not tell its version")?.to_owned();
@@ -241,8 +241,9 @@ impl Commit {
     /// # Errors
     /// This is no checkout, or `SOURCE_DATE_EPOCH` is no time.
     pub(super) fn checked_out() -> Result<Self, String> {
-        let git =
-            |arguments: &[&str]| said(Command::new("git").args(arguments).current_dir(crate::root()));
+        let git = |arguments: &[&str]| {
+            stdout_of(Command::new("git").args(arguments).current_dir(crate::root()))
+        };
         let commit = git(&["rev-parse", "HEAD"])?.trim().to_owned();
         let time = match std::env::var("SOURCE_DATE_EPOCH") {
             Ok(time) => time,
@@ -290,7 +291,7 @@ pub(super) fn succeed(command: &mut Command) -> Result<(), String> {
 }
 
 /// What a program writes, if it succeeds.
-pub(super) fn said(command: &mut Command) -> Result<String, String> {
+pub(super) fn stdout_of(command: &mut Command) -> Result<String, String> {
     let program = command.get_program().to_string_lossy().into_owned();
     let output = command.output().map_err(|err| format!("{program}: {err}"))?;
     if !output.status.success() {

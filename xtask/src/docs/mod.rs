@@ -207,7 +207,7 @@ impl<'a> World<'a> {
         match step {
             Step::Write { path, text, .. } => self.write(path, text).map_err(|err| vec![err]),
             Step::Type { terminal, command, printed, .. } => {
-                let (command, shown) = (self.here(command), self.shown(printed));
+                let (command, shown) = (self.localize(command), self.shown(printed));
                 let is_first = terminal.is_empty();
                 let patience = if self.is_settling { SETTLED } else { Duration::ZERO };
                 let end = Instant::now() + patience;
@@ -224,7 +224,7 @@ impl<'a> World<'a> {
                         break done;
                     }
                 };
-                done.map_err(|printed| printed.iter().map(|line| self.there(line)).collect())
+                done.map_err(|printed| printed.iter().map(|line| self.generalize(line)).collect())
             }
             Step::Await { terminal, printed, .. } => {
                 let shown = self.shown(printed);
@@ -253,7 +253,7 @@ impl<'a> World<'a> {
         let file = self.folder.join(path);
         let problem = |err: std::io::Error| format!("{}: {err}", file.display());
         // Its folder has to be there: a reader is told to make it.
-        fs::write(&file, self.here(text)).map_err(problem)
+        fs::write(&file, self.localize(text)).map_err(problem)
     }
 
     fn terminal(&mut self, name: &str) -> Result<&mut Terminal, String> {
@@ -277,17 +277,17 @@ impl<'a> World<'a> {
     }
 
     fn shown(&self, printed: &Printed) -> Vec<String> {
-        printed.lines.iter().map(|line| self.here(line)).collect()
+        printed.lines.iter().map(|line| self.localize(line)).collect()
     }
 
     /// Returns a text of the page with the home and the ports that there are here.
-    fn here(&self, text: &str) -> String {
+    fn localize(&self, text: &str) -> String {
         let text = text.replace(HOME, &self.home.display().to_string());
         self.ports.iter().fold(text, |text, (shown, port)| text.replace(shown, port))
     }
 
     /// What was printed, with the home and the ports of the page.
-    fn there(&self, text: &str) -> String {
+    fn generalize(&self, text: &str) -> String {
         let text = text.replace(&self.home.display().to_string(), HOME);
         self.ports.iter().fold(text, |text, (shown, port)| text.replace(port, shown))
     }

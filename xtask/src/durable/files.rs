@@ -192,11 +192,11 @@ fn filled(context: &Context, folder: &Path) -> Result<String, String> {
     let refused = loop {
         let task = json!({"program": "(count (:text input))", "input": {"text": text}});
         let answer = connection.exchange(&client::post("/tasks", &[], &task))?;
-        let told = String::from_utf8_lossy(answer.body).into_owned();
+        let body = String::from_utf8_lossy(answer.body).into_owned();
         match answer.status {
-            202 => accepted.push(id(&told)?),
-            503 => break told,
-            other => return Err(format!("{other}: {told}")),
+            202 => accepted.push(id(&body)?),
+            503 => break body,
+            other => return Err(format!("{other}: {body}")),
         }
         if accepted.len() > MOST {
             return Err("the disk does not get full".to_owned());
@@ -224,9 +224,9 @@ fn filled(context: &Context, folder: &Path) -> Result<String, String> {
     Ok(format!("{} tasks, then {}", accepted.len(), refused.trim()))
 }
 
-fn id(told: &str) -> Result<String, String> {
-    let task: serde_json::Value = serde_json::from_str(told).map_err(|err| format!("{err}: {told}"))?;
-    task["id"].as_str().map(str::to_owned).ok_or_else(|| format!("a task without an id: {told}"))
+fn id(body: &str) -> Result<String, String> {
+    let task: serde_json::Value = serde_json::from_str(body).map_err(|err| format!("{err}: {body}"))?;
+    task["id"].as_str().map(str::to_owned).ok_or_else(|| format!("a task without an id: {body}"))
 }
 
 fn cut(state: &Path, by: usize) -> Result<(), String> {

@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_most_waiting_makes_room() {
+    fn the_caller_with_the_most_waiting_calls_is_evicted() {
         let mut queue = FairQueue::default();
         let (bob, ada) = (caller("bob"), caller("ada"));
         (0..3).for_each(|item| queue.push(&bob, &"a".into(), item));

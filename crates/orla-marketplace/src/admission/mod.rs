@@ -568,7 +568,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_call_whose_client_is_asked_holds_up_nobody() {
+    async fn a_call_that_waits_for_its_client_lends_its_permit() {
         let admission = admission(1, 2);
         let (permit, client) = asking(&admission);
         let running = permit.hold(enter(&admission, "a", "p").await.unwrap());

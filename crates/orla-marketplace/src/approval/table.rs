@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_approval_is_kept_for_the_same_call_alone_and_used_once() {
+    async fn an_approval_holds_once_and_only_for_the_same_call() {
         let (mut table, now) = (Table::default(), Instant::now());
         drop(waits(&mut table, question("1", "bob", r#"{"n":1}"#)));
         table.leave("1", now);
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_caller_that_comes_back_takes_its_question_up_again() {
+    async fn a_repeated_call_rejoins_its_open_question() {
         let (mut table, now) = (Table::default(), Instant::now());
         drop(waits(&mut table, question("1", "bob", "{}")));
         table.leave("1", now);

@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_be_read_in_two_ways_has_no_form() {
+    fn ambiguous_json_has_no_canonical_form() {
         for text in [r#"{"a":1,"a":2}"#, r#"{"a":1,"\u0061":2}"#, "{", "[1,]", "nul", ""] {
             assert!(canonical_json(text).is_err(), "{text}");
         }

@@ -66,7 +66,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_back(seconds in 0..253_402_300_800u64) {
+        fn formatted_instants_are_parsed_back(seconds in 0..253_402_300_800u64) {
             let at = UNIX_EPOCH + Duration::from_secs(seconds);
             prop_assert_eq!(parse_instant(&format_instant(at)), Some(at));
         }

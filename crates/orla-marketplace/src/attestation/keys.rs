@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_key_is_refused_and_not_repeated() {
+    fn an_invalid_key_is_refused_and_not_quoted() {
         let (key, text) = SigningKey::generate().unwrap();
         for wrong in ["", "ed25519:", "ed25519:AAAA", "rsa:AAAA", &text] {
             assert_eq!(PublicKey::parse(wrong), Err(KeyError::Public), "{wrong}");

@@ -159,14 +159,14 @@ pub fn is_current(attestation: &CapabilityAttestation) -> bool {
 /// # Errors
 /// What has changed.
 pub fn fits(attestation: &CapabilityAttestation, subject: &Subject) -> Result<(), Flaw> {
-    let said = |key: &str| attestation.metadata.get(key).map(String::as_str);
+    let metadata = |key: &str| attestation.metadata.get(key).map(String::as_str);
     if !is_current(attestation) {
         return Err(Flaw::OtherVersion);
     }
-    if said(MANIFEST_HASH) != Some(&subject.manifest_hash) {
+    if metadata(MANIFEST_HASH) != Some(&subject.manifest_hash) {
         return Err(Flaw::ManifestChanged);
     }
-    if said(CONTENT_HASH) != Some(&subject.content_hash) {
+    if metadata(CONTENT_HASH) != Some(&subject.content_hash) {
         return Err(Flaw::ContentChanged);
     }
     Ok(())
@@ -174,14 +174,14 @@ pub fn fits(attestation: &CapabilityAttestation, subject: &Subject) -> Result<()
 
 /// Returns the bytes that are signed: everything in the attestation except the signature.
 fn statement(attestation: &CapabilityAttestation) -> String {
-    let said = json!({
+    let signed = json!({
         "authority": attestation.authority,
         "created_at": format_instant(attestation.created_at),
         "expires_at": attestation.expires_at.map(format_instant),
         "metadata": attestation.metadata,
     });
     // The statement consists of texts, which always have a canonical form.
-    format!("{PURPOSE}{}", canonical_json(&said.to_string()).unwrap_or_default())
+    format!("{PURPOSE}{}", canonical_json(&signed.to_string()).unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -278,7 +278,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_other_signature_is_none(at in 0..86usize, with in "[A-Za-z0-9+/=]") {
+        fn a_changed_signature_is_invalid(at in 0..86usize, with in "[A-Za-z0-9+/=]") {
             let (mut attestation, keys) = signed();
             let before = attestation.signature.clone();
             attestation.signature.replace_range(at..=at, &with);

@@ -331,7 +331,7 @@ impl PreparedCall<'_> {
     /// A quota is exceeded.
     pub(super) fn foresee(&self) -> RuntimeResult<()> {
         let (caller, manifest) = (self.ctx.scope.principal.as_ref(), &self.entry.manifest);
-        let foreseen = self.market.quotas().foresee(caller, &manifest.id, &self.entry.name);
+        let foreseen = self.market.quotas().check(caller, &manifest.id, &self.entry.name);
         foreseen.map_err(|refused| refused.of_call(self.id()))
     }
 

@@ -526,10 +526,10 @@ impl crate::attestation::Content for Endless {
 #[tokio::test(start_paused = true)]
 async fn reading_what_is_vouched_for_takes_no_longer_than_the_call_may() {
     let market = marketplace(limits(100), []);
-    let mut vouched = Registration::from(Canned::Echoes.manifest("a"));
+    let mut attested = Registration::from(Canned::Echoes.manifest("a"));
     let custody = crate::attestation::Custody::new(Arc::new(Endless));
-    vouched.policy.custody = Some(custody.vouched("x", None, true));
-    market.register_capability(vouched).unwrap();
+    attested.policy.custody = Some(custody.attested("x", None, true));
+    market.register_capability(attested).unwrap();
     let began = Instant::now();
     assert_eq!(market.call(Call::to("a")).await.unwrap_err().kind(), "timeout");
     assert_eq!(began.elapsed(), Duration::from_millis(100));

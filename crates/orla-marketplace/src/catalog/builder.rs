@@ -262,8 +262,8 @@ impl CatalogBuilder {
         let ids = entries.iter().map(|entry| entry.manifest.id.as_str().into()).zip(0..);
         let by_key = names.chain(ids).collect();
         let (bounds, before) = (limits.bounds(&entries), previous.as_ref());
-        let admission = kept(before.map(|catalog| &catalog.admission), bounds);
-        let internal = kept(before.map(|catalog| &catalog.internal), bounds);
+        let admission = admission_for(before.map(|catalog| &catalog.admission), bounds);
+        let internal = admission_for(before.map(|catalog| &catalog.internal), bounds);
         let breakers = shared.breakers;
         Catalog {
             generation: 0,
@@ -376,7 +376,10 @@ impl Shared<'_> {
         policy.listing = listing;
         let before = self.previous.and_then(|catalog| catalog.with_id(&manifest.id));
         let admission = policy.max_concurrency.map(|size| {
-            kept(before.and_then(|entry| entry.admission.as_ref()), self.limits.bounds_of_one(size))
+            admission_for(
+                before.and_then(|entry| entry.admission.as_ref()),
+                self.limits.bounds_of_one(size),
+            )
         });
         let breaker = policy.upstream.as_ref().map(|upstream| self.breaker(upstream));
         let by_itself = if policy.upstream.is_some() { RETRIES } else { 0 };
@@ -422,7 +425,7 @@ impl Shared<'_> {
 
 /// Returns the admission of the previous snapshot, which still counts its running and waiting calls. Its
 /// limits change when the snapshot is published.
-fn kept(before: Option<&Arc<Admission>>, bounds: Bounds) -> Arc<Admission> {
+fn admission_for(before: Option<&Arc<Admission>>, bounds: Bounds) -> Arc<Admission> {
     before.map_or_else(|| Arc::new(Admission::new(bounds)), Arc::clone)
 }
 

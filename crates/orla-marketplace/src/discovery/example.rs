@@ -37,7 +37,7 @@ impl Maker<'_> {
     /// Returns an example of a value that `schema` admits for a member of this name.
     fn of(&self, schema: &Json, name: &str, depth: usize) -> Json {
         let Json::Object(schema) = schema else { return Json::Null };
-        if let Some(given) = given(schema) {
+        if let Some(given) = author_value(schema) {
             return given;
         }
         let Some(left) = self.left.get().checked_sub(1).filter(|_| depth < MAX_DEPTH) else {
@@ -120,7 +120,7 @@ impl Maker<'_> {
 }
 
 /// Returns a value that the author of a schema gives.
-fn given(schema: &Object<String, Json>) -> Option<Json> {
+fn author_value(schema: &Object<String, Json>) -> Option<Json> {
     let examples = match schema.get("examples") {
         Some(Json::Array(examples)) => examples.first(),
         _ => None,
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_author_gives_comes_first() {
+    fn examples_of_the_author_come_first() {
         let cases = [
             (json!({"type": "string", "examples": ["a", "b"], "default": "c"}), json!("a")),
             (json!({"type": "string", "example": "a", "default": "c"}), json!("a")),
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_optional_is_shown_where_there_is_an_example_of_it() {
+    fn optional_members_are_shown_only_with_an_example() {
         let schema = json!({"type": "object", "properties": {
             "a": {"type": "string"}, "b": {"type": "integer", "examples": [3]}, "c": {"default": 1}, "d": {},
         }, "required": ["d"]});

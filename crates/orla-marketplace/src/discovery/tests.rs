@@ -52,7 +52,7 @@ fn ids(outcome: &Outcome) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_search_gives_the_best_and_says_how_many_there_are() {
+async fn a_search_returns_the_best_results_and_the_total() {
     let canned =
         [("mail.send", Canned::Echoes), ("mail.list", Canned::Echoes), ("weather", Canned::Echoes)];
     let market = market(Limits::default(), &canned);
@@ -108,7 +108,7 @@ async fn a_description_has_both_notations_and_an_example() {
 }
 
 #[tokio::test]
-async fn an_unknown_id_is_a_result_that_says_what_is_near() {
+async fn an_unknown_id_is_a_result_with_similar_ids() {
     let market = market(Limits::default(), &[("weather", Canned::Echoes)]);
     for tool in ["capability_describe", "capability_call"] {
         let error = call(&market, tool, json!({"id": "wether"})).await.unwrap_err();
@@ -210,7 +210,7 @@ async fn a_session_finds_and_calls_what_is_in_its_snapshot() {
 }
 
 #[tokio::test]
-async fn what_is_denied_to_the_caller_is_not_found() {
+async fn denied_capabilities_are_not_found() {
     let everything: Permission = "*".parse().unwrap();
     let any = crate::id::Pattern::new("*");
     let rules = vec![

@@ -29,7 +29,7 @@ impl Signatures for Served {
         let entry = match self.catalog.get(id) {
             Some(entry) if self.catalog.permits(principal, entry).is_ok() => entry,
             // The policy conceals neither its existence nor its input.
-            Some(_) if !self.catalog.conceals() => return Capability::Unsaid,
+            Some(_) if !self.catalog.conceals() => return Capability::Undisclosed,
             _ => {
                 let similar = self.catalog.similar_for(principal, id).into_iter();
                 // Programs call by id; similar names are tool names.

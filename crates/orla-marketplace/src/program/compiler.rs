@@ -14,30 +14,30 @@ use rtfs::Program;
 use tokio::sync::Semaphore;
 use tokio::time::sleep_until;
 
-use super::late;
-use super::tool::unfinished;
+use super::timeout_error;
+use super::tool::run_error;
 use crate::call::CallContext;
 use crate::error::{RuntimeError, RuntimeResult};
 
 /// The maximum length of a text in bytes that is compiled on the caller's thread: it takes less than a
 /// millisecond.
-const SMALL: usize = 2_048;
+const MAX_INLINE_TEXT: usize = 2_048;
 
 /// A text that defines a macro contains this word.
 const MACRO: &str = "defmacro";
 
 /// The number of compiled programs that are kept.
-const KEPT: usize = 16;
+const MAX_CACHED: usize = 16;
 
 /// The maximum length in bytes of a text whose program is kept.
-const KEPT_TEXT: usize = 16_384;
+const MAX_CACHED_TEXT: usize = 16_384;
 
 /// Compiles as many texts at once as there are processors.
 pub(super) struct Compiler {
     permits: Arc<Semaphore>,
     /// The most recently used programs, the newest first. Many runs of one text, such as programs that
     /// wake together, need it compiled once.
-    kept: Mutex<VecDeque<Compiled>>,
+    cache: Mutex<VecDeque<Compiled>>,
 }
 
 /// A program with the text and settings that it was compiled from.
@@ -50,27 +50,27 @@ struct Compiled {
 impl Compiler {
     pub(super) fn new() -> Self {
         let processors = available_parallelism().map_or(1, usize::from);
-        Self { permits: Arc::new(Semaphore::new(processors)), kept: Mutex::default() }
+        Self { permits: Arc::new(Semaphore::new(processors)), cache: Mutex::default() }
     }
 
     /// Returns the program of a text that was compiled with this limit of macro steps, if it is kept.
-    pub(super) fn kept(&self, text: &str, macro_steps: u64) -> Option<Arc<Program>> {
-        let mut kept = self.kept.lock();
+    pub(super) fn cached(&self, text: &str, macro_steps: u64) -> Option<Arc<Program>> {
+        let mut cache = self.cache.lock();
         let is_same = |one: &Compiled| one.macro_steps == macro_steps && *one.text == *text;
-        let at = kept.iter().position(is_same)?;
+        let at = cache.iter().position(is_same)?;
         if at > 0 {
-            let found = kept.remove(at)?;
-            kept.push_front(found);
+            let found = cache.remove(at)?;
+            cache.push_front(found);
         }
-        kept.front().map(|found| Arc::clone(&found.program))
+        cache.front().map(|found| Arc::clone(&found.program))
     }
 
     /// Keeps a program for later runs of the same text, if it is short.
-    pub(super) fn keep(&self, text: &str, macro_steps: u64, program: &Arc<Program>) {
-        if text.len() <= KEPT_TEXT {
-            let mut kept = self.kept.lock();
-            kept.truncate(KEPT - 1);
-            kept.push_front(Compiled { text: text.into(), macro_steps, program: Arc::clone(program) });
+    pub(super) fn cache(&self, text: &str, macro_steps: u64, program: &Arc<Program>) {
+        if text.len() <= MAX_CACHED_TEXT {
+            let mut cache = self.cache.lock();
+            cache.truncate(MAX_CACHED - 1);
+            cache.push_front(Compiled { text: text.into(), macro_steps, program: Arc::clone(program) });
         }
     }
 
@@ -85,7 +85,7 @@ impl Compiler {
         ctx: &CallContext,
         work: impl FnOnce(&str) -> T + Send + 'static,
     ) -> RuntimeResult<T> {
-        if text.len() <= SMALL && !text.contains(MACRO) {
+        if text.len() <= MAX_INLINE_TEXT && !text.contains(MACRO) {
             return Ok(work(text));
         }
         let id = || ctx.name.to_string();
@@ -103,7 +103,7 @@ impl Compiler {
             biased;
             done = done => done.map_err(|_| RuntimeError::Panicked { id: id() }),
             () = ctx.scope.cancellation.cancelled() => Err(RuntimeError::Cancelled { id: id(), outcome: None }),
-            () = sleep_until(ctx.deadline) => Err(unfinished(ctx, &late(ctx))),
+            () = sleep_until(ctx.deadline) => Err(run_error(ctx, &timeout_error(ctx))),
         }
     }
 }
@@ -115,20 +115,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_programs_that_were_needed_last_are_kept() {
+    fn the_most_recently_used_programs_are_cached() {
         let compiler = Compiler::new();
         let program = compile(&Source::new("", "1"), &Options::default()).unwrap();
-        for text in 0..KEPT {
-            compiler.keep(&text.to_string(), 7, &program);
+        for text in 0..MAX_CACHED {
+            compiler.cache(&text.to_string(), 7, &program);
         }
-        assert!(compiler.kept("0", 7).is_some_and(|kept| Arc::ptr_eq(&kept, &program)));
-        assert!(compiler.kept("0", 8).is_none(), "its macros may do more");
-        compiler.keep("new", 7, &program);
-        assert!(compiler.kept("1", 7).is_none(), "it was needed the longest ago");
-        assert!(compiler.kept("0", 7).is_some());
-        let long = "1".repeat(KEPT_TEXT + 1);
-        compiler.keep(&long, 7, &program);
-        assert!(compiler.kept(&long, 7).is_none());
-        assert_eq!(compiler.kept.lock().len(), KEPT);
+        assert!(compiler.cached("0", 7).is_some_and(|kept| Arc::ptr_eq(&kept, &program)));
+        assert!(compiler.cached("0", 8).is_none(), "its macros may do more");
+        compiler.cache("new", 7, &program);
+        assert!(compiler.cached("1", 7).is_none(), "it was needed the longest ago");
+        assert!(compiler.cached("0", 7).is_some());
+        let long = "1".repeat(MAX_CACHED_TEXT + 1);
+        compiler.cache(&long, 7, &program);
+        assert!(compiler.cached(&long, 7).is_none());
+        assert_eq!(compiler.cache.lock().len(), MAX_CACHED);
     }
 }

@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_stand_at_the_cursor_is_offered() {
+    fn completions_fit_the_position_of_the_cursor() {
         for (before, from, offered) in [
             ("(map", 1, &["map-indexed", "mapcat"][..]),
             ("(call ", 6, &[":math.add", ":math.sub", ":weather.current"]),
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hint_says_what_is_left_to_give() {
+    fn a_hint_lists_the_remaining_arguments() {
         for (before, hinted) in [
             ("(map ", Some("f coll …")),
             ("(area ", Some("w h")),

@@ -18,7 +18,7 @@ use std::sync::{Arc, Weak};
 use async_trait::async_trait;
 use rtfs::{Diagnostics, Modules, Options, Position, Program, Severity, Source, check, compile};
 
-use super::tool::{failed, unfinished, unreadable};
+use super::tool::{failed, run_error, unreadable};
 use super::{Job, run};
 use crate::attestation::ContentSource;
 use crate::call::CallContext;
@@ -242,7 +242,7 @@ impl CapabilityExecutor for ProgramFileExecutor {
         let value = run(&market, job, ctx).await.map_err(|error| match error.broken_result() {
             // The result of `main` is the output of the tool.
             Some(violations) => invalid_output(ctx, violations),
-            None => unfinished(ctx, &error),
+            None => run_error(ctx, &error),
         })?;
         // The error is reported here, because the code that converts to JSON knows no program.
         value_to_json(&value)

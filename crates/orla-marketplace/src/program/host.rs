@@ -9,7 +9,7 @@ use serde_json::Value as Json;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use super::begins::Begins;
+use super::checkpoint::JournalCheckpoint;
 use super::progress::Reporter;
 use super::streams::Streams;
 use crate::call::Call;
@@ -17,7 +17,7 @@ use crate::call::{CallContext, Checkpoint};
 use crate::catalog::{Catalog, Entry};
 use crate::discovery;
 use crate::error::{RuntimeError, Violation, unknown, whole_millis};
-use crate::journal::Asked;
+use crate::journal::RunRequest;
 use crate::json::value_from_json;
 use crate::marketplace::CapabilityMarketplace;
 use crate::notice::{LogLevel, Notice, NoticeSink};
@@ -26,7 +26,7 @@ use crate::provider::ProviderType;
 use crate::trace::{Trace, TraceSink};
 
 /// The most capabilities that `(capabilities "words")` returns.
-const FOUND: usize = 100;
+const MAX_FOUND: usize = 100;
 
 /// The host of one run.
 #[derive(Clone, Copy)]
@@ -54,16 +54,17 @@ impl<'a> Host<'a> {
         ticket: Ticket,
         request: Request,
         at: Option<Position>,
-        asked: Option<Asked>,
+        journaled: Option<RunRequest>,
         token: CancellationToken,
     ) -> Result<Value, Error> {
         match request {
             Request::Call { id, input, options } => {
-                self.call(id.to_string(), input, options, at, asked, token).await
+                self.call(id.to_string(), input, options, at, journaled, token).await
             }
             Request::Search { query } => {
                 let found = self.catalog().await;
-                let found = discovery::search(&found, &query, FOUND, self.ctx.scope.principal.as_ref());
+                let found =
+                    discovery::search(&found, &query, MAX_FOUND, self.ctx.scope.principal.as_ref());
                 let all = found.hits.iter().map(|hit| described(&hit.entry)).collect();
                 Value::vector(all).map_err(|deep| Error::new("failed", deep.to_string()))
             }
@@ -74,11 +75,11 @@ impl<'a> Host<'a> {
                 catalog.visible(principal, id).map(|entry| described(entry)).ok_or_else(|| {
                     let similar = catalog.similar_for(principal, id);
                     let unknown = RuntimeError::Unknown { similar, id: id.to_owned() };
-                    failure(id, &in_ids(&catalog, unknown))
+                    failure(id, &with_ids(&catalog, unknown))
                 })
             }
             Request::Open { id, input } => {
-                self.open(ticket, id.to_string(), input, at, asked, token).await
+                self.open(ticket, id.to_string(), input, at, journaled, token).await
             }
             Request::Wait(wait) => unless_cancelled(&token, self.wait(ticket, &wait)).await,
             Request::Next { stream } => unless_cancelled(&token, self.streams.next(stream)).await,
@@ -99,19 +100,19 @@ impl<'a> Host<'a> {
         input: Value,
         options: CallOptions,
         at: Option<Position>,
-        asked: Option<Asked>,
+        journaled: Option<RunRequest>,
         token: CancellationToken,
     ) -> Result<Value, Error> {
         let began = tokio::time::Instant::now();
         let traced = self.trace.is_wanted().then(|| input.clone());
         let input = match input {
-            Value::Vector(positional) => self.named(&id, positional.items()).await,
+            Value::Vector(positional) => self.name_arguments(&id, positional.items()).await,
             input => input,
         };
         let mut call = self.within(&id).with(Payload::from_value(input));
-        call.scope.checkpoint = self.checkpoint(asked, &token);
+        call.scope.checkpoint = self.checkpoint(journaled, &token);
         call.scope.cancellation = token;
-        call.scope.notices = self.heard_of(&id);
+        call.scope.notices = self.notices_of(&id);
         call.scope.retries = options.retries;
         if let Some(ms) = options.timeout_ms {
             let wanted = Duration::from_millis(ms);
@@ -119,7 +120,7 @@ impl<'a> Host<'a> {
         }
         let mut outcome = self.market.call(call).await;
         if let Err(unknown @ RuntimeError::Unknown { .. }) = outcome {
-            outcome = Err(in_ids(&*self.catalog().await, unknown));
+            outcome = Err(with_ids(&*self.catalog().await, unknown));
         }
         let result = outcome.and_then(|outcome| outcome.value()).map_err(|error| failure(&id, &error));
         self.reporter.call(|| match &result {
@@ -137,11 +138,11 @@ impl<'a> Host<'a> {
     /// one.
     pub(super) fn checkpoint(
         self,
-        asked: Option<Asked>,
+        journaled: Option<RunRequest>,
         token: &CancellationToken,
     ) -> Option<Arc<dyn Checkpoint>> {
         let journal = Arc::clone(self.ctx.scope.journal.as_ref()?);
-        Some(Arc::new(Begins { journal, asked: asked?, token: token.clone() }))
+        Some(Arc::new(JournalCheckpoint { journal, request: journaled?, token: token.clone() }))
     }
 
     /// Returns whether a call that may have been made can be repeated, according to its current
@@ -172,7 +173,7 @@ impl<'a> Host<'a> {
 
     /// Returns the notices of a nested call for the run's caller: messages unchanged, and progress as
     /// part of the run's own, unless the caller has a sink for each call.
-    fn heard_of(&self, id: &str) -> NoticeSink {
+    fn notices_of(&self, id: &str) -> NoticeSink {
         if let Some(own) = self.ctx.scope.notices.of_call(id) {
             return own;
         }
@@ -194,7 +195,7 @@ impl<'a> Host<'a> {
     }
 
     /// Maps positional arguments to the property names of the capability's schema, in its order.
-    async fn named(&self, id: &str, positional: &[Value]) -> Value {
+    async fn name_arguments(&self, id: &str, positional: &[Value]) -> Value {
         let catalog = self.catalog().await;
         let entry = catalog.visible(self.ctx.scope.principal.as_ref(), id);
         // An agent receives a list unchanged, as data.
@@ -240,7 +241,7 @@ impl<'a> Host<'a> {
 /// Waits until an instant, by the system clock.
 pub async fn until(instant: &Instant) {
     /// The clock may be set meanwhile.
-    const LOOK: Duration = Duration::from_secs(60);
+    const MAX_SLEEP: Duration = Duration::from_secs(60);
     let since = Duration::new(
         u64::try_from(instant.unix_seconds()).unwrap_or_default(),
         instant.subsec_nanoseconds(),
@@ -248,7 +249,7 @@ pub async fn until(instant: &Instant) {
     loop {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         match since.checked_sub(now) {
-            Some(left) if !left.is_zero() => sleep(left.min(LOOK)).await,
+            Some(left) if !left.is_zero() => sleep(left.min(MAX_SLEEP)).await,
             _ => return,
         }
     }
@@ -279,7 +280,7 @@ fn described(entry: &Entry) -> Value {
 }
 
 /// Returns the same error, but suggests ids, which programs use, instead of MCP names.
-fn in_ids(catalog: &Catalog, error: RuntimeError) -> RuntimeError {
+fn with_ids(catalog: &Catalog, error: RuntimeError) -> RuntimeError {
     match error {
         RuntimeError::Unknown { id, similar } => {
             let id_of = |name: String| match catalog.get(&name) {

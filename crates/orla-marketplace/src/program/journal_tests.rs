@@ -8,16 +8,16 @@ use parking_lot::Mutex;
 use rtfs::{Error, Options, Source, Ticket, Value, Wait, compile};
 use tokio::sync::Notify;
 
-use super::{Asked, Begun, Job, Journal, Past, run};
+use super::{BegunCall, Job, Journal, JournalContents, RunRequest, run};
 use crate::testing::{Canned, marketplace};
 use crate::{Call, CapabilityMarketplace, Limits};
 
 /// A journal in memory that outlives its run. After so many notes the process ends: nothing more happens.
 #[derive(Default)]
-struct Kept {
+struct MemoryJournal {
     state: Mutex<Option<Vec<u8>>>,
     answers: Mutex<Vec<(Ticket, Vec<u8>)>>,
-    begun: Mutex<Vec<Begun>>,
+    begun: Mutex<Vec<BegunCall>>,
     withdrawn: Mutex<Vec<Ticket>>,
     calls: Mutex<Vec<Ticket>>,
     left: Mutex<usize>,
@@ -26,8 +26,8 @@ struct Kept {
     is_suspended: AtomicBool,
 }
 
-impl Kept {
-    fn turn(&self) -> bool {
+impl MemoryJournal {
+    fn count_note(&self) -> bool {
         let mut left = self.left.lock();
         *left = left.saturating_sub(1);
         if *left == 0 {
@@ -38,28 +38,33 @@ impl Kept {
 }
 
 #[async_trait]
-impl Journal for Kept {
-    async fn recall(&self) -> Result<Past, Error> {
+impl Journal for MemoryJournal {
+    async fn recall(&self) -> Result<JournalContents, Error> {
         let answers = self.answers.lock().clone();
-        let is_answered = |begun: &Begun| answers.iter().any(|answer| answer.0 == begun.ticket);
+        let is_answered = |begun: &BegunCall| answers.iter().any(|answer| answer.0 == begun.ticket);
         let mut begun = self.begun.lock().clone();
         begun.retain(|begun| !is_answered(begun));
-        Ok(Past { state: self.state.lock().clone(), answers, begun })
+        Ok(JournalContents { state: self.state.lock().clone(), answers, begun })
     }
 
-    fn waits(&self, _: &Asked) {}
+    fn record_wait(&self, _: &RunRequest) {}
 
-    async fn begins(&self, asked: &Asked, is_idempotent: bool) -> Result<(), Error> {
-        let begun = Begun { ticket: asked.ticket, is_idempotent };
+    async fn record_begin(&self, request: &RunRequest, is_idempotent: bool) -> Result<(), Error> {
+        let begun = BegunCall { ticket: request.ticket, is_idempotent };
         self.begun.lock().push(begun);
-        self.calls.lock().push(asked.ticket);
-        if self.turn() { Ok(()) } else { std::future::pending().await }
+        self.calls.lock().push(request.ticket);
+        if self.count_note() { Ok(()) } else { std::future::pending().await }
     }
 
-    fn answered(&self, asked: &Asked, answer: Vec<u8>, _: Option<&str>) -> Result<(), Error> {
+    fn record_answer(
+        &self,
+        request: &RunRequest,
+        answer: Vec<u8>,
+        _: Option<&str>,
+    ) -> Result<(), Error> {
         if *self.left.lock() > 0 {
-            self.answers.lock().push((asked.ticket, answer));
-            self.turn();
+            self.answers.lock().push((request.ticket, answer));
+            self.count_note();
         }
         Ok(())
     }
@@ -71,7 +76,7 @@ impl Journal for Kept {
         }
     }
 
-    fn withdrawn(&self, ticket: Ticket) {
+    fn record_withdrawal(&self, ticket: Ticket) {
         self.withdrawn.lock().push(ticket);
     }
 
@@ -86,7 +91,7 @@ impl Journal for Kept {
         Ok(())
     }
 
-    async fn suspend(&self, state: Vec<u8>, waits: Vec<(Asked, Wait)>) -> Result<bool, Error> {
+    async fn suspend(&self, state: Vec<u8>, waits: Vec<(RunRequest, Wait)>) -> Result<bool, Error> {
         assert!(!waits.is_empty());
         self.save(state)?;
         self.is_suspended.store(true, Ordering::Relaxed);
@@ -108,16 +113,20 @@ fn market() -> Arc<CapabilityMarketplace> {
 }
 
 /// Runs a program until its process ends after so many notes, or to its end.
-async fn attempt(text: &str, kept: &Arc<Kept>, notes: usize) -> Option<Result<Value, Error>> {
+async fn attempt(
+    text: &str,
+    journal: &Arc<MemoryJournal>,
+    notes: usize,
+) -> Option<Result<Value, Error>> {
     let market = market();
-    *kept.left.lock() = notes;
+    *journal.left.lock() = notes;
     let mut ctx = market.surface_context(&Call::to("test"));
-    ctx.scope.journal = Some(Arc::clone(kept) as Arc<dyn Journal>);
+    ctx.scope.journal = Some(Arc::clone(journal) as Arc<dyn Journal>);
     let program = compile(&Source::new("", text), &Options::default()).unwrap();
     tokio::select! {
         biased;
         result = run(&market, Job::new(program), &ctx) => Some(result),
-        () = kept.ended.notified() => None,
+        () = journal.ended.notified() => None,
     }
 }
 
@@ -127,22 +136,22 @@ const PROGRAM: &str = "(loop [i 0 out []] (if (< i 8) \
      (count (pmap (fn [n] (try (call :echo {:n n}) (catch :interrupted e n))) (range 5)))]))";
 
 #[tokio::test(start_paused = true)]
-async fn a_run_goes_on_where_its_process_ended_and_makes_no_call_twice() {
+async fn a_run_continues_where_its_process_ended_and_repeats_no_call() {
     for is_long in [false, true] {
         for notes in 1..6 {
-            let kept = Arc::new(Kept::default());
-            kept.is_long.store(is_long, Ordering::Relaxed);
+            let journal = Arc::new(MemoryJournal::default());
+            journal.is_long.store(is_long, Ordering::Relaxed);
             let mut attempts = 0;
             let result = loop {
                 attempts += 1;
                 assert!(attempts < 200, "it makes no progress with {notes} notes for each process");
                 // The first note of a process that goes on may be lost, and then nothing would follow.
-                if let Some(result) = attempt(PROGRAM, &kept, notes + 1).await {
+                if let Some(result) = attempt(PROGRAM, &journal, notes + 1).await {
                     break result.unwrap();
                 }
             };
             let Value::Vector(parts) = &result else { panic!("{result:?}") };
-            let calls = kept.calls.lock().clone();
+            let calls = journal.calls.lock().clone();
             let distinct: std::collections::HashSet<_> = calls.iter().collect();
             assert_eq!((calls.len(), distinct.len()), (14, 14), "a call was made twice: {calls:?}");
             let Value::Vector(out) = &parts.items()[0] else { panic!("{result:?}") };
@@ -156,60 +165,60 @@ async fn a_run_goes_on_where_its_process_ended_and_makes_no_call_twice() {
 
 #[tokio::test(start_paused = true)]
 async fn a_program_whose_last_answer_is_known_ends_with_its_own_error_though_other_calls_had_begun() {
-    let kept = Arc::new(Kept::default());
+    let journal = Arc::new(MemoryJournal::default());
     let text = "(parallel (call :hangs {:n 1}) (call :hangs {:n 2}) (call :bad))";
     for _ in 0..2 {
         // The second process begins where the first one had everything but the end.
-        let error = attempt(text, &kept, 100).await.unwrap().unwrap_err();
+        let error = attempt(text, &journal, 100).await.unwrap().unwrap_err();
         assert_eq!(&*error.kind, "failed", "{error}");
-        assert_eq!((kept.begun.lock().len(), kept.answers.lock().len()), (3, 1));
+        assert_eq!((journal.begun.lock().len(), journal.answers.lock().len()), (3, 1));
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_journal_learns_again_which_calls_of_an_earlier_process_are_not_wanted() {
-    let kept = Arc::new(Kept::default());
+    let journal = Arc::new(MemoryJournal::default());
     let text = "(do (try (parallel (call :hangs {:n 1}) (call :bad)) (catch e nil)) (call :echo 1) (call :echo 2))";
     // The two calls, the answer of one, and the next call.
-    assert!(attempt(text, &kept, 4).await.is_none());
-    let withdrawn = std::mem::take(&mut *kept.withdrawn.lock());
+    assert!(attempt(text, &journal, 4).await.is_none());
+    let withdrawn = std::mem::take(&mut *journal.withdrawn.lock());
     assert_eq!(withdrawn, [Ticket(1)]);
-    let error = attempt(text, &kept, 100).await.unwrap().unwrap_err();
+    let error = attempt(text, &journal, 100).await.unwrap().unwrap_err();
     assert_eq!(&*error.kind, "interrupted", "{error}");
-    assert_eq!(*kept.withdrawn.lock(), withdrawn);
+    assert_eq!(*journal.withdrawn.lock(), withdrawn);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_is_withdrawn_before_it_begins_is_not_noted() {
-    let kept = Arc::new(Kept::default());
+    let journal = Arc::new(MemoryJournal::default());
     let text = "(do (try (pmap (fn [n] (if (= n 3) (throw \"no\") (call :echo {:n n}))) [1 2 3]) (catch e nil)) \
         (call :hangs) 5)";
     // The call after them is noted, and it is the only one.
-    assert!(attempt(text, &kept, 1).await.is_none());
-    assert_eq!(kept.begun.lock().len(), 1, "{:?}", kept.begun.lock());
+    assert!(attempt(text, &journal, 1).await.is_none());
+    assert_eq!(journal.begun.lock().len(), 1, "{:?}", journal.begun.lock());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_journal_that_does_not_fit_its_program_ends_the_run_and_makes_no_call() {
-    let kept = Arc::new(Kept::default());
-    assert!(attempt("[(call :echo 1) (call :echo 2)]", &kept, 3).await.is_none());
-    assert_eq!(kept.answers.lock().len(), 1);
+    let journal = Arc::new(MemoryJournal::default());
+    assert!(attempt("[(call :echo 1) (call :echo 2)]", &journal, 3).await.is_none());
+    assert_eq!(journal.answers.lock().len(), 1);
     for other in ["(+ 1 2)", "(call :echo 3) 7", "(try (describe :echo) (catch e (await-event :a)))"] {
-        let error = attempt(other, &kept, 100).await.unwrap().unwrap_err();
+        let error = attempt(other, &journal, 100).await.unwrap().unwrap_err();
         assert_eq!(&*error.kind, "not-resumable", "{other}: {error}");
     }
-    kept.answers.lock()[0].1[0] ^= 0x55;
-    let error = attempt("[(call :echo 1) (call :echo 2)]", &kept, 100).await.unwrap().unwrap_err();
+    journal.answers.lock()[0].1[0] ^= 0x55;
+    let error = attempt("[(call :echo 1) (call :echo 2)]", &journal, 100).await.unwrap().unwrap_err();
     assert_eq!(&*error.kind, "not-resumable");
-    assert_eq!(kept.calls.lock().len(), 2, "a call was made all the same");
+    assert_eq!(journal.calls.lock().len(), 2, "a call was made all the same");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_run_that_waits_for_nothing_near_is_suspended() {
-    let kept = Arc::new(Kept::default());
+    let journal = Arc::new(MemoryJournal::default());
     let text = "[(call :echo 1) (await-event :now) (sleep-until \"9000-01-01T00:00:00Z\")]";
-    let error = attempt(text, &kept, 100).await.unwrap().unwrap_err();
-    assert!(kept.is_suspended() && kept.state.lock().is_some(), "{error}");
+    let error = attempt(text, &journal, 100).await.unwrap().unwrap_err();
+    assert!(journal.is_suspended() && journal.state.lock().is_some(), "{error}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -20,8 +20,8 @@
 //! - Its streams (`streams`) are closed when the program no longer uses them, and at the latest
 //!   with the run.
 
-mod begins;
 mod check;
+mod checkpoint;
 mod compiler;
 pub mod complete;
 pub mod file;
@@ -50,7 +50,7 @@ use progress::{Reporter, SILENCE};
 use restore::{Restored, restore};
 use streams::Streams;
 
-pub use crate::journal::{Action, Asked, Begun, Journal, Past};
+pub use crate::journal::{Action, BegunCall, Journal, JournalContents, RunRequest};
 pub use crate::provider::Language;
 pub use crate::trace::{Trace, TraceSink};
 pub use check::Served;
@@ -58,7 +58,7 @@ pub use host::until;
 pub use tool::{IDS, LanguageExecutor, described, registrations};
 
 /// How long a run with only long waits (timers, events or other tasks) stays in memory.
-const SOON: Duration = Duration::from_millis(20);
+const SUSPEND_AFTER: Duration = Duration::from_millis(20);
 
 /// Tolerance for timeouts: calls have at most the time of their run, but their providers may round it
 /// down.
@@ -143,7 +143,7 @@ pub async fn drive(
             (Outcome::Failed(error), _) => break Err(error),
             (_, Some(over)) => run.fail(Error::new("busy", over.to_string())),
             (Outcome::Yielded, None) => {
-                if let Some(end) = ended(ctx) {
+                if let Some(end) = end_reason(ctx) {
                     run.fail(end);
                 }
                 reporter.idle(|| "computing".to_owned());
@@ -155,8 +155,8 @@ pub async fn drive(
                 // The call lends its permit to the nested calls that it waits for, so that they need not
                 // wait for it.
                 match (ctx.wait_for(pending.next(&host, may_suspend)).await, journal) {
-                    (Next::Answer { ticket, answer, asked }, journal) => {
-                        let noted = note(journal, asked, &run, &answer);
+                    (Next::Answer { ticket, answer, journaled }, journal) => {
+                        let noted = record_answer(journal, journaled, &run, &answer);
                         run.resolve(ticket, answer);
                         noted.unwrap_or_else(|error| run.fail(error));
                     }
@@ -180,27 +180,31 @@ pub async fn drive(
 }
 
 /// Records an answer in the journal, if there is one and the run still wants the answer.
-fn note(
+fn record_answer(
     journal: Option<&dyn Journal>,
-    asked: Option<Asked>,
+    journaled: Option<RunRequest>,
     run: &Run,
     answer: &Result<Value, Error>,
 ) -> Result<(), Error> {
-    let (Some(journal), Some(asked)) = (journal, asked) else { return Ok(()) };
+    let (Some(journal), Some(journaled)) = (journal, journaled) else { return Ok(()) };
     // Earlier answers and this state are all that the run needs. An open stream cannot be saved.
     if journal.is_long() && !run.has_streams() {
-        journal.save(saved(run)?)?;
+        journal.save(save_state(run)?)?;
     }
     let failed = answer.as_ref().err().map(|error| &*error.kind);
-    journal.answered(&asked, run.write_answer(answer), failed)
+    journal.record_answer(&journaled, run.write_answer(answer), failed)
 }
 
 /// Saves a run that has only long waits, so that it can be dropped.
-async fn suspend(journal: &dyn Journal, run: &Run, waits: Vec<(Asked, Wait)>) -> Result<bool, Error> {
-    journal.suspend(saved(run)?, waits).await
+async fn suspend(
+    journal: &dyn Journal,
+    run: &Run,
+    waits: Vec<(RunRequest, Wait)>,
+) -> Result<bool, Error> {
+    journal.suspend(save_state(run)?, waits).await
 }
 
-fn saved(run: &Run) -> Result<Vec<u8>, Error> {
+fn save_state(run: &Run) -> Result<Vec<u8>, Error> {
     run.save().map_err(|unsaved| Error::new("failed", unsaved.to_string()))
 }
 
@@ -213,25 +217,25 @@ struct Pending<'a> {
     /// Streams that are no longer read and are being closed.
     closing: FuturesUnordered<BoxFuture<'a, ()>>,
     /// The open requests.
-    asked: HashMap<Ticket, Open>,
+    requests: HashMap<Ticket, OpenRequest>,
 }
 
 /// A request without an answer.
-struct Open {
+struct OpenRequest {
     /// Cancels the request.
     token: CancellationToken,
     /// A description for users.
     what: String,
     /// Its entry in the journal.
-    asked: Option<Asked>,
+    journaled: Option<RunRequest>,
     /// The wait, if the request is one.
     wait: Option<Wait>,
 }
 
 /// The next event of a waiting run.
 enum Next {
-    /// An answer. `asked` is `None` if there is no journal, or if the answer is no longer wanted.
-    Answer { ticket: Ticket, answer: Result<Value, Error>, asked: Option<Asked> },
+    /// An answer. `journaled` is `None` if there is no journal, or if the answer is no longer wanted.
+    Answer { ticket: Ticket, answer: Result<Value, Error>, journaled: Option<RunRequest> },
     /// Nothing happened for a while.
     Nothing,
     /// The run must not wait longer.
@@ -248,8 +252,8 @@ impl<'a> Pending<'a> {
     ) -> Result<(), Error> {
         let Restored { open, mut interrupted, repeated, withdrawn, lost } =
             restore(run, journal.recall().await?).await?;
-        host.streams.lose(lost);
-        withdrawn.into_iter().for_each(|ticket| journal.withdrawn(ticket));
+        host.streams.mark_lost(lost);
+        withdrawn.into_iter().for_each(|ticket| journal.record_withdrawal(ticket));
         for event in open {
             if let Event::Request { ticket, request, .. } = &event
                 && repeated.contains(ticket)
@@ -273,15 +277,15 @@ impl<'a> Pending<'a> {
         match event {
             Event::Request { ticket, request, at, scope } => {
                 let host = *host;
-                let (token, asked) = self.open(&host, ticket, &request, (at, scope));
-                let answer = host.answer(ticket, request, at, asked, token);
+                let (token, journaled) = self.open(&host, ticket, &request, (at, scope));
+                let answer = host.answer(ticket, request, at, journaled, token);
                 self.answers.push(Box::pin(async move { (ticket, answer.await) }));
             }
             Event::Cancel { ticket } => {
-                if let Some(open) = self.asked.remove(&ticket) {
+                if let Some(open) = self.requests.remove(&ticket) {
                     open.token.cancel();
                     if let Some(journal) = &host.ctx.scope.journal {
-                        journal.withdrawn(ticket);
+                        journal.record_withdrawal(ticket);
                     }
                 }
             }
@@ -305,23 +309,26 @@ impl<'a> Pending<'a> {
         ticket: Ticket,
         request: &Request,
         (at, scope): (Option<Position>, Option<Arc<Scope>>),
-    ) -> (CancellationToken, Option<Asked>) {
+    ) -> (CancellationToken, Option<RunRequest>) {
         let token = host.ctx.scope.cancellation.child_token();
         let what = match request {
             Request::Call { id, .. } | Request::Open { id, .. } => id.to_string(),
             _ => "the host".to_owned(),
         };
         let journal = host.ctx.scope.journal.as_deref();
-        let asked = journal.map(|_| Asked::of(ticket, request, at, scope));
+        let journaled = journal.map(|_| RunRequest::of(ticket, request, at, scope));
         let wait = match request {
             Request::Wait(wait) => Some(wait.clone()),
             _ => None,
         };
-        if let (Some(journal), Some(asked), Some(_)) = (journal, &asked, &wait) {
-            journal.waits(asked);
+        if let (Some(journal), Some(journaled), Some(_)) = (journal, &journaled, &wait) {
+            journal.record_wait(journaled);
         }
-        self.asked.insert(ticket, Open { token: token.clone(), what, asked: asked.clone(), wait });
-        (token, asked)
+        self.requests.insert(
+            ticket,
+            OpenRequest { token: token.clone(), what, journaled: journaled.clone(), wait },
+        );
+        (token, journaled)
     }
 
     /// Returns the next answer, or why there is no time for one. Returns `Nothing` only if the run
@@ -340,27 +347,27 @@ impl<'a> Pending<'a> {
             tokio::select! {
                 biased;
                 () = ctx.scope.cancellation.cancelled() => return Next::End(cancelled()),
-                () = ctx.expired() => return Next::End(late(ctx)),
+                () = ctx.expired() => return Next::End(timeout_error(ctx)),
                 (ticket, answer) = answer => {
                     // The call may have been cancelled with the run. Such an answer is not kept.
                     if ctx.scope.cancellation.is_cancelled() {
                         return Next::End(cancelled());
                     }
                     if ctx.is_late() {
-                        return Next::End(late(ctx));
+                        return Next::End(timeout_error(ctx));
                     }
                     // A timeout is not an answer: the run is about to end.
                     if ctx.expires_within(LEEWAY) && answer.as_ref().is_err_and(is_timeout) {
                         continue;
                     }
-                    let asked = self.asked.remove(&ticket).and_then(|open| open.asked);
-                    return Next::Answer { ticket, answer, asked };
+                    let journaled = self.requests.remove(&ticket).and_then(|open| open.journaled);
+                    return Next::Answer { ticket, answer, journaled };
                 }
                 never = async {
                     while closing.next().await.is_some() {}
                     std::future::pending().await
                 } => return never,
-                () = sleep(SOON), if may_suspend => return Next::Nothing,
+                () = sleep(SUSPEND_AFTER), if may_suspend => return Next::Nothing,
                 () = sleep(SILENCE) => host.reporter.idle(|| self.waiting_for()),
             }
         }
@@ -368,20 +375,20 @@ impl<'a> Pending<'a> {
 
     /// Returns whether all waits are long: timers, events or other tasks.
     fn has_long_waits_alone(&self) -> bool {
-        self.closing.is_empty() && self.asked.values().all(|open| open.wait.is_some())
+        self.closing.is_empty() && self.requests.values().all(|open| open.wait.is_some())
     }
 
     /// Returns the waits, in the order of the tickets.
-    fn waits(&self) -> Vec<(Asked, Wait)> {
-        let waits = self.asked.values();
+    fn waits(&self) -> Vec<(RunRequest, Wait)> {
+        let waits = self.requests.values();
         let mut waits: Vec<_> =
-            waits.filter_map(|open| Some((open.asked.clone()?, open.wait.clone()?))).collect();
-        waits.sort_unstable_by_key(|(asked, _)| asked.ticket);
+            waits.filter_map(|open| Some((open.journaled.clone()?, open.wait.clone()?))).collect();
+        waits.sort_unstable_by_key(|(journaled, _)| journaled.ticket);
         waits
     }
 
     fn waiting_for(&self) -> String {
-        let mut names: Vec<&str> = self.asked.values().map(|open| open.what.as_str()).collect();
+        let mut names: Vec<&str> = self.requests.values().map(|open| open.what.as_str()).collect();
         names.sort_unstable();
         names.dedup();
         let shown = names.iter().take(3).copied().collect::<Vec<_>>().join(", ");
@@ -391,11 +398,11 @@ impl<'a> Pending<'a> {
 }
 
 /// Returns why a run must end now, if it must.
-fn ended(ctx: &CallContext) -> Option<Error> {
+fn end_reason(ctx: &CallContext) -> Option<Error> {
     if ctx.scope.cancellation.is_cancelled() {
         return Some(cancelled());
     }
-    ctx.is_late().then(|| late(ctx))
+    ctx.is_late().then(|| timeout_error(ctx))
 }
 
 /// Returns the error of a call that may have been made by an earlier process.
@@ -427,7 +434,7 @@ pub fn is_timeout(error: &Error) -> bool {
     }
 }
 
-fn late(ctx: &CallContext) -> Error {
+fn timeout_error(ctx: &CallContext) -> Error {
     let mut data = Map::new();
     // A map of two keywords is not deep.
     let _ = data.insert(Value::keyword("limit"), Value::keyword("time"));

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use rtfs::{Error, Event, InvalidRun, Outcome, Request, Run, Ticket};
 
 use super::QUOTA;
-use crate::journal::{Begun, Past};
+use crate::journal::{BegunCall, JournalContents};
 
 /// Further information about a restored run.
 pub(super) struct Restored {
@@ -23,12 +23,12 @@ pub(super) struct Restored {
 
 /// The requests of a run.
 #[derive(Default)]
-struct Asked {
+struct Requests {
     open: BTreeMap<Ticket, Event>,
     withdrawn: HashSet<Ticket>,
 }
 
-impl Asked {
+impl Requests {
     /// Returns whether a ticket may be that of a call without an answer.
     fn is_call(&self, ticket: Ticket) -> bool {
         let Some(Event::Request { request, .. }) = self.open.get(&ticket) else {
@@ -44,22 +44,22 @@ impl Asked {
 ///
 /// # Errors
 /// What does not fit.
-pub(super) async fn restore(run: &mut Run, past: Past) -> Result<Restored, Error> {
-    let Past { state, answers, begun } = past;
+pub(super) async fn restore(run: &mut Run, past: JournalContents) -> Result<Restored, Error> {
+    let JournalContents { state, answers, begun } = past;
     run.keep_requests();
     if let Some(state) = state {
         *run =
             Run::load(run.program().clone(), run.limits(), &state).map_err(|error| unusable(&error))?;
     }
-    let mut asked = Asked::default();
+    let mut requests = Requests::default();
     let mut lost = HashSet::new();
     for (ticket, answer) in answers {
-        if !wait(run, &mut asked).await? {
-            return Err(misfit("it continues after the end of the program"));
+        if !run_until_waiting(run, &mut requests).await? {
+            return Err(mismatch("it continues after the end of the program"));
         }
-        match asked.open.remove(&ticket) {
+        match requests.open.remove(&ticket) {
             None => {
-                return Err(misfit("it has an answer to something that the program did not ask for"));
+                return Err(mismatch("it has an answer to something that the program did not ask for"));
             }
             Some(Event::Request { request: Request::Open { .. }, .. }) => {
                 lost.insert(ticket);
@@ -72,35 +72,35 @@ pub(super) async fn restore(run: &mut Run, past: Past) -> Result<Restored, Error
     if !begun.is_empty() {
         // These requests followed the last answer. If that answer ended the program, no request is open
         // any more.
-        wait(run, &mut asked).await?;
+        run_until_waiting(run, &mut requests).await?;
     }
-    if !begun.iter().all(|begun| asked.is_call(begun.ticket)) {
-        return Err(misfit("it has a call that the program did not make"));
+    if !begun.iter().all(|begun| requests.is_call(begun.ticket)) {
+        return Err(mismatch("it has a call that the program did not make"));
     }
     let (repeated, interrupted): (Vec<_>, Vec<_>) =
         begun.into_iter().partition(|begun| begun.is_idempotent);
-    let tickets = |calls: Vec<Begun>| calls.into_iter().map(|begun| begun.ticket).collect();
+    let tickets = |calls: Vec<BegunCall>| calls.into_iter().map(|begun| begun.ticket).collect();
     Ok(Restored {
-        open: asked.open.into_values().collect(),
+        open: requests.open.into_values().collect(),
         interrupted: tickets(interrupted),
         repeated: tickets(repeated),
-        withdrawn: asked.withdrawn,
+        withdrawn: requests.withdrawn,
         lost,
     })
 }
 
 /// Advances the run until it waits, and collects its requests. Returns `false` if it has ended.
-async fn wait(run: &mut Run, asked: &mut Asked) -> Result<bool, Error> {
+async fn run_until_waiting(run: &mut Run, requests: &mut Requests) -> Result<bool, Error> {
     loop {
         let outcome = run.advance(QUOTA);
         for event in run.events() {
             match event {
                 Event::Request { ticket, .. } => {
-                    asked.open.insert(ticket, event);
+                    requests.open.insert(ticket, event);
                 }
                 Event::Cancel { ticket } => {
-                    asked.open.remove(&ticket);
-                    asked.withdrawn.insert(ticket);
+                    requests.open.remove(&ticket);
+                    requests.withdrawn.insert(ticket);
                 }
                 // This event was reported when it happened.
                 _ => {}
@@ -115,10 +115,10 @@ async fn wait(run: &mut Run, asked: &mut Asked) -> Result<bool, Error> {
 }
 
 fn unusable(error: &InvalidRun) -> Error {
-    misfit(&error.to_string())
+    mismatch(&error.to_string())
 }
 
-fn misfit(why: &str) -> Error {
+fn mismatch(why: &str) -> Error {
     let message =
         format!("the run cannot be resumed: its records do not fit the program: {why}; start it again");
     Error::new("not-resumable", message)

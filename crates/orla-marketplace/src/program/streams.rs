@@ -12,48 +12,48 @@ use tokio_util::sync::CancellationToken;
 
 use super::host::{Host, failure};
 use crate::call::stream::OpenStream;
-use crate::journal::Asked;
+use crate::journal::RunRequest;
 use crate::payload::Payload;
 use crate::trace::Trace;
 
 /// The time limit for closing the streams of a run that has ended.
-const GOODBYE: Duration = Duration::from_secs(1);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The open streams of a run, by the tickets that opened them. Dropping this ends the remaining
 /// streams.
 #[derive(Default)]
 pub(super) struct Streams {
-    open: Mutex<HashMap<Ticket, Named>>,
+    open: Mutex<HashMap<Ticket, NamedStream>>,
     /// Streams that an earlier process had open.
     lost: Mutex<HashSet<Ticket>>,
 }
 
 /// A stream, with the id that the program gave.
 #[derive(Clone)]
-struct Named {
+struct NamedStream {
     id: Arc<str>,
     stream: Arc<OpenStream>,
 }
 
 impl Streams {
-    fn get(&self, ticket: Ticket) -> Option<Named> {
+    fn get(&self, ticket: Ticket) -> Option<NamedStream> {
         self.open.lock().get(&ticket).cloned()
     }
 
-    fn put(&self, ticket: Ticket, named: Named) {
+    fn insert(&self, ticket: Ticket, named: NamedStream) {
         self.open.lock().insert(ticket, named);
     }
 
-    fn take(&self, ticket: Ticket) -> Option<Named> {
+    fn remove(&self, ticket: Ticket) -> Option<NamedStream> {
         self.open.lock().remove(&ticket)
     }
 
     /// Marks streams that an earlier process had open. Further reads are an error.
-    pub(super) fn lose(&self, lost: HashSet<Ticket>) {
+    pub(super) fn mark_lost(&self, lost: HashSet<Ticket>) {
         *self.lost.lock() = lost;
     }
 
-    fn not_lost(&self, ticket: Ticket) -> Result<(), Error> {
+    fn check_not_lost(&self, ticket: Ticket) -> Result<(), Error> {
         let message = "this stream is no longer open: the server ended while it was read";
         let is_lost = self.lost.lock().contains(&ticket);
         if is_lost { Err(Error::new("unavailable", message)) } else { Ok(()) }
@@ -61,7 +61,7 @@ impl Streams {
 
     /// Closes one stream, if it is open.
     pub(super) async fn close(&self, ticket: Ticket) {
-        if let Some(named) = self.take(ticket) {
+        if let Some(named) = self.remove(ticket) {
             named.stream.close().await;
         }
     }
@@ -71,7 +71,7 @@ impl Streams {
         if let Some(named) = self.get(ticket)
             && !named.stream.finish().await
         {
-            self.take(ticket);
+            self.remove(ticket);
         }
     }
 
@@ -86,32 +86,32 @@ impl Streams {
             tokio::join!(others, join_all(all.iter().map(|named| named.stream.close())));
         };
         // A stream that is not closed by then ends when it is dropped.
-        let _ = tokio::time::timeout(GOODBYE, close_all).await;
+        let _ = tokio::time::timeout(CLOSE_TIMEOUT, close_all).await;
     }
 
     /// Returns the next item in the form that the machine expects: `[item]`, or nil at the end.
     pub(super) async fn next(&self, ticket: Ticket) -> Result<Value, Error> {
-        self.not_lost(ticket)?;
-        let Some(Named { id, stream }) = self.get(ticket) else { return Ok(Value::Nil) };
+        self.check_not_lost(ticket)?;
+        let Some(NamedStream { id, stream }) = self.get(ticket) else { return Ok(Value::Nil) };
         let item = stream.next().await.transpose();
         let item = item.and_then(|item| item.map(|item| item.value().cloned()).transpose());
         match item {
             Ok(Some(item)) => Value::vector(vec![item])
                 .map_err(|deep| Error::new("limit", format!("an item of {id} would be {deep}"))),
             Ok(None) => {
-                self.take(ticket);
+                self.remove(ticket);
                 Ok(Value::Nil)
             }
             Err(error) => {
-                self.take(ticket);
+                self.remove(ticket);
                 Err(failure(&id, &error))
             }
         }
     }
 
     pub(super) async fn send(&self, ticket: Ticket, value: Value) -> Result<Value, Error> {
-        self.not_lost(ticket)?;
-        let Some(Named { id, stream }) = self.get(ticket) else {
+        self.check_not_lost(ticket)?;
+        let Some(NamedStream { id, stream }) = self.get(ticket) else {
             return Err(Error::new("unavailable", "the stream is closed"));
         };
         let sent = stream.send(Payload::from_value(value)).await;
@@ -127,14 +127,14 @@ impl Host<'_> {
         id: String,
         input: Value,
         at: Option<rtfs::Position>,
-        asked: Option<Asked>,
+        journaled: Option<RunRequest>,
         token: CancellationToken,
     ) -> Result<Value, Error> {
         let began = tokio::time::Instant::now();
         let traced = self.trace.is_wanted().then(|| input.clone());
         let mut call = self.within(&id).with(Payload::from_value(input));
         call.scope.cancellation = token.clone();
-        call.scope.checkpoint = self.checkpoint(asked, &token);
+        call.scope.checkpoint = self.checkpoint(journaled, &token);
         let opened = self.market.open(call).await.map_err(|error| failure(&id, &error));
         if let Some(input) = traced {
             let result = opened.as_ref().map(|_| Value::Nil).map_err(Error::clone);
@@ -144,7 +144,7 @@ impl Host<'_> {
         let stream = opened?;
         // The program has dropped the stream, so it is not in the table.
         if !token.is_cancelled() {
-            self.streams.put(ticket, Named { id: id.into(), stream });
+            self.streams.insert(ticket, NamedStream { id: id.into(), stream });
         }
         Ok(Value::Nil)
     }

@@ -65,7 +65,7 @@ async fn a_program_calls_capabilities_and_catches_what_they_do_wrong() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_ends_at_its_deadline_and_no_handler_of_the_program_is_asked() {
+async fn a_run_ends_at_its_deadline_without_running_handlers() {
     let market = market();
     let call = Call { timeout: Some(Duration::from_millis(200)), ..Call::to("test") };
     let ctx = market.surface_context(&call);
@@ -107,7 +107,7 @@ async fn a_run_that_only_computes_is_cancelled_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_watches_sees_calls_steps_and_messages() {
+async fn the_trace_has_calls_steps_and_messages() {
     let market = market();
     let ctx = market.surface_context(&Call::to("test"));
     let seen = Arc::new(Mutex::new(Vec::new()));
@@ -128,7 +128,7 @@ async fn whoever_watches_sees_calls_steps_and_messages() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_tool_runs_a_program_and_says_where_one_is_wrong() {
+async fn the_tool_runs_a_program_and_locates_errors() {
     let market = market();
     market.register_executor(Arc::new(LanguageExecutor::new(&market))).unwrap();
     for registration in registrations() {
@@ -258,7 +258,7 @@ async fn a_stream_ends_with_its_run_also_at_the_deadline() {
 }
 
 #[test]
-fn the_description_teaches_what_there_is_and_is_short() {
+fn the_description_lists_existing_functions_and_is_short() {
     let text = include_str!("teach.txt");
     // A token is three bytes and more, so this is below 1,500 of them.
     assert!(text.len() < 4_400, "{} bytes", text.len());

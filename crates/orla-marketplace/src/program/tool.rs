@@ -126,9 +126,9 @@ impl LanguageExecutor {
     async fn run(&self, inputs: &Payload, ctx: &CallContext) -> RuntimeResult<Outcome> {
         let arguments: RunArguments<'_> = arguments(inputs, ctx)?;
         let market = self.market(ctx)?;
-        let wanted = arguments.limits.unwrap_or_default();
-        let mut limits = wanted.within(&market.snapshot().limits().programs);
-        let ctx = &wanted.in_time(ctx);
+        let requested = arguments.limits.unwrap_or_default();
+        let mut limits = requested.capped_by(&market.snapshot().limits().programs);
+        let ctx = &requested.shorten(ctx);
         let program = match self.compiled(&arguments.program, limits.steps, ctx).await? {
             Ok(program) => program,
             Err(problems) => {
@@ -157,7 +157,7 @@ impl LanguageExecutor {
                 } else {
                     Vec::new()
                 };
-                return Err(unfinished_with(ctx, &error, &more));
+                return Err(run_error_with(ctx, &error, &more));
             }
         };
         let json = value_to_json(&value)
@@ -171,13 +171,13 @@ impl LanguageExecutor {
         macro_steps: u64,
         ctx: &CallContext,
     ) -> RuntimeResult<Result<Arc<Program>, Diagnostics>> {
-        if let Some(kept) = self.compiler.kept(program, macro_steps) {
-            return Ok(Ok(kept));
+        if let Some(cached) = self.compiler.cached(program, macro_steps) {
+            return Ok(Ok(cached));
         }
         let compiled = move |text: &str| compile(&Source::new("", text), &options(macro_steps));
         let compiled = self.compiler.run(program, ctx, compiled).await?;
         if let Ok(compiled) = &compiled {
-            self.compiler.keep(program, macro_steps, compiled);
+            self.compiler.cache(program, macro_steps, compiled);
         }
         Ok(compiled)
     }
@@ -233,7 +233,7 @@ struct RunArguments<'a> {
     program: Cow<'a, str>,
     #[serde(borrow)]
     input: Option<&'a RawValue>,
-    limits: Option<Wanted>,
+    limits: Option<RequestedLimits>,
 }
 
 #[derive(Deserialize)]
@@ -244,7 +244,7 @@ struct CheckArguments<'a> {
 
 /// The limits that a caller requests. They only tighten the host's.
 #[derive(Default, Deserialize)]
-struct Wanted {
+struct RequestedLimits {
     steps: Option<u64>,
     memory: Option<usize>,
     depth: Option<usize>,
@@ -254,18 +254,18 @@ struct Wanted {
     timeout_ms: Option<u64>,
 }
 
-impl Wanted {
+impl RequestedLimits {
     /// Returns the context of a run, with a shorter deadline if requested.
-    fn in_time(&self, ctx: &CallContext) -> CallContext {
+    fn shorten(&self, ctx: &CallContext) -> CallContext {
         match self.timeout_ms {
-            Some(wanted) => ctx.shortened(Duration::from_millis(wanted)),
+            Some(ms) => ctx.shortened(Duration::from_millis(ms)),
             None => ctx.clone(),
         }
     }
 
-    fn within(&self, host: &Limits) -> Limits {
-        fn least<T: Ord + Copy>(wanted: Option<T>, host: T) -> T {
-            wanted.map_or(host, |wanted| wanted.min(host))
+    fn capped_by(&self, host: &Limits) -> Limits {
+        fn least<T: Ord + Copy>(requested: Option<T>, host: T) -> T {
+            requested.map_or(host, |requested| requested.min(host))
         }
         Limits {
             steps: least(self.steps, host.steps),
@@ -312,12 +312,12 @@ pub(super) fn failed(ctx: &CallContext, message: String) -> RuntimeError {
 
 /// Returns why a program returned no value, for its caller: with the place and its text, which a model
 /// needs to correct the program.
-pub(super) fn unfinished(ctx: &CallContext, error: &Error) -> RuntimeError {
-    unfinished_with(ctx, error, &[])
+pub(super) fn run_error(ctx: &CallContext, error: &Error) -> RuntimeError {
+    run_error_with(ctx, error, &[])
 }
 
-/// Like [`unfinished`], with the other errors of the program, so that all can be corrected together.
-fn unfinished_with(ctx: &CallContext, error: &Error, found: &[Diagnostic]) -> RuntimeError {
+/// Like [`run_error`], with the other errors of the program, so that all can be corrected together.
+fn run_error_with(ctx: &CallContext, error: &Error, found: &[Diagnostic]) -> RuntimeError {
     let id = || ctx.name.to_string();
     match &*error.kind {
         _ if ctx.scope.journal.as_ref().is_some_and(|journal| journal.is_suspended()) => {
@@ -327,7 +327,7 @@ fn unfinished_with(ctx: &CallContext, error: &Error, found: &[Diagnostic]) -> Ru
             RuntimeError::Cancelled { id: id(), outcome: None }
         }
         _ => {
-            let more = besides(error, found);
+            let more = other_findings(error, found);
             let mut message = error.report();
             let mut described = described(error);
             if !more.is_empty() {
@@ -335,14 +335,14 @@ fn unfinished_with(ctx: &CallContext, error: &Error, found: &[Diagnostic]) -> Ru
                 more.iter().for_each(|found| message.push_str(&format!("\n{found}")));
                 described["problems"] = more.iter().copied().map(problem).collect();
             }
-            told(ctx, message, error.clone(), &described)
+            structured_error(ctx, message, error.clone(), &described)
         }
     }
 }
 
 /// Returns the findings that differ from this error. The checker may have found the same error at a part
 /// of the form that failed.
-fn besides<'f>(error: &Error, found: &'f [Diagnostic]) -> Vec<&'f Diagnostic> {
+fn other_findings<'f>(error: &Error, found: &'f [Diagnostic]) -> Vec<&'f Diagnostic> {
     let failed = error.at.as_deref();
     let is_this = |found: &Diagnostic| {
         let within = failed.and_then(|at| at.source.as_ref());
@@ -362,15 +362,15 @@ fn invalid(ctx: &CallContext, problems: &Diagnostics) -> RuntimeError {
     let data = value_from_json(&json!({ "problems": all }).to_string()).unwrap_or_default();
     let limit = limit_of(&problems.0);
     let first = limit.or(problems.0.first());
-    let said = first.map_or_else(|| message.clone(), |first| first.message.clone());
+    let text = first.map_or_else(|| message.clone(), |first| first.message.clone());
     let kind = if limit.is_some() { "limit" } else { "syntax" };
-    let mut error = Error::new(kind, said).with_data(data);
+    let mut error = Error::new(kind, text).with_data(data);
     error.at = first.map(|first| Box::new(Origin { position: first.position, source: None }));
     let described = described(&error);
-    told(ctx, message, error, &described)
+    structured_error(ctx, message, error, &described)
 }
 
-fn told(ctx: &CallContext, message: String, error: Error, described: &Json) -> RuntimeError {
+fn structured_error(ctx: &CallContext, message: String, error: Error, described: &Json) -> RuntimeError {
     // The text is the message, and is not repeated.
     let structured = JsonText::parse(json!({ "error": described }).to_string()).ok();
     let structured = structured.map(Payload::from_json);

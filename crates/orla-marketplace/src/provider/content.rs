@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_a_program_is_started_with_is_a_part_of_it_but_for_secrets() {
+    fn the_content_of_a_program_includes_its_command_without_secrets() {
         use crate::provider::{PluginCapability, StreamCapabilityImpl, StreamType};
         let plain = ProviderType::Plugin(PluginCapability::new("/bin/p", ""));
         assert_eq!(plain.content(), ContentSource::File("/bin/p".into()));

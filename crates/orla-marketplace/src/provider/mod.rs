@@ -316,7 +316,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_provider_needs_follows_from_where_it_leads() {
+    fn required_permissions_follow_from_the_address() {
         let http = |url: &str| ProviderType::Http(HttpCapability::new(url, None, 0));
         let mcp = |url: &str, tool: &str| ProviderType::MCP(MCPCapability::new(url, tool, 0));
         for (provider, needs) in [

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_back_is_there_again_and_no_more() {
+    fn a_refund_restores_at_most_the_spent_calls() {
         let pace = Pace { calls: 2, period: MINUTE };
         let mut bucket = Bucket::default();
         (0..2).for_each(|_| bucket.take(1, at(0), pace));

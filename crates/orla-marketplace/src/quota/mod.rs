@@ -7,7 +7,7 @@
 //! any work is done. Either all rules that concern the call admit and count it, or the call is refused
 //! and not counted. A failed call counts like a successful one.
 //!
-//! [`Permits`] counts calls: in this process (`here`), or over all nodes for rules of the scope
+//! [`Permits`] counts calls: in this process (`local`), or over all nodes for rules of the scope
 //! `cluster`. [`Quotas::count_in_cluster`] sets the counter of the cluster; without one, such rules
 //! refuse every call.
 //!
@@ -24,7 +24,7 @@
 //! Files: with [`Quotas::stored`] and [`Quotas::restore`], a server keeps daily counts across a restart.
 
 mod bucket;
-mod here;
+mod local;
 mod permits;
 mod rule;
 
@@ -39,7 +39,7 @@ use tokio_util::sync::CancellationToken;
 use crate::error::RuntimeError;
 use crate::principal::{ANONYMOUS, Principal};
 use bucket::Bucket;
-use here::{Here, Key};
+use local::{Key, LocalPermits};
 use rule::Subject;
 
 pub use crate::manifest::CountScope;
@@ -56,7 +56,7 @@ const CONCURRENT_RETRY: Duration = Duration::from_secs(1);
 /// The use of the quotas.
 #[derive(Default)]
 pub struct Quotas {
-    here: Arc<Here>,
+    local: Arc<LocalPermits>,
     /// Counts over all nodes of the cluster, if this process is one of them.
     cluster: OnceLock<Arc<dyn Permits>>,
     /// Notified when a count that is kept across a restart has changed.
@@ -185,12 +185,12 @@ impl Quotas {
 
     /// Sets the rules. A rule that differs from an earlier one only in its limits keeps its counts.
     pub fn configure(&self, rules: Vec<QuotaRule>) {
-        let before = self.here.ledger.load();
+        let before = self.local.ledger.load();
         if before.iter().map(|counted| &counted.rule).eq(&rules) {
             return;
         }
         let mut kept: Vec<&Arc<CountedRule>> = before.iter().collect();
-        let mut counts = self.here.counts.lock();
+        let mut counts = self.local.counts.lock();
         let mut in_cluster: Vec<String> = Vec::new();
         let counted = |rule: QuotaRule| {
             let mut identity = rule.identity();
@@ -217,11 +217,11 @@ impl Quotas {
         };
         let ledger: Vec<Arc<CountedRule>> = rules.into_iter().map(counted).collect();
         counts.by_key.retain(|key, _| ledger.iter().any(|counted| counted.number == key.number));
-        self.here.ledger.store(Arc::new(ledger));
+        self.local.ledger.store(Arc::new(ledger));
     }
 
     fn ledger(&self) -> Guard<Arc<Vec<Arc<CountedRule>>>> {
-        self.here.ledger.load()
+        self.local.ledger.load()
     }
 
     /// Returns the counter for the calls of a rule.
@@ -231,7 +231,7 @@ impl Quotas {
     fn permits(&self, scope: CountScope) -> Result<Arc<dyn Permits>, NotTaken> {
         let none = || NotTaken::Unavailable("this process is not a node of it".to_owned());
         match scope {
-            CountScope::Node => Ok(Arc::clone(&self.here) as Arc<dyn Permits>),
+            CountScope::Node => Ok(Arc::clone(&self.local) as Arc<dyn Permits>),
             CountScope::Cluster => self.cluster.get().cloned().ok_or_else(none),
         }
     }
@@ -249,25 +249,25 @@ impl Quotas {
         name: &str,
         counted: &[Arc<str>],
     ) -> Result<Charge, Refused> {
-        let (here, far) = self.claims(caller, id, name);
+        let (local, in_cluster) = self.claims(caller, id, name);
         let mut charge = Charge::default();
-        if !here.is_empty() {
-            let is_kept = here.iter().any(|claim| claim.of.rule.is_kept());
-            charge.taken.push(self.take(CountScope::Node, here.clone()).await?);
+        if !local.is_empty() {
+            let is_kept = local.iter().any(|claim| claim.of.rule.is_kept());
+            charge.taken.push(self.take(CountScope::Node, local.clone()).await?);
             if is_kept {
                 self.changed.notify_one();
             }
         }
-        let (names, far): (Vec<Arc<str>>, Vec<Claim>) = far
+        let (names, in_cluster): (Vec<Arc<str>>, Vec<Claim>) = in_cluster
             .into_iter()
             .map(|claim| (claim.name().into(), claim))
             .filter(|(name, _)| !counted.contains(name))
             .unzip();
-        if !far.is_empty() {
-            match self.take(CountScope::Cluster, far).await {
+        if !in_cluster.is_empty() {
+            match self.take(CountScope::Cluster, in_cluster).await {
                 Ok(taken) => charge.taken.push(taken),
                 Err(refused) => {
-                    self.here.refund(&here);
+                    self.local.refund(&local);
                     return Err(refused);
                 }
             }
@@ -281,15 +281,10 @@ impl Quotas {
     ///
     /// # Errors
     /// The rule that would refuse it.
-    pub(crate) fn foresee(
-        &self,
-        caller: Option<&Principal>,
-        id: &str,
-        name: &str,
-    ) -> Result<(), Refused> {
-        let (here, _) = self.claims(caller, id, name);
-        let rules: Vec<Arc<CountedRule>> = here.iter().map(|claim| Arc::clone(&claim.of)).collect();
-        self.here.foresee(&here).map_err(|why| Refused::by(&rules, why))
+    pub(crate) fn check(&self, caller: Option<&Principal>, id: &str, name: &str) -> Result<(), Refused> {
+        let (local, _) = self.claims(caller, id, name);
+        let rules: Vec<Arc<CountedRule>> = local.iter().map(|claim| Arc::clone(&claim.of)).collect();
+        self.local.check(&local).map_err(|why| Refused::by(&rules, why))
     }
 
     /// Returns the claims of the rules in force on a call: those of this process, and those of the
@@ -383,8 +378,8 @@ impl Quotas {
     /// Returns the counts that are kept across a restart: those of days.
     pub fn stored(&self) -> Vec<StoredCount> {
         let ledger = self.ledger();
-        let counts = self.here.counts.lock();
-        let now = self.here.now();
+        let counts = self.local.counts.lock();
+        let now = self.local.now();
         let kept = ledger.iter().filter(|counter| counter.rule.is_kept());
         let rows = kept.flat_map(|counter| {
             let pace = counter.rule.pace();
@@ -402,8 +397,8 @@ impl Quotas {
     /// ignored.
     pub fn restore(&self, stored: &[StoredCount], ago: Duration) {
         let ledger = self.ledger();
-        let mut counts = self.here.counts.lock();
-        let now = self.here.now();
+        let mut counts = self.local.counts.lock();
+        let now = self.local.now();
         for counter in ledger.iter().filter(|counter| counter.rule.is_kept()) {
             let (identity, Some(pace)) = (counter.rule.identity(), counter.rule.pace()) else {
                 continue;

@@ -127,7 +127,7 @@ async fn a_reload_keeps_counts_and_applies_new_bounds() {
     assert_eq!(quotas.usage()[0].running, 0);
     quotas.configure(Vec::new());
     assert_eq!(admitted(&quotas, &bob, "a", 9), 9);
-    assert_eq!(quotas.here.counts.lock().by_key.len(), 0);
+    assert_eq!(quotas.local.counts.lock().by_key.len(), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -168,7 +168,7 @@ async fn counts_that_no_longer_matter_are_removed() {
         assert_eq!(admitted(&quotas, &Principal::token(&number.to_string()), "a", 1), 1);
         tokio::time::advance(Duration::from_millis(1)).await;
     }
-    assert!(quotas.here.counts.lock().by_key.len() <= 3 * FIRST_SWEEP);
+    assert!(quotas.local.counts.lock().by_key.len() <= 3 * FIRST_SWEEP);
 }
 
 #[tokio::test(start_paused = true)]
@@ -185,7 +185,7 @@ async fn a_caller_sees_what_it_has_used() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rule_of_the_cluster_is_counted_there_or_refuses() {
+async fn a_cluster_rule_is_counted_in_the_cluster_or_refuses() {
     let in_cluster = QuotaRule { scope: CountScope::Cluster, ..at_once("*", 1) };
     let quotas = quotas([rule("*", "*", 2, Period::Hour), in_cluster]);
     let bob = Principal::token("bob");
@@ -193,7 +193,7 @@ async fn a_rule_of_the_cluster_is_counted_there_or_refuses() {
     let alone = alone.of_call("a".to_owned());
     assert_eq!(alone.kind(), "unavailable");
     assert!(alone.to_string().contains("quotas[0] holds in the whole cluster"), "{alone}");
-    quotas.count_in_cluster(Arc::new(Here::default()));
+    quotas.count_in_cluster(Arc::new(LocalPermits::default()));
     let first = charge(&quotas, Some(&bob), "a").unwrap();
     assert_eq!(first.counted.len(), 1);
     assert!(charge(&quotas, Some(&bob), "a").is_err());
@@ -205,7 +205,7 @@ async fn a_rule_of_the_cluster_is_counted_there_or_refuses() {
 #[tokio::test(start_paused = true)]
 async fn a_place_in_the_cluster_is_waited_for() {
     let quotas = quotas([]);
-    quotas.count_in_cluster(Arc::new(Here::default()));
+    quotas.count_in_cluster(Arc::new(LocalPermits::default()));
     let first = quotas.enter(Place::new("a", 1)).await.unwrap();
     assert_eq!(first.counted, [Arc::clone(Place::new("a", 2).name())]);
     let mut second = Box::pin(quotas.enter(Place::new("a", 1)));

@@ -33,7 +33,7 @@ pub(super) fn conditions(
     };
     let text = |conditions: Conditions| matches!(kind, None | Some(Kind::Text)).then_some(conditions);
     let format = |name: &str| text(vec![("format", json!(name))]);
-    let said = |conditions: Conditions| (!conditions.is_empty()).then_some(conditions);
+    let non_empty = |conditions: Conditions| (!conditions.is_empty()).then_some(conditions);
     match predicate {
         Predicate::GreaterThan(x) => number("exclusiveMinimum", x),
         Predicate::AtLeast(x) => number("minimum", x),
@@ -48,19 +48,19 @@ pub(super) fn conditions(
             Some(vec![("not", json!({ "const": exact_json(x).ok()? }))])
         }
         Predicate::Differs(_) => None,
-        Predicate::MinLength(n) => said(sizes("minLength", "", "", *n)),
-        Predicate::MaxLength(n) => said(sizes("maxLength", "", "", *n)),
-        Predicate::Length(n) => said(
+        Predicate::MinLength(n) => non_empty(sizes("minLength", "", "", *n)),
+        Predicate::MaxLength(n) => non_empty(sizes("maxLength", "", "", *n)),
+        Predicate::Length(n) => non_empty(
             sizes("minLength", "", "", *n).into_iter().chain(sizes("maxLength", "", "", *n)).collect(),
         ),
-        Predicate::MinCount(n) => said(sizes("", "minItems", "minProperties", *n)),
-        Predicate::MaxCount(n) => said(sizes("", "maxItems", "maxProperties", *n)),
+        Predicate::MinCount(n) => non_empty(sizes("", "minItems", "minProperties", *n)),
+        Predicate::MaxCount(n) => non_empty(sizes("", "maxItems", "maxProperties", *n)),
         Predicate::Count(n) => {
             let (min, max) =
                 (sizes("", "minItems", "minProperties", *n), sizes("", "maxItems", "maxProperties", *n));
-            said(min.into_iter().chain(max).collect())
+            non_empty(min.into_iter().chain(max).collect())
         }
-        Predicate::NonEmpty => said(sizes("minLength", "minItems", "minProperties", 1)),
+        Predicate::NonEmpty => non_empty(sizes("minLength", "minItems", "minProperties", 1)),
         Predicate::MatchesRegex(pattern) if is_portable(pattern.as_str()) => {
             text(vec![("pattern", json!(pattern.as_str()))])
         }

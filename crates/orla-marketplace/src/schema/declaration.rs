@@ -453,7 +453,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_can_be_no_field_is_json_schema_and_what_can_be_both_is_doubtful() {
+    fn unambiguous_keywords_are_json_schema_and_ambiguous_ones_are_doubtful() {
         for schema in [
             json!({"not": {"required": ["a"]}}),
             json!({"if": {"required": ["a"]}, "then": {"required": ["b"]}}),

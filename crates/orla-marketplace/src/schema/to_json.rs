@@ -141,8 +141,8 @@ impl Converter<'_> {
                 let kind = self.kind_of(ty);
                 let all =
                     predicates.iter().try_fold(self.schema(ty, approximation), |schema, predicate| {
-                        let said = conditions(predicate, ty, kind);
-                        match said.filter(|_| {
+                        let conditions = conditions(predicate, ty, kind);
+                        match conditions.filter(|_| {
                             approximation == Approximation::Over || is_exact(predicate, kind)
                         }) {
                             Some(conditions) => Some(constrained(schema, conditions)),

@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn says_where_what_was_expected_and_what_came() {
+    fn violations_name_the_path_the_expected_and_the_actual_value() {
         let cases: &[(&str, Json, &str, &[&str])] = &[
             ("what fits is fine", json!({"type": "integer"}), "7", &[]),
             ("a wrong type", json!({"type": "string"}), "7", &["input: expected a string, got 7"]),
@@ -479,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_a_schema_that_is_none_and_says_where() {
+    fn an_invalid_schema_is_refused_with_the_place() {
         let cases = [
             (
                 json!({"type": "object", "properties": {"a b": {"minLength": "x"}}}),
@@ -565,7 +565,7 @@ mod tests {
     }
 
     #[test]
-    fn names_the_properties_that_there_are_through_references() {
+    fn known_properties_are_named_through_references() {
         let schema = json!({"$defs": {"p": {"properties": {"x": {}}, "additionalProperties": false}},
                             "properties": {"p": {"$ref": "#/$defs/p"}}});
         assert_eq!(

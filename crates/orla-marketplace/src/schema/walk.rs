@@ -359,7 +359,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_pattern_costs_is_known_before_it_is_compiled() {
+    fn the_cost_of_a_pattern_is_known_before_it_is_compiled() {
         for pattern in
             [r"^\w{1,64}$", "^[a-z0-9_-]+$", r"^\d{4}-\d{2}$", "^.{1,2000}$", r"^[\p{L} '-]{1,50}$"]
         {

@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_of_a_schema_is_bounded() {
+    fn the_indexed_part_of_a_schema_is_bounded() {
         let mut schema = serde_json::json!({"properties": {"deepest": {}}});
         for _ in 0..100 {
             schema = serde_json::json!({"properties": {"x": schema}});

@@ -308,13 +308,13 @@ mod tests {
     }
 
     #[test]
-    fn a_word_in_the_name_says_more_than_one_in_the_description() {
+    fn a_word_in_the_name_weighs_more_than_one_in_the_description() {
         let tools = [("a", "About invoices", ""), ("invoice", "Makes one", ""), ("b", "", "invoice")];
         assert_eq!(ids(&tools, "invoice"), ["invoice", "b", "a"]);
     }
 
     #[test]
-    fn what_fits_equally_well_is_in_the_order_of_ids() {
+    fn equal_matches_are_ordered_by_id() {
         let tools = [("c", "same", ""), ("a", "same", ""), ("b", "same", "")];
         assert_eq!(ids(&tools, "same"), ["a", "b", "c"]);
     }

@@ -14,7 +14,7 @@ fn receive(conversation: &mut Conversation, line: &str) -> Incoming {
 
 fn written(conversation: &mut Conversation) -> Vec<String> {
     let text = String::from_utf8(conversation.unwritten().to_vec()).unwrap();
-    conversation.wrote(text.len());
+    conversation.advance(text.len());
     text.lines().map(str::to_owned).collect()
 }
 
@@ -87,7 +87,7 @@ fn mcp_is_opened_after_the_hello() {
 }
 
 #[test]
-fn one_that_refuses_mcp_is_a_tool_itself() {
+fn a_capsule_that_refuses_mcp_is_a_single_tool() {
     let mut conversation = conversation();
     receive(&mut conversation, HELLO);
     let incoming =
@@ -129,12 +129,15 @@ fn answers_find_their_requests_and_no_others() {
 }
 
 #[test]
-fn whoever_waits_is_told_when_no_answer_can_come() {
+fn waiters_get_an_error_when_the_process_ends() {
     let mut conversation = conversation();
     receive(&mut conversation, HELLO);
     let (_, mut answer) = send(&mut conversation, Caller::default());
     conversation.fail("it exited with code 7");
-    assert_eq!(answer.try_recv().unwrap().unwrap_err(), Fault::Gone("it exited with code 7".into()));
+    assert_eq!(
+        answer.try_recv().unwrap().unwrap_err(),
+        Fault::Unavailable("it exited with code 7".into())
+    );
     assert_eq!(conversation.in_flight(), 0);
 }
 
@@ -392,7 +395,7 @@ fn an_endless_list_of_tools_is_cut() {
 
 proptest::proptest! {
     #[test]
-    fn whatever_a_server_says_every_call_has_at_most_one_answer_and_none_is_lost(
+    fn with_any_output_every_call_gets_at_most_one_answer_and_none_is_lost(
         steps in proptest::collection::vec((0..7_u8, 0..12_u64), 0..60)
     ) {
         let mut conversation = server();
@@ -425,7 +428,7 @@ proptest::proptest! {
 }
 
 #[test]
-fn what_is_said_of_a_tool_is_compared_where_something_was_said_before() {
+fn tool_descriptions_are_compared_if_they_were_known_before() {
     let info = |tools: Option<&[(&str, &str)]>| {
         let tool = |(name, description): &(&str, &str)| {
             serde_json::from_value(json!({"name": name, "description": description})).unwrap()

@@ -144,7 +144,7 @@ fn same(
 ) -> RuntimeError {
     let Request { ctx, instance, capability } = request;
     let id = ctx.name.to_string();
-    let there = |what: String| format!("{instance}: {what}");
+    let at_instance = |what: String| format!("{instance}: {what}");
     let detail: Detail =
         remote.detail.and_then(|detail| serde_json::from_str(detail.get()).ok()).unwrap_or_default();
     let message: String = remote.message.chars().take(MAX_MESSAGE).collect();
@@ -185,17 +185,17 @@ fn same(
         // No local caller has cancelled it.
         "cancelled" if detail.stopping => RuntimeError::Unavailable {
             id,
-            reason: there("it stopped before the call had ended".to_owned()),
+            reason: at_instance("it stopped before the call had ended".to_owned()),
             source: outcome(came).map(|came| Box::new(Answered(came)) as BoxError),
         },
         "cancelled" => RuntimeError::Cancelled { id, outcome: outcome(came) },
         "busy" => RuntimeError::Busy { id, running: detail.running, waiting: detail.waiting },
         "quota" => {
             let wait = Duration::from_millis(detail.retry_after_ms);
-            RuntimeError::quota(id, String::new(), there(detail.what.unwrap_or(message)), wait)
+            RuntimeError::quota(id, String::new(), at_instance(detail.what.unwrap_or(message)), wait)
         }
         "unavailable" => {
-            let reason = there(detail.reason.unwrap_or(message));
+            let reason = at_instance(detail.reason.unwrap_or(message));
             let source = match (detail.lasting, outcome(came)) {
                 (true, _) => Some(Box::new(Undeclared) as BoxError),
                 (false, came) => came.map(|came| Box::new(Answered(came)) as BoxError),
@@ -360,10 +360,10 @@ mod tests {
     }
 
     #[test]
-    fn what_came_with_an_error_comes_with_it() {
-        let told = r#"{"error": {"kind": "failed", "message": "m", "detail": {"reported": true}},
+    fn an_error_keeps_its_outcome() {
+        let body = r#"{"error": {"kind": "failed", "message": "m", "detail": {"reported": true}},
             "outcome": {"content": [{"type": "text", "text": "it says"}]}}"#;
-        let error = read_text(told).unwrap_err();
+        let error = read_text(body).unwrap_err();
         assert!(
             matches!(&error, RuntimeError::Reported { message, .. } if message == "it says"),
             "{error:?}"
@@ -375,28 +375,28 @@ mod tests {
     }
 
     #[test]
-    fn an_unavailability_that_lasts_there_lasts_here() {
+    fn a_lasting_unavailability_stays_lasting() {
         for (detail, is_transient) in [(r#"{"reason": "r"}"#, true), (r#"{"lasting": true}"#, false)] {
-            let told = format!(r#"{{"error": {{"kind": "unavailable", "detail": {detail}}}}}"#);
-            assert_eq!(read_text(&told).unwrap_err().is_transient(), is_transient, "{detail}");
+            let body = format!(r#"{{"error": {{"kind": "unavailable", "detail": {detail}}}}}"#);
+            assert_eq!(read_text(&body).unwrap_err().is_transient(), is_transient, "{detail}");
         }
     }
 
     #[test]
-    fn what_a_provider_there_answered_comes_here() {
-        let told = r#"{"error": {"kind": "unavailable", "message": "m", "detail": {"reason": "r"}},
+    fn an_unavailable_provider_keeps_its_outcome() {
+        let body = r#"{"error": {"kind": "unavailable", "message": "m", "detail": {"reason": "r"}},
             "outcome": {"value": {"n": 1.10}}}"#;
-        let error = read_text(told).unwrap_err();
+        let error = read_text(body).unwrap_err();
         assert_eq!(error.kind(), "unavailable");
         let value = error.outcome().unwrap().structured.as_ref().unwrap().json().unwrap();
         assert_eq!(value.as_str(), r#"{"n": 1.10}"#);
     }
 
     #[test]
-    fn a_program_catches_what_a_program_there_threw() {
-        let told = r#"{"error": {"kind": "mine", "message": "m", "capability": "x", "data": {"n": 1},
+    fn a_program_catches_errors_of_a_remote_program() {
+        let body = r#"{"error": {"kind": "mine", "message": "m", "capability": "x", "data": {"n": 1},
             "at": {"line": 3, "column": 4}, "cause": {"at": {"line": 5, "column": 6}}}}"#;
-        let Err(RuntimeError::Structured { error, .. }) = read_text(told) else { panic!("{told}") };
+        let Err(RuntimeError::Structured { error, .. }) = read_text(body) else { panic!("{body}") };
         let here = error.through("far");
         assert_eq!(
             (&*here.kind, &*here.message, here.data.pr_str()),
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_else_answers_is_told_apart() {
+    fn foreign_answers_are_recognised() {
         let ctx = CallContext::for_tests("far");
         for body in ["hello", "{}", r#"{"content": 7}"#, r#"{"error": 7}"#, ""] {
             assert!(read(request(&ctx), &Bytes::from_static(body.as_bytes())).is_none(), "{body}");
@@ -417,8 +417,8 @@ mod tests {
         #[test]
         fn any_answer_can_be_read(body in r#"[\{\}\[\]",:a-z0-9 ]{0,60}"#, kind in "[a-z-]{0,20}", data in any::<u8>()) {
             let _ = read_text(&body);
-            let told = format!(r#"{{"error":{{"kind":"{kind}","data":{data},"detail":{{"code":{data}}}}}}}"#);
-            prop_assert!(read_text(&told).is_err());
+            let body = format!(r#"{{"error":{{"kind":"{kind}","data":{data},"detail":{{"code":{data}}}}}}}"#);
+            prop_assert!(read_text(&body).is_err());
         }
     }
 }

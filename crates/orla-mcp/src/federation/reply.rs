@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_refused_is_told_as_programs_catch_it() {
+    fn a_refusal_is_written_in_the_form_that_programs_catch() {
         let data = JsonText::parse(r#"{"k":1}"#).ok();
         let error =
             RuntimeError::Refused { id: "a".into(), code: -32050, message: "custom".into(), data };
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_a_call_gave_is_there_to_the_last_digit() {
+    fn an_outcome_is_written_exactly() {
         let json = |text: &str| JsonText::parse(text.to_owned()).unwrap();
         let outcome = Outcome {
             structured: Some(Payload::from_json(json(r#"{"n":1.10}"#))),

@@ -27,7 +27,7 @@ pub struct TooLong;
 
 impl Lines {
     /// Returns the buffer to append to, with room to read into.
-    pub fn room(&mut self) -> &mut BytesMut {
+    pub fn read_buffer(&mut self) -> &mut BytesMut {
         if self.buffer.is_empty() && self.buffer.capacity() > READ {
             self.buffer = BytesMut::new();
         }
@@ -91,7 +91,7 @@ impl Outgoing {
     }
 
     /// Records that `count` bytes of [`unwritten`](Self::unwritten) were written.
-    pub fn wrote(&mut self, count: usize) {
+    pub fn advance(&mut self, count: usize) {
         self.written += count;
         if self.written == self.bytes.len() {
             self.written = 0;
@@ -132,7 +132,7 @@ mod tests {
         let mut lines = Lines::default();
         let mut got = Vec::new();
         for piece in ["a", "b\ncd\n\nef", "", "g\r\nrest"] {
-            lines.room().put_slice(piece.as_bytes());
+            lines.read_buffer().put_slice(piece.as_bytes());
             while let Ok(Some(line)) = lines.next() {
                 got.push(String::from_utf8(line.to_vec()).unwrap());
             }
@@ -145,21 +145,21 @@ mod tests {
     #[test]
     fn a_line_beyond_the_bound_is_refused_and_one_within_it_is_not() {
         let mut lines = Lines::default();
-        lines.room().put_slice(&vec![b'x'; MAX_MESSAGE]);
+        lines.read_buffer().put_slice(&vec![b'x'; MAX_MESSAGE]);
         assert_eq!(lines.next(), Ok(None));
-        lines.room().put_slice(b"\n");
+        lines.read_buffer().put_slice(b"\n");
         assert_eq!(lines.next().unwrap().unwrap().len(), MAX_MESSAGE);
-        lines.room().put_slice(&vec![b'x'; MAX_MESSAGE + 1]);
+        lines.read_buffer().put_slice(&vec![b'x'; MAX_MESSAGE + 1]);
         assert_eq!(lines.next(), Err(TooLong));
     }
 
     #[test]
     fn an_idle_stream_keeps_little_memory() {
         let mut lines = Lines::default();
-        lines.room().put_slice(&vec![b'x'; 1024 * 1024]);
-        lines.room().put_slice(b"\n");
+        lines.read_buffer().put_slice(&vec![b'x'; 1024 * 1024]);
+        lines.read_buffer().put_slice(b"\n");
         assert!(lines.next().unwrap().is_some());
-        assert!(lines.room().capacity() <= 2 * READ, "{}", lines.buffer.capacity());
+        assert!(lines.read_buffer().capacity() <= 2 * READ, "{}", lines.buffer.capacity());
     }
 
     #[test]
@@ -169,16 +169,16 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_forgotten() {
+    fn written_bytes_are_discarded() {
         let mut out = Outgoing::default();
         out.buffer().extend_from_slice(b"abc");
-        out.wrote(1);
+        out.advance(1);
         out.buffer().extend_from_slice(b"d");
         assert_eq!(out.unwritten(), b"bcd");
-        out.wrote(3);
+        out.advance(3);
         assert!(out.unwritten().is_empty());
         out.buffer().extend_from_slice(&vec![b'x'; 2 * COMPACT]);
-        out.wrote(COMPACT + 1);
+        out.advance(COMPACT + 1);
         assert_eq!((out.unwritten().len(), out.bytes.len()), (COMPACT - 1, COMPACT - 1));
     }
 }

@@ -223,7 +223,7 @@ mod tests {
         }
 
         #[test]
-        fn what_was_written_is_read(data in proptest::collection::vec("[a-z{}:\" ]{0,20}", 1..6), size in 1..40_usize) {
+        fn written_events_are_read_back(data in proptest::collection::vec("[a-z{}:\" ]{0,20}", 1..6), size in 1..40_usize) {
             let text: String = data.iter().map(|data| format!("data: {data}\n\n")).collect();
             let found: Vec<String> = read(text.as_bytes(), size).into_iter().map(|event| event.0).collect();
             prop_assert_eq!(found, data);

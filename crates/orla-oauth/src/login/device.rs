@@ -126,8 +126,8 @@ fn read(
         return Err(unreadable());
     };
     let seconds = |value: Option<f64>, default: Duration| {
-        let given = value.and_then(|value| Duration::try_from_secs_f64(value).ok());
-        given.unwrap_or(default)
+        let duration = value.and_then(|value| Duration::try_from_secs_f64(value).ok());
+        duration.unwrap_or(default)
     };
     let prompt = DevicePrompt { url, complete_url: answer.verification_uri_complete, code };
     let interval = seconds(answer.interval, INTERVAL).clamp(Duration::from_millis(100), MAX_LIFE);

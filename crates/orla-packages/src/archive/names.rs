@@ -22,7 +22,7 @@ pub fn check<'a>(names: impl Iterator<Item = (&'a str, bool)>) -> Result<(), Str
     // directory.
     let mut known: HashMap<String, (String, bool)> = HashMap::new();
     let (mut files, mut directories) = (0, 0);
-    let mut given: HashMap<String, ()> = HashMap::new();
+    let mut spellings: HashMap<String, ()> = HashMap::new();
     for (name, is_directory) in names {
         files += usize::from(!is_directory);
         if files > MAX_FILES {
@@ -30,7 +30,7 @@ pub fn check<'a>(names: impl Iterator<Item = (&'a str, bool)>) -> Result<(), Str
         }
         let name = name.strip_suffix('/').filter(|_| is_directory).unwrap_or(name);
         well_formed(name).map_err(|why| format!("the name {}: {why}", shown(name)))?;
-        if given.insert(name.to_owned(), ()).is_some() {
+        if spellings.insert(name.to_owned(), ()).is_some() {
             return Err(format!("{} is in it twice", shown(name)));
         }
         let ends = name.match_indices('/').map(|(end, _)| end).chain([name.len()]);

@@ -86,7 +86,7 @@ pub(super) fn serve(rules: &Rules, mount_point: PathBuf, socket: OwnedFd) -> io:
                     return Ok(());
                 }
             }
-            Err(err) => answer(&socket, error_said(&err))?,
+            Err(err) => answer(&socket, encode_error(&err))?,
         }
     }
     Ok(())
@@ -170,18 +170,18 @@ impl<'a> Compartment<'a> {
         match orla_sys::fork()? {
             Fork::Parent(_) => {
                 drop(finding);
-                let mut said = Vec::new();
-                found.read_to_end(&mut said)?;
-                if said == REFUSED.as_bytes() { Ok(()) } else { Err(said_error(&said)) }
+                let mut output = Vec::new();
+                found.read_to_end(&mut output)?;
+                if output == REFUSED.as_bytes() { Ok(()) } else { Err(decode_error(&output)) }
             }
             Fork::Child => {
                 let bait = self.mount_point.join(BAIT);
                 let probed = enforce(ruleset).and_then(|()| probe(self.rules, &bait, place, expected));
-                let said = match probed {
+                let output = match probed {
                     Ok(()) => REFUSED.into(),
-                    Err(err) => error_said(&err),
+                    Err(err) => encode_error(&err),
                 };
-                let _ = rustix::io::write(&finding, &said);
+                let _ = rustix::io::write(&finding, &output);
                 std::process::exit(1)
             }
         }
@@ -303,14 +303,14 @@ impl<'a> Compartment<'a> {
 }
 
 /// Encodes an error as an answer: its negative number in place of a process id, and its text.
-fn error_said(err: &io::Error) -> Vec<u8> {
+fn encode_error(err: &io::Error) -> Vec<u8> {
     let mut bytes = (-err.raw_os_error().unwrap_or(0)).to_le_bytes().to_vec();
     bytes.extend_from_slice(err.to_string().as_bytes());
     bytes
 }
 
 /// Decodes the error in an answer.
-pub(super) fn said_error(answer: &[u8]) -> io::Error {
+pub(super) fn decode_error(answer: &[u8]) -> io::Error {
     match answer.split_first_chunk::<4>().map(|(number, text)| (i32::from_le_bytes(*number), text)) {
         Some((number @ ..0, _)) => io::Error::from_raw_os_error(-number),
         Some((0, text)) => io::Error::other(String::from_utf8_lossy(text).into_owned()),
@@ -365,18 +365,18 @@ impl First {
                 let (orders, answers) = (OwnedFd::from(their_orders), OwnedFd::from(their_answers));
                 let result = first_process(rules, mount_point, &orders, &answers, channel);
                 if let Err(err) = result {
-                    let _ = rustix::io::write(&answers, &error_said(&err));
+                    let _ = rustix::io::write(&answers, &encode_error(&err));
                 }
                 std::process::exit(0)
             }
         }
         drop((their_orders, their_answers));
         let first = Self { orders: orders.into(), answers: answers.into() };
-        let mut said = [0; 256];
-        match rustix::io::read(&first.answers, &mut said)? {
+        let mut answer = [0; 256];
+        match rustix::io::read(&first.answers, &mut answer)? {
             1 => Ok(first),
             0 => Err(io::ErrorKind::UnexpectedEof.into()),
-            count => Err(said_error(said.get(..count).unwrap_or_default())),
+            count => Err(decode_error(answer.get(..count).unwrap_or_default())),
         }
     }
 
@@ -388,11 +388,11 @@ impl First {
     /// Ends all remaining processes.
     fn clear(&self) -> io::Result<Cleared> {
         self.order(Order::Clear)?;
-        let mut said = [NO_LIMIT, 0];
+        let mut answer = [NO_LIMIT, 0];
         loop {
-            match rustix::io::read(&self.answers, &mut said) {
+            match rustix::io::read(&self.answers, &mut answer) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(_) => return Ok(Cleared { breach: said[0], is_empty: said[1] == 0 }),
+                Ok(_) => return Ok(Cleared { breach: answer[0], is_empty: answer[1] == 0 }),
                 Err(Errno::INTR) => {}
                 Err(err) => return Err(err.into()),
             }

@@ -20,7 +20,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use super::compartment::said_error;
+use super::compartment::decode_error;
 use super::resolve::{Resolved, resolve};
 use super::wire::{self, Message};
 use super::{ANSWER, BASE_EXECUTE, COMMAND, Limits, NetworkMode, READY, REFUSED, is_wide, usage};
@@ -345,7 +345,7 @@ impl Launcher {
         let sent = streams(start.streams).and_then(|(ends, _)| self.send(&start, ends, expected));
         let probed = sent.and_then(|(_, answer)| match answer == REFUSED.as_bytes() {
             true => Ok(()),
-            false => Err(said_error(&answer)),
+            false => Err(decode_error(&answer)),
         });
         probed.map_err(|err| io::Error::other(format!("a probe inside of the profile: {err}")))
     }
@@ -546,7 +546,7 @@ fn streams(streams: Streams) -> io::Result<([OwnedFd; 3], Option<[OwnedFd; 3]>)>
 /// The number of an error is in its place.
 fn pid_of(answer: &[u8]) -> io::Result<Pid> {
     let pid = answer.try_into().ok().map(i32::from_le_bytes).filter(|pid| *pid > 0);
-    pid.and_then(Pid::from_raw).ok_or_else(|| said_error(answer))
+    pid.and_then(Pid::from_raw).ok_or_else(|| decode_error(answer))
 }
 
 /// Receives one answer of a launcher or a spawner.

@@ -232,8 +232,8 @@ impl Metadata {
             // The path is a snapshot, perhaps from another mount namespace.
             let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
             let parent = rustix::fs::openat2(CWD, parent, flags, Mode::empty(), resolve)?;
-            let there = rustix::fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW)?;
-            if Identity::from(there) != itself {
+            let found = rustix::fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW)?;
+            if Identity::from(found) != itself {
                 return Ok(false);
             }
             parent

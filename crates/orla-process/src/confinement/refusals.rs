@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_refused_stays_refused_in_any_order() {
+    fn refusals_apply_in_any_order() {
         let rule = |value: u64| [(0, SeccompCmpOp::Eq, value)];
         let whole = Refusals::of([1]);
         let mut before = Refusals::of([1]);

@@ -51,7 +51,7 @@ fn landlock_abi() -> i32 {
     use landlock::{AccessFs, LandlockStatus, Ruleset, RulesetAttr as _};
     // The crate reports the version only for a ruleset in force. A separate thread can put one in force
     // without consequences.
-    let asked = std::thread::spawn(|| {
+    let probe = std::thread::spawn(|| {
         Ruleset::default()
             .handle_access(AccessFs::Execute)
             .ok()?
@@ -61,7 +61,7 @@ fn landlock_abi() -> i32 {
             .ok()
             .map(|status| status.landlock)
     });
-    match asked.join().ok().flatten() {
+    match probe.join().ok().flatten() {
         Some(LandlockStatus::Available { effective_abi, kernel_abi }) => {
             kernel_abi.unwrap_or(effective_abi as i32)
         }
@@ -84,11 +84,11 @@ fn namespaces() -> Result<(), String> {
 #[cfg(target_os = "linux")]
 fn metadata() -> Result<(), String> {
     // The filter applies to a separate thread and ends with it.
-    let asked = std::thread::spawn(|| {
+    let probe = std::thread::spawn(|| {
         rustix::thread::set_no_new_privs(true)?;
         orla_sys::Notifications::install(&[]).map(drop)
     });
-    let answered = asked.join().map_err(|_| "it was not tried".to_owned())?;
+    let answered = probe.join().map_err(|_| "it was not tried".to_owned())?;
     answered.map_err(|err| err.to_string())
 }
 

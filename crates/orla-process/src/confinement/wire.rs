@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_short_is_refused() {
+    fn a_truncated_message_is_refused() {
         let bytes = Message::default().with(["abc"]).encode();
         for end in 4..bytes.len() {
             assert!(Message::decode(&bytes[4..end]).is_err(), "{end}");

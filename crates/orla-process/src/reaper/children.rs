@@ -34,10 +34,10 @@ impl Children {
     /// of this process counts as a notification.
     pub(super) fn follow(&mut self, lifeline: &impl AsFd) {
         let mut due = BTreeSet::new();
-        let mut heard = true;
+        let mut notified = true;
         loop {
             let now = Instant::now();
-            if heard {
+            if notified {
                 due.extend(LOOKS.iter().map(|after| now + *after));
             }
             if due.first().is_some_and(|at| *at <= now) {
@@ -45,8 +45,8 @@ impl Children {
                 due.retain(|at| *at > now + NEAR);
             }
             let next = due.first().map(|at| at.saturating_duration_since(now));
-            heard = readable(lifeline, next);
-            if heard && matches!(rustix::io::read(lifeline, &mut [0; 64]), Ok(0)) {
+            notified = readable(lifeline, next);
+            if notified && matches!(rustix::io::read(lifeline, &mut [0; 64]), Ok(0)) {
                 return;
             }
         }
@@ -121,7 +121,7 @@ mod tests {
     use std::process::Command;
 
     #[test]
-    fn a_leader_is_told_by_its_group_and_its_state() {
+    fn a_leader_is_recognised_by_its_group_and_state() {
         let rest = |state: &str, group: i32| {
             format!("7 (a) b) {state} 1 {group} 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4711 0 0")
         };

@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_beyond_the_limit_is_counted() {
+    fn bytes_beyond_the_limit_are_counted() {
         type Case<'a> = (&'a [&'a [u8]], usize, &'a [u8], u64);
         let cases: &[Case<'_>] = &[
             (&[b"abc"], 3, b"abc", 0),

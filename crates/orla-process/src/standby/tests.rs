@@ -122,7 +122,7 @@ fn a_changed_file_is_noticed_at_the_call() {
 }
 
 #[test]
-fn what_does_not_wait_is_an_error_after_three_and_runs_no_more() {
+fn a_program_that_does_not_wait_fails_after_three_starts() {
     let bodies = [
         ("echo why >&2; exit 3", 3, "exits before a call (exit code 3): why; "),
         ("kill -SEGV $$", 139, "ends or closes standard output before a call"),
@@ -150,7 +150,7 @@ fn what_does_not_wait_is_an_error_after_three_and_runs_no_more() {
 }
 
 #[test]
-fn what_cannot_start_is_left_to_the_call_which_has_it_tried_again() {
+fn a_program_that_cannot_start_is_retried_by_the_next_call() {
     let fixture = Fixture::new();
     let path = fixture.directory.path().join("script");
     let program = fixture.keep(&path, 1);
@@ -163,7 +163,7 @@ fn what_cannot_start_is_left_to_the_call_which_has_it_tried_again() {
 }
 
 #[test]
-fn what_waits_too_long_ends_and_comes_back_with_the_next_call() {
+fn an_idle_process_ends_and_is_restarted_by_the_next_call() {
     let fixture = Fixture::new();
     let program = Arc::new(Program::new(&fixture.script(ECHO)).unwrap());
     let limits = StandbyLimits { max_idle: Duration::from_millis(20), ..StandbyLimits::default() };

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_may_be_busy_with_an_older_call_does_not_hang() {
+    fn a_process_busy_with_an_older_call_is_not_hung() {
         let mut silence = Silence::default();
         (2..=9).for_each(|call| silence.expired(call, call + 1));
         assert_eq!(silence.verdict(S, Some(1), Some(3)), None);

@@ -57,24 +57,24 @@ const LISTING_GRACE: Duration = Duration::from_millis(500);
 
 /// Decides whether a program may be started.
 #[derive(Clone)]
-pub struct Gate(Arc<Judge>);
+pub struct Gate(Arc<Check>);
 
-type Judge = dyn Fn(&ContentSource, Option<SystemTime>) -> Result<(), String> + Send + Sync;
+type Check = dyn Fn(&ContentSource, Option<SystemTime>) -> Result<(), String> + Send + Sync;
 
 impl Gate {
-    /// Creates a gate that asks `judge` before a process is started and when it is ready. In the second
-    /// case the judge also gets the time of the start. The judge may read files, and so block.
+    /// Creates a gate that runs `check` before a process is started and when it is ready. In the second
+    /// case the check also gets the time of the start. The check may read files, and so block.
     pub fn new(
-        judge: impl Fn(&ContentSource, Option<SystemTime>) -> Result<(), String> + Send + Sync + 'static,
+        check: impl Fn(&ContentSource, Option<SystemTime>) -> Result<(), String> + Send + Sync + 'static,
     ) -> Self {
-        Self(Arc::new(judge))
+        Self(Arc::new(check))
     }
 
-    /// Asks the gate, which may block.
+    /// Runs the check, which may block.
     ///
     /// # Errors
     /// Why this may not be started.
-    pub fn ask(&self, content: &ContentSource) -> Result<(), String> {
+    pub fn check(&self, content: &ContentSource) -> Result<(), String> {
         (self.0)(content, None)
     }
 }
@@ -310,7 +310,7 @@ pub trait Managed: Send + Sync {
     fn restart(&self);
 
     /// Returns the last lines of standard error, the oldest first.
-    fn said(&self) -> Vec<String>;
+    fn stderr_tail(&self) -> Vec<String>;
 
     /// Returns the name.
     fn name(&self) -> &str;
@@ -335,8 +335,8 @@ impl<S: Service> Managed for Supervised<S> {
         self.shared.command(|commands| commands.restart = true);
     }
 
-    fn said(&self) -> Vec<String> {
-        self.shared.said()
+    fn stderr_tail(&self) -> Vec<String> {
+        self.shared.stderr_tail()
     }
 
     fn name(&self) -> &str {

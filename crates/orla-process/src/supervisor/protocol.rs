@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 /// The protocol of one process: it turns bytes into events and requests into bytes. It does no I/O.
 ///
 /// The supervisor makes a new protocol for every process. It writes the [`unwritten`](Self::unwritten)
-/// bytes, reads into the [`room`](Self::room), and takes events from [`next`](Self::next). `next` does
+/// bytes, reads into the [`read_buffer`](Self::read_buffer), and takes events from [`next`](Self::next). `next` does
 /// not return responses: the protocol sends each to the `reply` that came with its request.
 ///
 /// Requests are identified by their tickets. No two requests of a [`Supervised`](super::Supervised) have
@@ -43,10 +43,10 @@ pub trait Protocol: Sized + Send + 'static {
     fn unwritten(&self) -> &[u8];
 
     /// Records that `count` bytes of [`unwritten`](Self::unwritten) were written.
-    fn wrote(&mut self, count: usize);
+    fn advance(&mut self, count: usize);
 
     /// Returns the buffer to read into, which always has free space.
-    fn room(&mut self) -> &mut BytesMut;
+    fn read_buffer(&mut self) -> &mut BytesMut;
 
     /// Returns the next event in the bytes that were read; `None` if more bytes are needed.
     fn next(&mut self) -> Option<ProcessEvent<Self>>;

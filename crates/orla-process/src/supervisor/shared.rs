@@ -16,8 +16,8 @@ use super::state::{Policy, State};
 use crate::reaper::Instance;
 
 /// The number of lines of standard error that are kept for inspection.
-const MAX_SAID: usize = 200;
-const MAX_SAID_CHARS: usize = 500;
+const MAX_STDERR_LINES: usize = 200;
+const MAX_STDERR_LINE: usize = 500;
 
 /// See [`Protocol::Info`] and [`Protocol::Shared`].
 pub(super) type Info<S> = <<S as Service>::Protocol as Protocol>::Info;
@@ -32,7 +32,7 @@ pub(super) struct Shared<S: Service> {
     pub(super) tickets: Arc<AtomicU64>,
     /// Signals [`PendingCommands`] and requests whose callers no longer wait. There is one signal for
     /// both, as the task waits on it anew at every turn.
-    pub(super) news: Notify,
+    pub(super) changed: Notify,
     cancelled: Mutex<Vec<Cancelled>>,
     commands: Mutex<PendingCommands<S>>,
     /// Held by the task of this name that has a process. A new process waits until the previous one has
@@ -40,7 +40,7 @@ pub(super) struct Shared<S: Service> {
     pub(super) process_lock: Arc<AsyncMutex<()>>,
     pub(super) of_protocol: Arc<OfProtocol<S>>,
     /// The last lines that the processes wrote to standard error.
-    said: Mutex<VecDeque<String>>,
+    stderr_tail: Mutex<VecDeque<String>>,
     policy: Arc<Mutex<Policy>>,
     gate: Arc<Mutex<Option<Gate>>>,
     service: Mutex<Arc<S>>,
@@ -121,12 +121,12 @@ impl<S: Service> Shared<S> {
             name: service.name().into(),
             instance,
             tickets: Arc::new(AtomicU64::new(1)),
-            news: Notify::new(),
+            changed: Notify::new(),
             cancelled: Mutex::default(),
             commands: Mutex::default(),
             process_lock,
             of_protocol: Arc::default(),
-            said: Mutex::default(),
+            stderr_tail: Mutex::default(),
             policy,
             gate,
             service: Mutex::new(service),
@@ -155,8 +155,8 @@ impl<S: Service> Shared<S> {
         let Some(gate) = self.gate.lock().clone() else { return Ok(()) };
         let service = Arc::clone(service);
         // The gate may read files.
-        let asked = tokio::task::spawn_blocking(move || gate.0(&service.content(), started)).await;
-        asked.unwrap_or_else(|_| Err("the check whether it may be started failed".to_owned()))
+        let checked = tokio::task::spawn_blocking(move || gate.0(&service.content(), started)).await;
+        checked.unwrap_or_else(|_| Err("the check whether it may be started failed".to_owned()))
     }
 
     /// Returns a new, unused ticket.
@@ -168,7 +168,7 @@ impl<S: Service> Shared<S> {
     pub(super) fn cancel(&self, ticket: u64, is_late: bool) {
         let next = self.tickets.load(Ordering::Relaxed);
         self.cancelled.lock().push(Cancelled { ticket, is_late, next });
-        self.news.notify_one();
+        self.changed.notify_one();
     }
 
     pub(super) fn take_cancelled(&self) -> Vec<Cancelled> {
@@ -178,7 +178,7 @@ impl<S: Service> Shared<S> {
     /// Changes the commands for the task, and wakes the task.
     pub(super) fn command(&self, change: impl FnOnce(&mut PendingCommands<S>)) {
         change(&mut self.commands.lock());
-        self.news.notify_one();
+        self.changed.notify_one();
     }
 
     pub(super) fn take_commands(&self) -> PendingCommands<S> {
@@ -186,17 +186,17 @@ impl<S: Service> Shared<S> {
     }
 
     /// Records a line that the process wrote to standard error.
-    pub(super) fn note_line(&self, line: &str) {
-        let mut said = self.said.lock();
-        if said.len() >= MAX_SAID {
-            said.pop_front();
+    pub(super) fn record_stderr_line(&self, line: &str) {
+        let mut tail = self.stderr_tail.lock();
+        if tail.len() >= MAX_STDERR_LINES {
+            tail.pop_front();
         }
-        said.push_back(line.chars().take(MAX_SAID_CHARS).collect());
+        tail.push_back(line.chars().take(MAX_STDERR_LINE).collect());
     }
 
     /// Returns the newest recorded lines, the oldest first.
-    pub(super) fn said(&self) -> Vec<String> {
-        self.said.lock().iter().cloned().collect()
+    pub(super) fn stderr_tail(&self) -> Vec<String> {
+        self.stderr_tail.lock().iter().cloned().collect()
     }
 
     pub(super) fn policy(&self) -> Policy {

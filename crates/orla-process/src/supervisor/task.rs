@@ -270,7 +270,7 @@ impl<S: Service> Task<S> {
         tokio::select! {
             () = inbox.stop.cancelled(), if !stopping => Woken::Stop,
             Some(request) = inbox.requests.recv(), if takes => Woken::Request(request),
-            () = shared.news.notified() => Woken::News,
+            () = shared.changed.notified() => Woken::News,
             () = readable(process.and_then(|process| process.stdout.as_ref())) => Woken::Readable,
             () = writable(process.and_then(|process| process.stdin.as_ref())), if writes => Woken::Writable,
             () = input_closed(process.and_then(|process| process.stdin.as_ref())) => Woken::InputClosed,

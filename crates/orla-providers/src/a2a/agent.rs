@@ -27,9 +27,9 @@ use crate::sign_in::{Sender, SignIns, Unanswered};
 /// The maximum size of a card, or of a set of keys.
 const MAX_CARD: usize = 1024 * 1024;
 /// The age at which a listing fetches a card again.
-const FRESH: Duration = Duration::from_secs(300);
+const REFRESH_AFTER: Duration = Duration::from_secs(300);
 /// The pause after a failure. It doubles with each failure, up to the time that a card stays fresh.
-const PAUSE: Duration = Duration::from_secs(1);
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// The paths of cards, below an agent's address or its origin. Old agents use the second path.
 const PLACES: [&str; 2] = [".well-known/agent-card.json", ".well-known/agent.json"];
 
@@ -43,7 +43,7 @@ pub(super) struct Agent {
     is_plain: bool,
     state: Mutex<CardState>,
     /// Held while the card is fetched, so that only one task fetches it.
-    asking: tokio::sync::Mutex<()>,
+    fetching: tokio::sync::Mutex<()>,
     /// Whether a task retries until there is a card.
     is_followed: AtomicBool,
     /// Whether the first request for its card has ended, with a card or an error.
@@ -54,7 +54,7 @@ pub(super) struct Agent {
 struct CardState {
     info: Option<Arc<AgentInfo>>,
     /// When the agent was last asked for its card.
-    asked: Option<Instant>,
+    fetched_at: Option<Instant>,
     /// Why the last request for the card failed.
     failure: Option<String>,
 }
@@ -86,7 +86,7 @@ impl Agent {
             changes,
             is_plain,
             state: Mutex::default(),
-            asking: tokio::sync::Mutex::default(),
+            fetching: tokio::sync::Mutex::default(),
             is_followed: AtomicBool::new(false),
             answered: watch::Sender::new(false),
         }
@@ -105,7 +105,7 @@ impl Agent {
     /// Returns the host and port, for messages.
     pub(super) fn host(&self) -> String {
         match self.info() {
-            Some(learned) => learned.wire.host(),
+            Some(info) => info.wire.host(),
             None => base(&self.settings).map_or_else(|_| self.settings.name.clone(), |url| host(&url)),
         }
     }
@@ -114,21 +114,21 @@ impl Agent {
     ///
     /// # Errors
     /// It gives no card, or an unusable one.
-    pub(super) async fn learned(&self) -> Result<Arc<AgentInfo>, Fault> {
-        if let Some(learned) = self.info() {
-            return Ok(learned);
+    pub(super) async fn fetched_info(&self) -> Result<Arc<AgentInfo>, Fault> {
+        if let Some(info) = self.info() {
+            return Ok(info);
         }
-        let _alone = self.asking.lock().await;
+        let _alone = self.fetching.lock().await;
         match self.info() {
-            Some(learned) => Ok(learned),
-            None => self.ask().await,
+            Some(info) => Ok(info),
+            None => self.refresh().await,
         }
     }
 
     /// Returns whether the card must be fetched because it is unknown or old, and no task fetches it. If
     /// so, the caller continues with [`follow`](Self::follow).
-    pub(super) fn begin(&self) -> bool {
-        let is_due = self.state.lock().asked.is_none_or(|asked| asked.elapsed() >= FRESH)
+    pub(super) fn start_following(&self) -> bool {
+        let is_due = self.state.lock().fetched_at.is_none_or(|at| at.elapsed() >= REFRESH_AFTER)
             || self.info().is_none();
         is_due && !self.is_followed.swap(true, Ordering::AcqRel)
     }
@@ -138,54 +138,55 @@ impl Agent {
     pub(super) fn follow(self: Arc<Self>) -> impl Future<Output = ()> + Send {
         let agent = Arc::downgrade(&self);
         async move {
-            let (mut pause, mut said) = (PAUSE, String::new());
+            let (mut pause, mut logged) = (FIRST_PAUSE, String::new());
             loop {
                 let Some(this) = agent.upgrade() else { return };
-                let asked = {
-                    let _alone = this.asking.lock().await;
-                    this.ask().await
+                let result = {
+                    let _alone = this.fetching.lock().await;
+                    this.refresh().await
                 };
-                let Err(fault) = asked else {
+                let Err(fault) = result else {
                     this.is_followed.store(false, Ordering::Release);
                     return;
                 };
                 let problem = fault.to_string();
-                if problem != said {
+                if problem != logged {
                     let agent = &this.settings.name;
                     tracing::warn!(agent, problem, "an agent has no usable card");
-                    said = problem;
+                    logged = problem;
                 }
                 drop(this);
                 sleep(pause).await;
-                pause = (pause * 2).min(FRESH);
+                pause = (pause * 2).min(REFRESH_AFTER);
             }
         }
     }
 
     /// Waits until the first request for its card has ended.
-    pub(super) async fn answered(&self) {
+    pub(super) async fn first_answer(&self) {
         // The sender lives as long as this agent.
         let _ = self.answered.subscribe().wait_for(|answered| *answered).await;
     }
 
-    async fn ask(&self) -> Result<Arc<AgentInfo>, Fault> {
+    async fn refresh(&self) -> Result<Arc<AgentInfo>, Fault> {
         let limit = self.settings.startup_timeout;
-        let late = || Fault::Away(format!("did not return its card within {}", seconds(limit)));
-        let result = timeout(limit, self.fetch()).await.unwrap_or_else(|_| Err(late()));
+        let timed_out =
+            || Fault::Unavailable(format!("did not return its card within {}", seconds(limit)));
+        let result = timeout(limit, self.fetch()).await.unwrap_or_else(|_| Err(timed_out()));
         let mut state = self.state.lock();
-        state.asked = Some(Instant::now());
+        state.fetched_at = Some(Instant::now());
         match result {
-            Ok(learned) => {
-                let is_new = state.info.as_ref().is_none_or(|old| old.card != learned.card);
-                let learned = Arc::new(learned);
-                (state.info, state.failure) = (Some(Arc::clone(&learned)), None);
+            Ok(info) => {
+                let is_new = state.info.as_ref().is_none_or(|old| old.card != info.card);
+                let info = Arc::new(info);
+                (state.info, state.failure) = (Some(Arc::clone(&info)), None);
                 drop(state);
                 if is_new {
                     self.changes.send_modify(|count| *count += 1);
                 }
                 // Waiting callers check for changes after this.
                 self.answered.send_replace(true);
-                Ok(learned)
+                Ok(info)
             }
             Err(fault) => {
                 state.failure = Some(fault.to_string());
@@ -197,39 +198,41 @@ impl Agent {
     }
 
     async fn fetch(&self) -> Result<AgentInfo, Fault> {
-        let base = base(&self.settings).map_err(Fault::Wrong)?;
-        let headers = headers(&self.settings).map_err(Fault::Wrong)?;
+        let base = base(&self.settings).map_err(Fault::Invalid)?;
+        let headers = headers(&self.settings).map_err(Fault::Invalid)?;
         let card = match self.card(&base, &headers).await? {
-            Some(card) => Card::read(&self.vouched(card, &base).await?).map_err(Fault::Wrong)?,
-            None if !self.is_plain => return Err(Fault::Wrong("it has no card".to_owned())),
+            Some(card) => {
+                Card::read(&self.check_signature(card, &base).await?).map_err(Fault::Invalid)?
+            }
+            None if !self.is_plain => return Err(Fault::Invalid("it has no card".to_owned())),
             None => Card::without(base.as_str(), bindings(self.settings.protocol)[0].clone()),
         };
-        let (interface, url) = choose(&card, &self.settings, &base).map_err(Fault::Wrong)?;
-        let wire = Wire::new(&self.clients, &interface, url, headers).map_err(Fault::Wrong)?;
+        let (interface, url) = choose(&card, &self.settings, &base).map_err(Fault::Invalid)?;
+        let wire = Wire::new(&self.clients, &interface, url, headers).map_err(Fault::Invalid)?;
         Ok(AgentInfo { card, wire })
     }
 
     /// Returns the connection to the agent for a call, with the token of its caller.
     pub(super) fn wire(&self, info: &AgentInfo, ctx: &CallContext) -> Result<Wire, Fault> {
         let Some(key) = &self.settings.sign_in else { return Ok(info.wire.clone()) };
-        let base = base(&self.settings).map_err(Fault::Wrong)?;
+        let base = base(&self.settings).map_err(Fault::Invalid)?;
         let sender = self.sign_ins.sender(key, &base, info.wire.client(), Some(ctx));
-        Ok(info.wire.through(sender.map_err(Fault::Wrong)?))
+        Ok(info.wire.through(sender.map_err(Fault::Invalid)?))
     }
 
     /// Returns the card; `None` if none of the addresses has one.
     async fn card(&self, base: &Url, headers: &HeaderMap) -> Result<Option<Value>, Fault> {
-        let client = self.clients.get(Flavour::Any, is_loopback(base)).map_err(Fault::Wrong)?;
+        let client = self.clients.get(Flavour::Any, is_loopback(base)).map_err(Fault::Invalid)?;
         let sender = match &self.settings.sign_in {
             None => Sender::new(client.clone(), None),
-            Some(key) => self.sign_ins.sender(key, base, &client, None).map_err(Fault::Wrong)?,
+            Some(key) => self.sign_ins.sender(key, base, &client, None).map_err(Fault::Invalid)?,
         };
         for place in places(base) {
             let request = client.get(place).headers(headers.clone()).header(ACCEPT, "application/json");
-            let request = request.build().map_err(|err| Fault::Wrong(root_cause(&err)))?;
+            let request = request.build().map_err(|err| Fault::Invalid(root_cause(&err)))?;
             let response = match sender.execute(request).await {
                 Ok(response) => response,
-                Err(Unanswered::Token(error)) => return Err(Fault::Wrong(error.to_string())),
+                Err(Unanswered::Token(error)) => return Err(Fault::Invalid(error.to_string())),
                 // An agent that only supports gRPC breaks the connection.
                 Err(Unanswered::Http(err))
                     if self.settings.protocol == Protocol::Grpc && !err.is_connect() =>
@@ -238,24 +241,26 @@ impl Agent {
                 }
                 Err(Unanswered::Http(err)) => {
                     let root = root_cause(&err).to_lowercase();
-                    return Err(Fault::Away(format!("cannot be reached: {root}")));
+                    return Err(Fault::Unavailable(format!("cannot be reached: {root}")));
                 }
             };
             match response.status() {
                 StatusCode::OK => {
                     let bytes = read_bounded(response, MAX_CARD).await?;
                     let card = serde_json::from_slice(&bytes);
-                    return card.map(Some).map_err(|_| Fault::Wrong("its card is not JSON".to_owned()));
+                    return card
+                        .map(Some)
+                        .map_err(|_| Fault::Invalid("its card is not JSON".to_owned()));
                 }
                 status if status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED => {
-                    return Err(Fault::Away(format!(
+                    return Err(Fault::Unavailable(format!(
                         "answered {} instead of its card",
                         status.as_u16()
                     )));
                 }
                 StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
                     let problem = "the credentials are missing or not accepted";
-                    return Err(Fault::Wrong(format!("its card cannot be fetched: {problem}")));
+                    return Err(Fault::Invalid(format!("its card cannot be fetched: {problem}")));
                 }
                 _ => {}
             }
@@ -264,15 +269,15 @@ impl Agent {
     }
 
     /// Returns the signed part of a card, or the whole card if it is not signed and need not be.
-    async fn vouched(&self, card: Value, base: &Url) -> Result<Value, Fault> {
-        let signatures = signature::signatures(&card).map_err(Fault::Wrong)?;
+    async fn check_signature(&self, card: Value, base: &Url) -> Result<Value, Fault> {
+        let signatures = signature::signatures(&card).map_err(Fault::Invalid)?;
         let keys = match &self.settings.keys {
             Some(keys) if signatures.is_empty() => {
                 let _ = keys;
-                return Err(Fault::Wrong("its card is not signed, and that is asked for".to_owned()));
+                return Err(Fault::Invalid("its card is not signed, and that is asked for".to_owned()));
             }
             Some(keys) => {
-                KeySet::read(keys.as_bytes()).map_err(|err| Fault::Wrong(format!("keys: {err}")))?
+                KeySet::read(keys.as_bytes()).map_err(|err| Fault::Invalid(format!("keys: {err}")))?
             }
             None => {
                 let named =
@@ -292,18 +297,19 @@ impl Agent {
                 }
             }
         };
-        signature::verified(&card, &signatures, &keys).map_err(Fault::Wrong)
+        signature::verified(&card, &signatures, &keys).map_err(Fault::Invalid)
     }
 
     async fn key_set(&self, url: Url) -> Result<KeySet, Fault> {
-        let client = self.clients.get(Flavour::Any, is_loopback(&url)).map_err(Fault::Wrong)?;
-        let lost = |problem: &str| Fault::Wrong(format!("the keys of its card's signature: {problem}"));
-        let response = client.get(url).send().await.map_err(|_| lost("fetching them failed"))?;
+        let client = self.clients.get(Flavour::Any, is_loopback(&url)).map_err(Fault::Invalid)?;
+        let invalid =
+            |problem: &str| Fault::Invalid(format!("the keys of its card's signature: {problem}"));
+        let response = client.get(url).send().await.map_err(|_| invalid("fetching them failed"))?;
         if !response.status().is_success() {
-            return Err(lost("they are not at that address"));
+            return Err(invalid("they are not at that address"));
         }
         let bytes = read_bounded(response, MAX_CARD).await?;
-        KeySet::read(&bytes).map_err(|problem| lost(&problem))
+        KeySet::read(&bytes).map_err(|problem| invalid(&problem))
     }
 }
 
@@ -383,7 +389,7 @@ fn bindings(protocol: Protocol) -> &'static [Binding] {
 /// 0.3.
 fn choose(card: &Card, settings: &AgentSettings, base: &Url) -> Result<(Interface, Url), String> {
     let bindings = bindings(settings.protocol);
-    let mut astray = None;
+    let mut denied = None;
     let mut offered = Vec::new();
     let of = |dialect| card.interfaces.iter().filter(move |interface| interface.dialect == dialect);
     for interface in of(Dialect::V1).chain(of(Dialect::V0)) {
@@ -391,7 +397,10 @@ fn choose(card: &Card, settings: &AgentSettings, base: &Url) -> Result<(Interfac
         if !bindings.contains(&interface.binding) {
             continue;
         }
-        let Some(mut url) = address(&interface.url).map(|url| from_here(url, base)) else { continue };
+        let Some(mut url) = address(&interface.url).map(|url| replace_unspecified_host(url, base))
+        else {
+            continue;
+        };
         if !interface.url.contains("://") && base.scheme() == "https" {
             // Only an address without a scheme leaves TLS open.
             let _ = url.set_scheme("https");
@@ -407,12 +416,12 @@ fn choose(card: &Card, settings: &AgentSettings, base: &Url) -> Result<(Interfac
                 .filter_map(|origin| address(origin))
                 .any(|one| same_origin(&url, &one));
         if is_allowed {
-            let url = if same_host(&url, base) { on(url, base) } else { url };
+            let url = if same_host(&url, base) { with_host_of(url, base) } else { url };
             return Ok((interface.clone(), url));
         }
-        astray.get_or_insert_with(|| url.origin().ascii_serialization());
+        denied.get_or_insert_with(|| url.origin().ascii_serialization());
     }
-    Err(match astray {
+    Err(match denied {
         Some(origin) => format!(
             "its card leads to {origin}, which is not the configured origin; if that is intended, add it to origins"
         ),
@@ -425,7 +434,7 @@ fn choose(card: &Card, settings: &AgentSettings, base: &Url) -> Result<(Interfac
 
 /// Replaces an address such as 0.0.0.0, which a server that listens on all interfaces writes, with the
 /// agent's host.
-fn from_here(mut url: Url, base: &Url) -> Url {
+fn replace_unspecified_host(mut url: Url, base: &Url) -> Url {
     let is_everywhere = match url.host() {
         Some(Host::Ipv4(address)) => address.is_unspecified(),
         Some(Host::Ipv6(address)) => address.is_unspecified(),
@@ -439,7 +448,7 @@ fn from_here(mut url: Url, base: &Url) -> Url {
 
 /// Replaces the host of the address with the configured one, if both are names of this machine. A server
 /// need not listen on all of these names.
-fn on(mut url: Url, base: &Url) -> Url {
+fn with_host_of(mut url: Url, base: &Url) -> Url {
     let _ = url.set_host(base.host_str());
     url
 }

@@ -181,14 +181,14 @@ impl Source for Agents {
 
     async fn learn(&self) {
         let agents = self.entries();
-        for agent in agents.iter().filter(|agent| agent.begin()) {
+        for agent in agents.iter().filter(|agent| agent.start_following()) {
             let following = Arc::clone(agent).follow();
             let stop = self.stop.clone();
             self.tasks.spawn(async move {
                 let _ = stop.run_until_cancelled(following).await;
             });
         }
-        let all = join_all(agents.iter().map(|agent| agent.answered()));
+        let all = join_all(agents.iter().map(|agent| agent.first_answer()));
         // An agent that answers later is reported as a change.
         let _ = timeout(LEARN, all).await;
     }

@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use super::gather::{Gathered, Turn};
 
 /// The number of characters of an agent's last message that an error repeats.
-const MAX_SAID: usize = 16 * 1024;
+const MAX_MESSAGE: usize = 16 * 1024;
 
 /// Returns the output, complete or not.
 pub(super) fn outcome(gathered: &Gathered, ctx: &CallContext) -> Outcome {
@@ -43,7 +43,7 @@ pub(super) fn outcome(gathered: &Gathered, ctx: &CallContext) -> Outcome {
     Outcome {
         structured: structured.map(Payload::from_json),
         content: content.and_then(|content| JsonText::of(&content).ok()),
-        meta: JsonText::of(&json!({ "orla/a2a": about(gathered) })).ok(),
+        meta: JsonText::of(&json!({ "orla/a2a": metadata(gathered) })).ok(),
         ..Outcome::default()
     }
 }
@@ -55,7 +55,7 @@ pub(super) fn partial(gathered: &Gathered, host: &str, ctx: &CallContext) -> Out
         let text = match &gathered.task {
             Some(task) => format!(
                 "Task {task} at {host} is {}; nothing of its result has arrived.",
-                state(gathered)
+                state_name(gathered)
             ),
             None => format!("No answer had begun from {host}."),
         };
@@ -70,7 +70,7 @@ pub(super) fn partial(gathered: &Gathered, host: &str, ctx: &CallContext) -> Out
 /// The task failed, or the agent requires something that no one here can give.
 pub(super) fn result(gathered: &Gathered, ctx: &CallContext) -> Result<Outcome, RuntimeError> {
     let name = &ctx.name;
-    let words = gathered.last_words().map(|words| words.chars().take(MAX_SAID).collect::<String>());
+    let words = gathered.last_message().map(|words| words.chars().take(MAX_MESSAGE).collect::<String>());
     let says = words.map(|words| format!(": {words}")).unwrap_or_default();
     let message = match gathered.state {
         _ if gathered.message.is_some() => return Ok(outcome(gathered, ctx)),
@@ -90,22 +90,22 @@ pub(super) fn result(gathered: &Gathered, ctx: &CallContext) -> Result<Outcome, 
     };
     let mut outcome = outcome(gathered, ctx);
     if gathered.turn() == Turn::Asking && outcome.structured.is_none() {
-        let mut asked = about(gathered);
-        asked["message"] = gathered.last_words().into();
-        outcome.structured = JsonText::of(&asked).ok().map(Payload::from_json);
+        let mut question = metadata(gathered);
+        question["message"] = gathered.last_message().into();
+        outcome.structured = JsonText::of(&question).ok().map(Payload::from_json);
     }
     Err(RuntimeError::Failed { id: name.to_string(), message, outcome: Some(Box::new(outcome)) })
 }
 
 /// Describes the state of a task besides its result.
-fn about(gathered: &Gathered) -> Value {
+fn metadata(gathered: &Gathered) -> Value {
     let artifacts: Vec<Value> = gathered
         .artifacts
         .iter()
         .map(|artifact| json!({"id": artifact.artifact_id, "name": artifact.name, "description": artifact.description}))
         .collect();
     let mut about =
-        json!({"task_id": gathered.task, "context_id": gathered.context, "state": state(gathered)});
+        json!({"task_id": gathered.task, "context_id": gathered.context, "state": state_name(gathered)});
     if !artifacts.is_empty() {
         about["artifacts"] = artifacts.into();
     }
@@ -113,7 +113,7 @@ fn about(gathered: &Gathered) -> Value {
 }
 
 /// Returns the name of the state for users.
-fn state(gathered: &Gathered) -> &'static str {
+fn state_name(gathered: &Gathered) -> &'static str {
     match gathered.state {
         _ if gathered.message.is_some() => "completed",
         None | Some(TaskState::Unspecified) => "unknown",
@@ -137,7 +137,7 @@ fn groups(gathered: &Gathered) -> Vec<(&str, &[Part])> {
         return vec![answer];
     }
     if gathered.artifacts.is_empty() {
-        return of(gathered.said.as_ref()).into_iter().collect();
+        return of(gathered.status_message.as_ref()).into_iter().collect();
     }
     gathered.artifacts.iter().map(|one| (one.artifact_id.as_str(), &one.parts[..])).collect()
 }
@@ -198,7 +198,7 @@ mod tests {
 
     fn gathered(event: Value) -> Gathered {
         let mut gathered = Gathered::default();
-        gathered.take(serde_json::from_value(event).unwrap()).unwrap();
+        gathered.apply(serde_json::from_value(event).unwrap()).unwrap();
         gathered
     }
 
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_arrived_is_told_and_that_nothing_has() {
+    fn a_partial_outcome_shows_what_has_arrived() {
         let ctx = CallContext::for_tests("a");
         let text = |gathered: &Gathered| partial(gathered, "h:1", &ctx).last_text().unwrap();
         assert_eq!(text(&Gathered::default()), "No answer had begun from h:1.");

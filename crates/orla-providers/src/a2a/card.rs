@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_card_is_refused_with_the_reason() {
+    fn invalid_cards_are_refused_with_the_reason() {
         for (card, reason) in [
             (json!([]), "its card is not a JSON object"),
             (json!({"name": "A"}), "its card has no address"),

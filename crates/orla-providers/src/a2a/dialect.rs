@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_agent_of_either_generation_says_is_the_same() {
+    fn both_dialects_read_as_the_same_events() {
         let older = read(
             Dialect::V0,
             json!({"kind": "task", "id": "t", "contextId": "c",
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_empty_may_be_left_out() {
+    fn empty_members_may_be_omitted() {
         let StreamResponse::StatusUpdate(update) =
             read(Dialect::V1, json!({"statusUpdate": {"taskId": "t", "status": {}}}))
         else {
@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_are_told_by_their_first_number() {
+    fn dialects_are_chosen_by_major_version() {
         for (version, dialect) in [
             ("0.3.0", Some(Dialect::V0)),
             ("1.0", Some(Dialect::V1)),

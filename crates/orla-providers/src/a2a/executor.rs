@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::agent::Agent;
 use super::agents::{Agents, Connected};
-use super::gather::{Gathered, Odd, Turn};
+use super::gather::{Gathered, InvalidEvent, Turn};
 use super::wire::{Events, Fault, Wire};
 use super::{answer, input};
 use crate::deadline::effective_deadline;
@@ -27,12 +27,12 @@ const POLL_MIN: Duration = Duration::from_millis(50);
 /// The maximum pause between polls of a task.
 const POLL_MAX: Duration = Duration::from_secs(2);
 /// How long an agent may take to end a task that is no longer needed.
-const GOODBYE: Duration = Duration::from_secs(2);
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(2);
 /// How much longer than its own time a call waits for the end of its task. After that, the attempt
 /// continues in the background.
-const LAST_WORD: Duration = Duration::from_millis(30);
+const END_GRACE: Duration = Duration::from_millis(30);
 /// How long after an answer a repeated question counts as the same question.
-const SECOND_THOUGHT: Duration = Duration::from_secs(10);
+const REPEATED_QUESTION: Duration = Duration::from_secs(10);
 /// The maximum number of questions of an agent in one call.
 const MAX_QUESTIONS: usize = 32;
 
@@ -86,26 +86,27 @@ impl CapabilityExecutor for A2AExecutor {
         let hops = ctx.scope.hops.through(&agent.host());
         let hops = hops.map_err(|what| RuntimeError::Limit { id: ctx.name.to_string(), what })?;
         let (deadline, limit) = effective_deadline(settings.timeout_ms, ctx);
-        let leaving = CancellationToken::new();
-        let mut talk = Box::pin(talk(Arc::clone(&agent), message, leaving.clone(), hops, ctx.clone()));
+        let leave = CancellationToken::new();
+        let mut conversation =
+            Box::pin(run_conversation(Arc::clone(&agent), message, leave.clone(), hops, ctx.clone()));
         let ended = tokio::select! {
             biased;
             () = ctx.scope.cancellation.cancelled() => Err(End::Cancelled),
-            done = timeout_at(deadline, &mut talk) => done.map_err(|_| End::TimedOut),
+            done = timeout_at(deadline, &mut conversation) => done.map_err(|_| End::TimedOut),
         };
         let (end, gathered) = match ended {
             Ok((result, gathered)) => (End::Over(result), gathered),
             Err(end) => {
                 // The task can be ended only once its id is known.
-                leaving.cancel();
-                match timeout(LAST_WORD, &mut talk).await {
+                leave.cancel();
+                match timeout(END_GRACE, &mut conversation).await {
                     Ok((_, gathered)) => (end, gathered),
                     Err(_) => {
                         let (agents, agent) = (Arc::clone(&self.agents), Arc::clone(&agent));
                         let ctx = ctx.clone();
                         self.agents.detach(async move {
-                            if let Ok((_, gathered)) = timeout(GOODBYE, talk).await {
-                                abandon(&agents, &agent, &gathered, &ctx).await;
+                            if let Ok((_, gathered)) = timeout(CANCEL_TIMEOUT, conversation).await {
+                                cancel_task(&agents, &agent, &gathered, &ctx).await;
                             }
                         });
                         (end, Gathered::default())
@@ -118,18 +119,18 @@ impl CapabilityExecutor for A2AExecutor {
         match end {
             End::Over(Ok(())) => {
                 // The agent has exceeded the number of questions.
-                if gathered.turn() == Turn::Going {
-                    abandon(&self.agents, &agent, &gathered, ctx).await;
+                if gathered.turn() == Turn::Working {
+                    cancel_task(&self.agents, &agent, &gathered, ctx).await;
                 }
                 answer::result(&gathered, ctx)
             }
             End::Over(Err(Stop::Declined)) => {
-                abandon(&self.agents, &agent, &gathered, ctx).await;
+                cancel_task(&self.agents, &agent, &gathered, ctx).await;
                 let message = format!("{name} failed: the agent's question was not answered");
                 Err(RuntimeError::Failed { id: name, message, outcome: partial(&gathered) })
             }
             End::Over(Err(Stop::Fault(fault))) => {
-                abandon(&self.agents, &agent, &gathered, ctx).await;
+                cancel_task(&self.agents, &agent, &gathered, ctx).await;
                 let error = fault.of(&name, &host);
                 match gathered.is_empty() {
                     true => Err(error),
@@ -143,11 +144,11 @@ impl CapabilityExecutor for A2AExecutor {
                 }
             }
             End::TimedOut => {
-                abandon(&self.agents, &agent, &gathered, ctx).await;
+                cancel_task(&self.agents, &agent, &gathered, ctx).await;
                 Err(RuntimeError::TimedOut { id: name, limit, outcome: partial(&gathered) })
             }
             End::Cancelled => {
-                abandon(&self.agents, &agent, &gathered, ctx).await;
+                cancel_task(&self.agents, &agent, &gathered, ctx).await;
                 let outcome = if gathered.is_empty() { None } else { partial(&gathered) };
                 Err(RuntimeError::Cancelled { id: name, outcome })
             }
@@ -162,8 +163,8 @@ impl CapabilityExecutor for A2AExecutor {
                 connected.map_or_else(|| settings.agent_id.clone(), |connected| connected.agent.host()),
             );
             let agent = connected.map(|connected| &connected.agent);
-            let learned = agent.and_then(|agent| agent.info());
-            status.interpreter = learned.map(|learned| learned.wire.binding().to_owned());
+            let info = agent.and_then(|agent| agent.info());
+            status.interpreter = info.map(|info| info.wire.binding().to_owned());
             status.last_failure = agent.and_then(|agent| agent.failure());
         }
         status
@@ -196,45 +197,45 @@ impl From<Fault> for Stop {
 
 /// Runs a conversation that owns its parts, so that it can outlive its call. Returns the gathered events
 /// too.
-async fn talk(
+async fn run_conversation(
     agent: Arc<Agent>,
     message: Message,
-    leaving: CancellationToken,
+    leave: CancellationToken,
     hops: Hops,
     ctx: CallContext,
 ) -> (Result<(), Stop>, Gathered) {
     let mut gathered = Gathered::default();
-    let result = converse(&agent, message, &mut gathered, &leaving, &hops, &ctx).await;
+    let result = converse(&agent, message, &mut gathered, &leave, &hops, &ctx).await;
     (result, gathered)
 }
 
-/// Converses until the agent is done, or requires something that orla cannot provide. After `leaving`,
+/// Converses until the agent is done, or requires something that orla cannot provide. After `leave`,
 /// ends as soon as the id of the task, if there is one, is known.
 async fn converse(
     agent: &Agent,
     message: Message,
     gathered: &mut Gathered,
-    leaving: &CancellationToken,
+    leave: &CancellationToken,
     hops: &Hops,
     ctx: &CallContext,
 ) -> Result<(), Stop> {
-    let Some(learned) = leaving.run_until_cancelled(agent.learned()).await else { return Ok(()) };
-    let learned = learned?;
-    let wire = agent.wire(&learned, ctx)?.carrying(ctx.scope.traceparent.as_deref(), hops);
-    let is_streaming = learned.card.streaming;
-    let mut progress = ProgressReporter { ctx, told: 0.0 };
+    let Some(info) = leave.run_until_cancelled(agent.fetched_info()).await else { return Ok(()) };
+    let info = info?;
+    let wire = agent.wire(&info, ctx)?.carrying(ctx.scope.traceparent.as_deref(), hops);
+    let is_streaming = info.card.streaming;
+    let mut progress = ProgressReporter { ctx, reports: 0.0 };
     let metadata = message.metadata.clone();
     let mut next = Some(message);
     for _ in 0..MAX_QUESTIONS {
-        let Some(message) = next.take().filter(|_| !leaving.is_cancelled()) else { break };
-        let last = begin(&wire, message, is_streaming, gathered, leaving, &mut progress).await?;
+        let Some(message) = next.take().filter(|_| !leave.is_cancelled()) else { break };
+        let last = begin(&wire, message, is_streaming, gathered, leave, &mut progress).await?;
         let following = follow(&wire, last, is_streaming, gathered, &mut progress);
-        let Some(end) = leaving.run_until_cancelled(following).await else { break };
+        let Some(end) = leave.run_until_cancelled(following).await else { break };
         end?;
         let is_question =
             gathered.turn() == Turn::Asking && gathered.state == Some(TaskState::InputRequired);
         let Some(task) = gathered.task.clone().filter(|_| is_question) else { break };
-        let Some(Some(text)) = leaving.run_until_cancelled(asked(gathered, ctx)).await.transpose()?
+        let Some(Some(text)) = leave.run_until_cancelled(ask_client(gathered, ctx)).await.transpose()?
         else {
             break;
         };
@@ -253,7 +254,7 @@ async fn begin(
     message: Message,
     is_streaming: bool,
     gathered: &mut Gathered,
-    leaving: &CancellationToken,
+    leave: &CancellationToken,
     progress: &mut ProgressReporter<'_>,
 ) -> Result<Result<(), Fault>, Fault> {
     let answered = message.task_id.clone();
@@ -273,7 +274,7 @@ async fn begin(
     let sent = wire.send(request, is_streaming);
     let mut events = match answered.as_ref() {
         None => sent.await?,
-        Some(task) => match leaving.run_until_cancelled(sent).await {
+        Some(task) => match leave.run_until_cancelled(sent).await {
             Some(events) => events?,
             None => {
                 gathered.task.get_or_insert_with(|| task.clone());
@@ -283,20 +284,20 @@ async fn begin(
     };
     if (answered.is_some() || gathered.task.is_none())
         && let Some(first) = events.next().await
-        && let Err(fault) = first.and_then(|event| take(event, gathered, progress))
+        && let Err(fault) = first.and_then(|event| apply(event, gathered, progress))
     {
         return Ok(Err(fault));
     }
     // The first event of an agent is the state of its task at the time of the answer.
     if answered.is_some() && gathered.turn() == Turn::Asking {
-        let next = timeout(SECOND_THOUGHT, events.next());
-        if let Some(Ok(Some(event))) = leaving.run_until_cancelled(next).await
-            && let Err(fault) = event.and_then(|event| take(event, gathered, progress))
+        let next = timeout(REPEATED_QUESTION, events.next());
+        if let Some(Ok(Some(event))) = leave.run_until_cancelled(next).await
+            && let Err(fault) = event.and_then(|event| apply(event, gathered, progress))
         {
             return Ok(Err(fault));
         }
     }
-    let rest = leaving.run_until_cancelled(drain(events, gathered, progress)).await;
+    let rest = leave.run_until_cancelled(read_events(events, gathered, progress)).await;
     Ok(rest.unwrap_or(Ok(())))
 }
 
@@ -312,23 +313,23 @@ async fn follow(
     loop {
         match last {
             // The agent may become reachable again, and its task continues there.
-            Ok(()) | Err(Fault::Away(_)) if gathered.turn() != Turn::Going => return Ok(()),
-            Ok(()) | Err(Fault::Away(_)) => {}
+            Ok(()) | Err(Fault::Unavailable(_)) if gathered.turn() != Turn::Working => return Ok(()),
+            Ok(()) | Err(Fault::Unavailable(_)) => {}
             Err(fault) => return Err(fault),
         }
         let Some(task) = gathered.task.clone() else {
             return Err(last
                 .err()
-                .unwrap_or_else(|| Fault::Wrong("it answers with nothing".to_owned())));
+                .unwrap_or_else(|| Fault::Invalid("it answers with nothing".to_owned())));
         };
-        last = look(wire, &task, gathered, progress).await;
-        if can_subscribe && last.is_ok() && gathered.turn() == Turn::Going {
+        last = poll(wire, &task, gathered, progress).await;
+        if can_subscribe && last.is_ok() && gathered.turn() == Turn::Working {
             last = match wire.subscribe(&task).await {
                 Ok(events) => {
-                    let end = drain(events, gathered, progress).await;
-                    if end.is_ok() && gathered.turn() == Turn::Over {
+                    let end = read_events(events, gathered, progress).await;
+                    if end.is_ok() && gathered.turn() == Turn::Done {
                         // Only the agent knows the events during the interruption.
-                        let _ = look(wire, &task, gathered, progress).await;
+                        let _ = poll(wire, &task, gathered, progress).await;
                     }
                     end
                 }
@@ -339,7 +340,7 @@ async fn follow(
                 Err(fault) => Err(fault),
             };
         }
-        if gathered.turn() == Turn::Going {
+        if gathered.turn() == Turn::Working {
             sleep(pause).await;
             pause = POLL_MAX.min(pause * 2);
         }
@@ -347,70 +348,70 @@ async fn follow(
 }
 
 /// Handles events until it is the caller's turn, or there are no more.
-async fn drain(
+async fn read_events(
     mut events: Events,
     gathered: &mut Gathered,
     progress: &mut ProgressReporter<'_>,
 ) -> Result<(), Fault> {
-    while gathered.turn() == Turn::Going
+    while gathered.turn() == Turn::Working
         && let Some(event) = events.next().await
     {
-        take(event?, gathered, progress)?;
+        apply(event?, gathered, progress)?;
     }
     Ok(())
 }
 
 /// Requests the state of a task.
-async fn look(
+async fn poll(
     wire: &Wire,
     task: &str,
     gathered: &mut Gathered,
     progress: &mut ProgressReporter<'_>,
 ) -> Result<(), Fault> {
     let task = wire.get(task).await?;
-    take(StreamResponse::Task(task), gathered, progress)
+    apply(StreamResponse::Task(task), gathered, progress)
 }
 
-fn take(
+fn apply(
     event: StreamResponse,
     gathered: &mut Gathered,
     progress: &mut ProgressReporter<'_>,
 ) -> Result<(), Fault> {
-    match gathered.take(event) {
-        Ok(words) => {
-            if gathered.turn() == Turn::Going {
-                progress.tell(words);
+    match gathered.apply(event) {
+        Ok(message) => {
+            if gathered.turn() == Turn::Working {
+                progress.report(message);
             }
             Ok(())
         }
-        Err(Odd::TooLarge) => Err(Fault::TooLarge),
-        Err(odd) => Err(Fault::Wrong(odd.to_string())),
+        Err(InvalidEvent::TooLarge) => Err(Fault::TooLarge),
+        Err(error) => Err(Fault::Invalid(error.to_string())),
     }
 }
 
 /// Reports the agent's progress to the caller.
 struct ProgressReporter<'a> {
     ctx: &'a CallContext,
-    told: f64,
+    reports: f64,
 }
 
 impl ProgressReporter<'_> {
-    fn tell(&mut self, message: Option<String>) {
+    fn report(&mut self, message: Option<String>) {
         if self.ctx.scope.notices.is_wanted() {
-            self.told += 1.0;
-            let progress = Progress { progress: self.told, total: None, message };
+            self.reports += 1.0;
+            let progress = Progress { progress: self.reports, total: None, message };
             self.ctx.scope.notices.send(Notice::Progress(progress));
         }
     }
 }
 
 /// Returns the client's answer to the agent's question; `None` if there is no client to ask.
-async fn asked(gathered: &Gathered, ctx: &CallContext) -> Result<Option<String>, Stop> {
+async fn ask_client(gathered: &Gathered, ctx: &CallContext) -> Result<Option<String>, Stop> {
     let Some(client) = ctx.scope.client.as_ref().filter(|client| can_answer(&client.capabilities()))
     else {
         return Ok(None);
     };
-    let question = gathered.last_words().unwrap_or_else(|| "The agent needs more input.".to_owned());
+    let question = gathered.last_message().unwrap_or_else(|| "The agent needs more input.".to_owned());
     let question = json!({
         "mode": "form",
         "message": question,
@@ -440,18 +441,18 @@ fn can_answer(capabilities: &JsonText) -> bool {
 
 /// Asks the agent to end the task of a call that is over. The answer is awaited only briefly, and
 /// otherwise in the background.
-async fn abandon(agents: &Agents, agent: &Arc<Agent>, gathered: &Gathered, ctx: &CallContext) {
-    let (Some(task), Some(learned)) = (gathered.task.clone(), agent.info()) else { return };
-    let Ok(wire) = agent.wire(&learned, ctx) else { return };
-    if gathered.turn() == Turn::Over {
+async fn cancel_task(agents: &Agents, agent: &Arc<Agent>, gathered: &Gathered, ctx: &CallContext) {
+    let (Some(task), Some(info)) = (gathered.task.clone(), agent.info()) else { return };
+    let Ok(wire) = agent.wire(&info, ctx) else { return };
+    if gathered.turn() == Turn::Done {
         return;
     }
     let agent = Arc::clone(agent);
     let cancelled = agents.detach(async move {
-        let end = timeout(GOODBYE, wire.cancel(&task)).await;
+        let end = timeout(CANCEL_TIMEOUT, wire.cancel(&task)).await;
         if !matches!(end, Ok(Ok(()))) {
             tracing::debug!(agent = agent.settings.name, task, "a task could not be cancelled");
         }
     });
-    let _ = timeout(LAST_WORD, cancelled).await;
+    let _ = timeout(END_GRACE, cancelled).await;
 }

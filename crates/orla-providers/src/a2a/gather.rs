@@ -17,7 +17,7 @@ pub(super) struct Gathered {
     pub(super) context: Option<String>,
     pub(super) state: Option<TaskState>,
     /// The message of the newest state.
-    pub(super) said: Option<Message>,
+    pub(super) status_message: Option<Message>,
     pub(super) artifacts: Vec<Artifact>,
     /// The answer of an agent that created no task.
     pub(super) message: Option<Message>,
@@ -29,16 +29,16 @@ pub(super) struct Gathered {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
     /// The agent is working.
-    Going,
+    Working,
     /// The agent asks a question.
     Asking,
     /// The conversation is over.
-    Over,
+    Done,
 }
 
 /// The reason why an event is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Odd {
+pub(super) enum InvalidEvent {
     #[error("it answers with more than 16 MiB")]
     TooLarge,
     #[error("it answered with another task than the one that was asked for")]
@@ -49,35 +49,35 @@ impl Gathered {
     /// Takes an event, and returns the part of it to report.
     ///
     /// # Errors
-    /// See [`Odd`]; the event is then ignored.
-    pub(super) fn take(&mut self, event: StreamResponse) -> Result<Option<String>, Odd> {
+    /// See [`InvalidEvent`]; the event is then ignored.
+    pub(super) fn apply(&mut self, event: StreamResponse) -> Result<Option<String>, InvalidEvent> {
         match event {
             StreamResponse::Message(message) => {
-                self.known_size(size(&message.parts))?;
+                self.add_size(size(&message.parts))?;
                 self.context = message.context_id.clone().or(self.context.take());
                 self.message = Some(message);
                 Ok(None)
             }
             StreamResponse::Task(task) => {
-                self.own(&task.id)?;
+                self.check_task(&task.id)?;
                 let artifacts = task.artifacts.unwrap_or_default();
-                let bytes = artifacts.iter().map(weight).sum();
+                let bytes = artifacts.iter().map(artifact_size).sum();
                 if bytes > MAX_ANSWER {
-                    return Err(Odd::TooLarge);
+                    return Err(InvalidEvent::TooLarge);
                 }
                 (self.artifacts, self.bytes) = (artifacts, bytes);
-                self.note_context(task.context_id);
-                Ok(self.become_of(task.status.state, task.status.message))
+                self.set_context(task.context_id);
+                Ok(self.set_status(task.status.state, task.status.message))
             }
             StreamResponse::StatusUpdate(update) => {
-                self.own(&update.task_id)?;
-                self.note_context(update.context_id);
-                Ok(self.become_of(update.status.state, update.status.message))
+                self.check_task(&update.task_id)?;
+                self.set_context(update.context_id);
+                Ok(self.set_status(update.status.state, update.status.message))
             }
             StreamResponse::ArtifactUpdate(update) => {
-                self.own(&update.task_id)?;
-                self.known_size(weight(&update.artifact))?;
-                self.note_context(update.context_id);
+                self.check_task(&update.task_id)?;
+                self.add_size(artifact_size(&update.artifact))?;
+                self.set_context(update.context_id);
                 let artifact = update.artifact;
                 let name = artifact.name.clone().unwrap_or_else(|| artifact.artifact_id.clone());
                 let known =
@@ -85,7 +85,7 @@ impl Gathered {
                 match known {
                     Some(known) if update.append == Some(true) => known.parts.extend(artifact.parts),
                     Some(known) => {
-                        self.bytes -= weight(known).min(self.bytes);
+                        self.bytes -= artifact_size(known).min(self.bytes);
                         *known = artifact;
                     }
                     None => self.artifacts.push(artifact),
@@ -98,24 +98,24 @@ impl Gathered {
     /// Returns whose turn it is.
     pub(super) fn turn(&self) -> Turn {
         if self.message.is_some() {
-            return Turn::Over;
+            return Turn::Done;
         }
         match &self.state {
-            Some(state) if state.is_terminal() => Turn::Over,
+            Some(state) if state.is_terminal() => Turn::Done,
             Some(TaskState::InputRequired | TaskState::AuthRequired) => Turn::Asking,
-            _ => Turn::Going,
+            _ => Turn::Working,
         }
     }
 
     /// Clears the agent's question, because it is being answered.
     pub(super) fn answered(&mut self) {
         self.state = Some(TaskState::Submitted);
-        self.said = None;
+        self.status_message = None;
     }
 
     /// Returns the agent's last message, as text.
-    pub(super) fn last_words(&self) -> Option<String> {
-        let message = self.said.as_ref().or(self.message.as_ref())?;
+    pub(super) fn last_message(&self) -> Option<String> {
+        let message = self.status_message.as_ref().or(self.message.as_ref())?;
         let texts: Vec<&str> = message.parts.iter().filter_map(Part::as_text).collect();
         Some(texts.join("\n")).filter(|text| !text.trim().is_empty())
     }
@@ -125,17 +125,17 @@ impl Gathered {
         self.task.is_none() && self.message.is_none()
     }
 
-    fn become_of(&mut self, state: TaskState, said: Option<Message>) -> Option<String> {
+    fn set_status(&mut self, state: TaskState, message: Option<Message>) -> Option<String> {
         self.state = Some(state);
-        self.said = said;
-        self.last_words().map(|text| line(&text))
+        self.status_message = message;
+        self.last_message().map(|text| line(&text))
     }
 
-    fn own(&mut self, task: &str) -> Result<(), Odd> {
+    fn check_task(&mut self, task: &str) -> Result<(), InvalidEvent> {
         match &self.task {
-            Some(own) if own != task => Err(Odd::Foreign),
+            Some(own) if own != task => Err(InvalidEvent::Foreign),
             Some(_) => Ok(()),
-            None if task.is_empty() => Err(Odd::Foreign),
+            None if task.is_empty() => Err(InvalidEvent::Foreign),
             None => {
                 self.task = Some(task.to_owned());
                 Ok(())
@@ -143,22 +143,22 @@ impl Gathered {
         }
     }
 
-    fn note_context(&mut self, context: String) {
+    fn set_context(&mut self, context: String) {
         if !context.is_empty() {
             self.context = Some(context);
         }
     }
 
-    fn known_size(&mut self, more: usize) -> Result<(), Odd> {
+    fn add_size(&mut self, more: usize) -> Result<(), InvalidEvent> {
         if self.bytes.saturating_add(more) > MAX_ANSWER {
-            return Err(Odd::TooLarge);
+            return Err(InvalidEvent::TooLarge);
         }
         self.bytes += more;
         Ok(())
     }
 }
 
-fn weight(artifact: &Artifact) -> usize {
+fn artifact_size(artifact: &Artifact) -> usize {
     let texts = [Some(&artifact.artifact_id), artifact.name.as_ref(), artifact.description.as_ref()];
     64 + texts.into_iter().flatten().map(String::len).sum::<usize>() + size(&artifact.parts)
 }
@@ -219,70 +219,70 @@ mod tests {
             artifact("b", "3", true),
             artifact("b", "4", false),
         ] {
-            gathered.take(event).unwrap();
+            gathered.apply(event).unwrap();
         }
         assert_eq!(texts(&gathered), [vec!["1", "2"], vec!["4"]]);
         let whole = event(
             json!({"task": {"id": "t", "contextId": "c", "status": {"state": "TASK_STATE_COMPLETED"},
             "artifacts": [{"artifactId": "a", "parts": [{"text": "12"}]}]}}),
         );
-        gathered.take(whole).unwrap();
-        assert_eq!((texts(&gathered), gathered.turn()), (vec![vec!["12"]], Turn::Over));
+        gathered.apply(whole).unwrap();
+        assert_eq!((texts(&gathered), gathered.turn()), (vec![vec!["12"]], Turn::Done));
     }
 
     #[test]
     fn the_state_says_whose_turn_it_is() {
         for (state, turn) in [
-            ("SUBMITTED", Turn::Going),
-            ("WORKING", Turn::Going),
-            ("UNSPECIFIED", Turn::Going),
+            ("SUBMITTED", Turn::Working),
+            ("WORKING", Turn::Working),
+            ("UNSPECIFIED", Turn::Working),
             ("INPUT_REQUIRED", Turn::Asking),
             ("AUTH_REQUIRED", Turn::Asking),
-            ("COMPLETED", Turn::Over),
-            ("FAILED", Turn::Over),
-            ("CANCELED", Turn::Over),
-            ("REJECTED", Turn::Over),
+            ("COMPLETED", Turn::Done),
+            ("FAILED", Turn::Done),
+            ("CANCELED", Turn::Done),
+            ("REJECTED", Turn::Done),
         ] {
             let mut gathered = Gathered::default();
-            gathered.take(status(state)).unwrap();
+            gathered.apply(status(state)).unwrap();
             assert_eq!(gathered.turn(), turn, "{state}");
         }
         let mut gathered = Gathered::default();
-        assert_eq!(gathered.turn(), Turn::Going);
+        assert_eq!(gathered.turn(), Turn::Working);
         gathered
-            .take(event(
+            .apply(event(
                 json!({"message": {"messageId": "m", "role": "ROLE_AGENT", "parts": [{"text": "hi"}]}}),
             ))
             .unwrap();
-        assert_eq!((gathered.turn(), gathered.last_words()), (Turn::Over, Some("hi".to_owned())));
+        assert_eq!((gathered.turn(), gathered.last_message()), (Turn::Done, Some("hi".to_owned())));
     }
 
     #[test]
     fn another_task_and_too_much_are_refused() {
         let mut gathered = Gathered::default();
-        gathered.take(status("WORKING")).unwrap();
+        gathered.apply(status("WORKING")).unwrap();
         let foreign = event(
             json!({"statusUpdate": {"taskId": "u", "contextId": "c", "status": {"state": "TASK_STATE_COMPLETED"}}}),
         );
-        assert_eq!(gathered.take(foreign), Err(Odd::Foreign));
+        assert_eq!(gathered.apply(foreign), Err(InvalidEvent::Foreign));
         let large = "x".repeat(MAX_ANSWER / 2);
-        gathered.take(artifact("a", &large, false)).unwrap();
-        gathered.take(artifact("a", &large[..100], false)).unwrap();
-        gathered.take(artifact("a", &large, true)).unwrap();
-        assert_eq!(gathered.take(artifact("a", &large, true)), Err(Odd::TooLarge));
-        assert_eq!(gathered.turn(), Turn::Going);
+        gathered.apply(artifact("a", &large, false)).unwrap();
+        gathered.apply(artifact("a", &large[..100], false)).unwrap();
+        gathered.apply(artifact("a", &large, true)).unwrap();
+        assert_eq!(gathered.apply(artifact("a", &large, true)), Err(InvalidEvent::TooLarge));
+        assert_eq!(gathered.turn(), Turn::Working);
     }
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(12))]
         #[test]
-        fn whatever_comes_is_bounded_and_of_one_task(pieces in proptest::collection::vec(("[ab]", 0..3_usize, any::<bool>()), 0..40)) {
+        fn gathered_events_are_bounded_and_of_one_task(pieces in proptest::collection::vec(("[ab]", 0..3_usize, any::<bool>()), 0..40)) {
             let mut gathered = Gathered::default();
             let mut kept = 0;
             for (id, size, append) in &pieces {
-                kept += usize::from(gathered.take(artifact(id, &"x".repeat(size * 4 * 1024 * 1024), *append)).is_ok());
+                kept += usize::from(gathered.apply(artifact(id, &"x".repeat(size * 4 * 1024 * 1024), *append)).is_ok());
             }
-            let bytes: usize = gathered.artifacts.iter().map(weight).sum();
+            let bytes: usize = gathered.artifacts.iter().map(artifact_size).sum();
             prop_assert!(bytes <= MAX_ANSWER && bytes <= gathered.bytes);
             prop_assert_eq!(gathered.task.is_some(), kept > 0 || !pieces.is_empty());
         }

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_says_nothing_or_something_else_is_refused() {
+    fn missing_and_mistyped_messages_are_refused() {
         let ctx = CallContext::for_tests("a");
         for (input, problem) in [
             (

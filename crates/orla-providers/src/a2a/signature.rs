@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_did_not_sign_and_a_signature_that_is_none_are_told_apart() {
+    fn a_wrong_key_and_a_malformed_signature_are_distinct_errors() {
         let (ec, ed) = {
             let mut all = signers();
             (all.remove(0), all.remove(0))

@@ -71,7 +71,7 @@ async fn an_error_says_everything_that_is_wrong_with_the_arguments() {
 }
 
 #[tokio::test]
-async fn a_builtin_that_is_not_there_is_said_to_be_missing() {
+async fn an_unknown_builtin_is_reported_as_missing() {
     let market = CapabilityMarketplace::new(Limits::default());
     market.register_executor(Arc::new(LocalExecutor)).unwrap();
     let provider = ProviderType::Local(LocalCapability::new("math.ad"));
@@ -119,7 +119,7 @@ fn every_schema_is_one_and_fits_the_examples() {
 
 /// What [`CapabilityExecutor::checks_types`] promises, with any one argument other than in the examples.
 #[test]
-fn what_its_type_does_not_admit_is_refused_and_what_comes_out_is_of_its_type() {
+fn inputs_and_outputs_conform_to_the_declared_types() {
     let values = [
         json!(null),
         json!(true),

@@ -548,7 +548,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_its_place() {
+    fn problems_are_reported_with_their_place() {
         let with = |line: &str| format!("name: t\nversion: 1.0.0\nentrypoint: run.sh\n{line}\n");
         let problem = |text: String| -> Vec<String> { remarks(&text, Form::Yaml) };
         let cases = [

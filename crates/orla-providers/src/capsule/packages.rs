@@ -117,15 +117,15 @@ impl Package {
     /// Takes over the secrets of the previous version of the package, if it requests the same secrets.
     /// Returns whether it has all that it requests.
     pub(super) fn keep_secrets_of(&mut self, old: &Self) -> bool {
-        let asked = Unfilled { env: self.manifest.env.clone(), args: self.manifest.args.clone() };
+        let declared = Unfilled { env: self.manifest.env.clone(), args: self.manifest.args.clone() };
         self.redaction.clone_from(&old.redaction);
-        if old.unfilled.as_ref() == Some(&asked) {
+        if old.unfilled.as_ref() == Some(&declared) {
             self.manifest.env.clone_from(&old.manifest.env);
             self.manifest.args.clone_from(&old.manifest.args);
-            self.unfilled = Some(asked);
+            self.unfilled = Some(declared);
             return true;
         }
-        let mut texts = asked.env.iter().map(|(_, value)| value).chain(&asked.args);
+        let mut texts = declared.env.iter().map(|(_, value)| value).chain(&declared.args);
         !texts.any(|text| text.contains("${"))
     }
 
@@ -616,7 +616,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_watched_and_not_there_is_a_warning() {
+    fn a_missing_watched_path_is_a_warning() {
         let manifest =
             yaml("cap", "1.0.0") + "runtime: {mode: capsule, hot_load: {watch: [run.sh, '*.py']}}\n";
         let world = World::new(&[("tools/cap/tool.yaml", &manifest), ("tools/cap/run.sh", "")]);

@@ -42,8 +42,8 @@ impl Capsules {
         let may = |capsule: &Arc<Supervised<Package>>| {
             capsule.name() == name || names(capsule).may_serve(capsule.name(), name)
         };
-        let meant = self.0.current().into_iter().filter(may);
-        meant.map(|capsule| capsule as Arc<dyn Managed>).collect()
+        let matching = self.0.current().into_iter().filter(may);
+        matching.map(|capsule| capsule as Arc<dyn Managed>).collect()
     }
 
     /// Returns the entrypoints of capsules that are started with the server's own `PATH`.

@@ -126,7 +126,7 @@ fn failure(
     meta: JsonText,
 ) -> RuntimeError {
     let Context { name, host, http, .. } = context;
-    let says = match said(&essence(media_type), body) {
+    let says = match error_message(&essence(media_type), body) {
         Some(text) => format!(": {}", hidden(http, &text)),
         None => String::new(),
     };
@@ -268,7 +268,7 @@ fn is_latin1(media_type: &str) -> bool {
 }
 
 /// Summarises an error's body: the message of JSON, or the beginning of a text.
-fn said(kind: &str, body: &Bytes) -> Option<String> {
+fn error_message(kind: &str, body: &Bytes) -> Option<String> {
     if is_json(kind) {
         let json: Json = serde_json::from_slice(body).ok()?;
         return message_of(&json).map(line);
@@ -318,9 +318,9 @@ fn text_of<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
 }
 
 fn meta(status: StatusCode, headers: &HeaderMap) -> RuntimeResult<JsonText> {
-    const LEADING_ON: [&str; 6] =
+    const SHOWN_HEADERS: [&str; 6] =
         ["content-type", "location", "link", "etag", "last-modified", "retry-after"];
-    let shown: serde_json::Map<String, Json> = LEADING_ON
+    let shown: serde_json::Map<String, Json> = SHOWN_HEADERS
         .iter()
         .filter_map(|name| Some(((*name).to_owned(), text_of(headers, name)?.into())))
         .collect();

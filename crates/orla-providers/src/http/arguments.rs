@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_or_says_a_thing_twice_is_refused() {
+    fn non_objects_and_duplicate_names_are_refused() {
         for (json, message) in [
             ("[1]", "input: expected an object, got [1]"),
             (r#"{"a":1,"a":2}"#, "input.a: expected one value, got the name twice"),

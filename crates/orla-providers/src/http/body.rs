@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_no_body_is_refused() {
+    fn invalid_base64_is_refused() {
         let raw: &RawValue = serde_json::from_str(r#""not base64!""#).unwrap();
         let refused = write(&Source::Argument("data", raw), "image/png", &BTreeMap::new()).unwrap_err();
         assert_eq!(refused.to_string(), "input.data: expected bytes as base64 text, got not base64!");

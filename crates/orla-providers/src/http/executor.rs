@@ -17,7 +17,7 @@ use reqwest::{Request, Response, StatusCode, Url};
 use super::answer::{self, Context};
 use super::client::{Clients, HttpLimits};
 use super::redirect::{self, Next, host};
-use super::request::{Prepared, Unfit, prepare};
+use super::request::{InvalidRequest, Prepared, prepare};
 use super::transport::{self, Stage};
 use crate::sign_in::{SignIns, Unanswered};
 
@@ -72,7 +72,7 @@ impl CapabilityExecutor for HttpExecutor {
         ctx: &CallContext,
     ) -> RuntimeResult<Outcome> {
         let http: &HttpCapability = provider.settings()?;
-        let mut prepared = prepare(http, inputs.json()?).map_err(|unfit| refused(ctx, unfit))?;
+        let mut prepared = prepare(http, inputs.json()?).map_err(|invalid| refused(ctx, invalid))?;
         if let Some(trace) = ctx.scope.traceparent.as_deref()
             && let Ok(value) = HeaderValue::from_str(trace)
         {
@@ -130,9 +130,9 @@ impl HttpExecutor {
         http.options.max_answer_bytes = max_bytes;
         http.options.redirects = redirects;
         let nothing = JsonText::parse("{}").map_err(|err| err.to_string())?;
-        let prepared = prepare(&http, &nothing).map_err(|unfit| match unfit {
-            Unfit::Settings(problem) => problem,
-            Unfit::Input(refused) => refused.to_string(),
+        let prepared = prepare(&http, &nothing).map_err(|invalid| match invalid {
+            InvalidRequest::Settings(problem) => problem,
+            InvalidRequest::Input(refused) => refused.to_string(),
         })?;
         let arrived = AtomicUsize::new(NOTHING);
         let exchange = self.exchange(&http, prepared, "it", None, &arrived);
@@ -150,34 +150,34 @@ impl HttpExecutor {
     async fn exchange(
         &self,
         http: &HttpCapability,
-        mut asked: Prepared,
+        mut current: Prepared,
         name: &str,
         ctx: Option<&CallContext>,
         arrived: &AtomicUsize,
     ) -> RuntimeResult<Whole> {
-        let own = asked.url.origin();
+        let own = current.url.origin();
         let mut visited = Vec::new();
         // After a redirect to another origin: the widest reach of the servers that chose the target.
         let mut guard: Option<Reach> = None;
         loop {
-            let at = host(&asked.url);
+            let at = host(&current.url);
             let client = match guard {
                 Some(reach) => self.clients.guarded(reach),
                 None => self.clients.configured(),
             };
             let client = client.map_err(|problem| failed(name, &problem))?;
             // A token goes to the origin that it was obtained for.
-            let sign_in = http.options.sign_in.as_deref().filter(|_| asked.url.origin() == own);
+            let sign_in = http.options.sign_in.as_deref().filter(|_| current.url.origin() == own);
             let response = match sign_in {
-                None => client.execute(request(&asked)).await.map_err(Unanswered::Http),
+                None => client.execute(request(&current)).await.map_err(Unanswered::Http),
                 Some(key) => {
                     let server =
                         Url::parse(&http.base_url).map_err(|err| failed(name, &err.to_string()))?;
                     let sender = self.sign_ins.sender(key, &server, client, ctx);
                     let sender = sender.map_err(|problem| failed(name, &format!("{at}: {problem}")))?;
                     match ctx {
-                        Some(ctx) => sender.execute_for(ctx, request(&asked)).await,
-                        None => sender.execute(request(&asked)).await,
+                        Some(ctx) => sender.execute_for(ctx, request(&current)).await,
+                        None => sender.execute(request(&current)).await,
                     }
                 }
             };
@@ -186,7 +186,7 @@ impl HttpExecutor {
                 Unanswered::Token(error) => failed(name, &format!("{at}: {error}")),
             })?;
             let next =
-                redirect::next(&asked, &visited, response.status(), response.headers(), &http.options);
+                redirect::next(&current, &visited, response.status(), response.headers(), &http.options);
             match next {
                 Next::Answer => {
                     let (status, headers) = (response.status(), response.headers().clone());
@@ -200,9 +200,9 @@ impl HttpExecutor {
                     return Err(failed(name, &message));
                 }
                 Next::Follow(next) => {
-                    let leaves = next.url.origin() != asked.url.origin();
+                    let leaves = next.url.origin() != current.url.origin();
                     if leaves && !http.options.allow_private_redirects {
-                        let own = self.clients.reach_of(&asked.url, response.remote_addr()).await;
+                        let own = self.clients.reach_of(&current.url, response.remote_addr()).await;
                         let reach = guard.map_or(own, |reach| reach.min(own));
                         if self.clients.names_beyond(reach, &next.url) {
                             let problem = transport::private(&host(&next.url));
@@ -210,7 +210,7 @@ impl HttpExecutor {
                         }
                         guard = Some(reach);
                     }
-                    let before = std::mem::replace(&mut asked, *next);
+                    let before = std::mem::replace(&mut current, *next);
                     visited.push((before.method, before.url));
                 }
             }
@@ -291,10 +291,10 @@ fn waited_for(http: &HttpCapability, arrived: usize) -> Option<Outcome> {
 }
 
 /// Returns the error for a call that cannot become a request.
-pub(crate) fn refused(ctx: &CallContext, unfit: Unfit) -> RuntimeError {
-    match unfit {
-        Unfit::Input(refused) => refused.of(&ctx.name),
-        Unfit::Settings(problem) => failed(&ctx.name, &problem),
+pub(crate) fn refused(ctx: &CallContext, invalid: InvalidRequest) -> RuntimeError {
+    match invalid {
+        InvalidRequest::Input(refused) => refused.of(&ctx.name),
+        InvalidRequest::Settings(problem) => failed(&ctx.name, &problem),
     }
 }
 

@@ -16,9 +16,9 @@ pub(super) enum Next {
     Refuse(String),
 }
 
-/// Decides on the answer to `asked`; `visited` are the addresses before it.
+/// Decides on the answer to `current`; `visited` are the addresses before it.
 pub(super) fn next(
-    asked: &Prepared,
+    current: &Prepared,
     visited: &[(Method, Url)],
     status: StatusCode,
     headers: &HeaderMap,
@@ -29,7 +29,7 @@ pub(super) fn next(
     let Some(location) = location.filter(|_| is_redirect && options.redirects != Redirects::None) else {
         return Next::Answer;
     };
-    let Ok(url) = asked.url.join(location) else {
+    let Ok(url) = current.url.join(location) else {
         return Next::Refuse("leads to an invalid URL".to_owned());
     };
     let host = host(&url);
@@ -42,10 +42,10 @@ pub(super) fn next(
             visited.len()
         ));
     }
-    let mut next = asked.clone();
+    let mut next = current.clone();
     let to_get = match status.as_u16() {
-        303 => asked.method != Method::HEAD,
-        301 | 302 => asked.method == Method::POST,
+        303 => current.method != Method::HEAD,
+        301 | 302 => current.method == Method::POST,
         _ => false,
     };
     if to_get {
@@ -55,15 +55,15 @@ pub(super) fn next(
             next.own.remove(field);
         }
     }
-    let is_itself = asked.method == next.method && asked.url == url;
+    let is_itself = current.method == next.method && current.url == url;
     if is_itself || visited.iter().any(|(method, known)| *method == next.method && *known == url) {
         return Next::Refuse(format!("leads in a circle at {host}"));
     }
-    if url.origin() != asked.url.origin() {
+    if url.origin() != current.url.origin() {
         if options.redirects == Redirects::SameOrigin {
             return Next::Refuse(format!("leads to another origin, {host}"));
         }
-        if asked.url.scheme() == "https" && url.scheme() == "http" {
+        if current.url.scheme() == "https" && url.scheme() == "http" {
             return Next::Refuse(format!("leads from https to http, to {host}"));
         }
         if next.body.is_some() || !matches!(next.method, Method::GET | Method::HEAD) {

@@ -39,29 +39,29 @@ pub(crate) struct Prepared {
 
 /// The reason why there is no request.
 #[derive(Debug)]
-pub(crate) enum Unfit {
+pub(crate) enum InvalidRequest {
     /// The settings are wrong for every input.
     Settings(String),
     /// The input does not match the settings.
     Input(Refused),
 }
 
-impl From<Refused> for Unfit {
+impl From<Refused> for InvalidRequest {
     fn from(refused: Refused) -> Self {
         Self::Input(refused)
     }
 }
 
 /// Creates the request for an input.
-pub(crate) fn prepare(http: &HttpCapability, input: &JsonText) -> Result<Prepared, Unfit> {
+pub(crate) fn prepare(http: &HttpCapability, input: &JsonText) -> Result<Prepared, InvalidRequest> {
     let plan = Plan::of(http)?;
     if plan.takes_whole_input(http) {
         // The usual case: the body is the unchanged input.
         return plan.finish(http, &CallArguments::default(), Some(input.bytes().clone()));
     }
     let arguments = Arguments::parse(input.as_str())?;
-    let given = CallArguments { arguments: Some(&arguments), used: plan.used() };
-    plan.finish(http, &given, None)
+    let used = CallArguments { arguments: Some(&arguments), used: plan.used() };
+    plan.finish(http, &used, None)
 }
 
 /// Checks whether settings can produce requests.
@@ -69,18 +69,18 @@ pub(crate) fn prepare(http: &HttpCapability, input: &JsonText) -> Result<Prepare
 /// # Errors
 /// What is wrong with them, as a sentence.
 pub fn check(http: &HttpCapability) -> Result<(), String> {
-    let unfit = |unfit| match unfit {
-        Unfit::Settings(problem) => problem,
-        Unfit::Input(refused) => refused.to_string(),
+    let message = |invalid| match invalid {
+        InvalidRequest::Settings(problem) => problem,
+        InvalidRequest::Input(refused) => refused.to_string(),
     };
-    let plan = Plan::of(http).map_err(unfit)?;
+    let plan = Plan::of(http).map_err(message)?;
     for (name, pieces) in &plan.headers {
         if pieces.iter().all(|piece| matches!(piece, Piece::Text(_))) {
-            header_value(name.as_str(), &CallArguments::default(), pieces).map_err(unfit)?;
+            header_value(name.as_str(), &CallArguments::default(), pieces).map_err(message)?;
         }
     }
     let mut headers = HeaderMap::new();
-    add_credentials(http, &mut headers, &mut Vec::new(), &mut Vec::new()).map_err(unfit)
+    add_credentials(http, &mut headers, &mut Vec::new(), &mut Vec::new()).map_err(message)
 }
 
 /// Returns the arguments in the path. All of them are required.
@@ -139,9 +139,9 @@ const OWN_FIELDS: [&str; 6] =
     ["host", "content-length", "transfer-encoding", "connection", "upgrade", "te"];
 
 impl<'a> Plan<'a> {
-    fn of(http: &'a HttpCapability) -> Result<Self, Unfit> {
+    fn of(http: &'a HttpCapability) -> Result<Self, InvalidRequest> {
         let options = &http.options;
-        let settings = |problem: String| Unfit::Settings(problem);
+        let settings = |problem: String| InvalidRequest::Settings(problem);
         let method = match options.method.as_deref() {
             None => Method::POST,
             Some(name) => Method::from_bytes(name.to_ascii_uppercase().as_bytes())
@@ -202,7 +202,7 @@ impl<'a> Plan<'a> {
         http: &HttpCapability,
         given: &CallArguments<'_>,
         whole: Option<Bytes>,
-    ) -> Result<Prepared, Unfit> {
+    ) -> Result<Prepared, InvalidRequest> {
         let mut url = self.base.clone();
         let user = take_user(&mut url);
         let path = self.path_text(given)?;
@@ -298,7 +298,7 @@ impl<'a> Plan<'a> {
         given: &CallArguments<'_>,
         headers: &mut HeaderMap,
         cookies: &mut Vec<String>,
-    ) -> Result<(), Unfit> {
+    ) -> Result<(), InvalidRequest> {
         for (name, pieces) in &self.headers {
             if let Some(value) = header_value(name.as_str(), given, pieces)? {
                 headers.insert(name.clone(), value);
@@ -400,18 +400,18 @@ fn expanded(given: &CallArguments<'_>, pieces: &[Piece<'_>]) -> Option<String> {
         .collect()
 }
 
-fn header_name(name: &str) -> Result<HeaderName, Unfit> {
+fn header_name(name: &str) -> Result<HeaderName, InvalidRequest> {
     HeaderName::try_from(name)
         .ok()
         .filter(|name| !OWN_FIELDS.contains(&name.as_str()))
-        .ok_or_else(|| Unfit::Settings(format!("the header {name:?} cannot be set")))
+        .ok_or_else(|| InvalidRequest::Settings(format!("the header {name:?} cannot be set")))
 }
 
 fn header_value(
     name: &str,
     given: &CallArguments<'_>,
     pieces: &[Piece<'_>],
-) -> Result<Option<HeaderValue>, Unfit> {
+) -> Result<Option<HeaderValue>, InvalidRequest> {
     let Some(text) = expanded(given, pieces) else { return Ok(None) };
     let value = match template::arguments(pieces).next() {
         Some(argument) => argument_value(argument, &text)?,
@@ -429,9 +429,9 @@ fn argument_value(argument: &str, text: &str) -> Result<HeaderValue, Refused> {
 }
 
 /// Returns a configured value of a header, which errors never repeat.
-fn value_of(name: &str, text: &str) -> Result<HeaderValue, Unfit> {
+fn value_of(name: &str, text: &str) -> Result<HeaderValue, InvalidRequest> {
     let mut value = HeaderValue::from_bytes(text.trim().as_bytes()).map_err(|_| {
-        Unfit::Settings(format!("the value of {name} has characters that no header can have"))
+        InvalidRequest::Settings(format!("the value of {name} has characters that no header can have"))
     })?;
     value.set_sensitive(true);
     Ok(value)
@@ -442,7 +442,7 @@ fn add_credentials(
     headers: &mut HeaderMap,
     pairs: &mut Vec<String>,
     cookies: &mut Vec<String>,
-) -> Result<(), Unfit> {
+) -> Result<(), InvalidRequest> {
     for credential in &http.options.credentials {
         match &credential.place {
             CredentialPlace::Header(name) => {

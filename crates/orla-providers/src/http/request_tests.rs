@@ -11,9 +11,9 @@ fn endpoint(method: &str, path: &str) -> HttpCapability {
 }
 
 fn prepared(http: &HttpCapability, input: &str) -> Result<Prepared, String> {
-    prepare(http, &JsonText::parse(input.to_owned()).unwrap()).map_err(|unfit| match unfit {
-        Unfit::Settings(problem) => problem,
-        Unfit::Input(refused) => refused.to_string(),
+    prepare(http, &JsonText::parse(input.to_owned()).unwrap()).map_err(|invalid| match invalid {
+        InvalidRequest::Settings(problem) => problem,
+        InvalidRequest::Input(refused) => refused.to_string(),
     })
 }
 
@@ -82,7 +82,7 @@ fn arguments_go_where_the_templates_say_and_the_rest_into_the_body_or_query() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_with_its_path() {
+fn unsuitable_path_arguments_are_refused() {
     let cases = [
         ("/v1/{city}", r#"{"city": ".."}"#, "input.city: expected the name of something, got \"..\""),
         ("/v1/{city}", r#"{"city": "."}"#, "input.city: expected the name of something, got \".\""),

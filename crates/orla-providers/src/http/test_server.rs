@@ -11,12 +11,12 @@ use parking_lot::Mutex;
 
 /// A received request.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Asked {
+pub(crate) struct ReceivedRequest {
     pub(crate) head: String,
     pub(crate) body: String,
 }
 
-impl Asked {
+impl ReceivedRequest {
     pub(crate) fn path(&self) -> &str {
         self.head.split(' ').nth(1).unwrap_or_default()
     }
@@ -35,11 +35,11 @@ impl Answer {
     }
 }
 
-type Handler = dyn Fn(&Asked, &mut Answer) + Send + Sync;
+type Handler = dyn Fn(&ReceivedRequest, &mut Answer) + Send + Sync;
 
 #[derive(Default)]
 struct Seen {
-    asked: Mutex<Vec<Asked>>,
+    requests: Mutex<Vec<ReceivedRequest>>,
     connections: AtomicUsize,
     ended: AtomicUsize,
     stop: AtomicBool,
@@ -52,11 +52,14 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    pub(crate) fn start(handle: impl Fn(&Asked, &mut Answer) + Send + Sync + 'static) -> Self {
+    pub(crate) fn start(handle: impl Fn(&ReceivedRequest, &mut Answer) + Send + Sync + 'static) -> Self {
         Self::at([127, 0, 0, 1], handle)
     }
 
-    pub(crate) fn at(ip: [u8; 4], handle: impl Fn(&Asked, &mut Answer) + Send + Sync + 'static) -> Self {
+    pub(crate) fn at(
+        ip: [u8; 4],
+        handle: impl Fn(&ReceivedRequest, &mut Answer) + Send + Sync + 'static,
+    ) -> Self {
         let listener = TcpListener::bind(SocketAddr::from((ip, 0))).unwrap();
         let address = listener.local_addr().unwrap();
         let seen = Arc::new(Seen::default());
@@ -90,8 +93,8 @@ impl Server {
         format!("http://{}", self.address)
     }
 
-    pub(crate) fn asked(&self) -> Vec<Asked> {
-        self.seen.asked.lock().clone()
+    pub(crate) fn requests(&self) -> Vec<ReceivedRequest> {
+        self.seen.requests.lock().clone()
     }
 
     pub(crate) fn connections(&self) -> usize {
@@ -115,10 +118,10 @@ impl Drop for Server {
 fn serve(stream: TcpStream, seen: &Seen, handle: &Handler) {
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut reader = BufReader::new(stream);
-    while let Some(asked) = read(&mut reader) {
-        seen.asked.lock().push(asked.clone());
+    while let Some(request) = read(&mut reader) {
+        seen.requests.lock().push(request.clone());
         let mut to = Answer { stream: reader.get_ref().try_clone().unwrap(), is_whole: false };
-        handle(&asked, &mut to);
+        handle(&request, &mut to);
         if !to.is_whole {
             let _ = to.stream.shutdown(Shutdown::Both);
             return;
@@ -126,15 +129,15 @@ fn serve(stream: TcpStream, seen: &Seen, handle: &Handler) {
     }
 }
 
-fn read(reader: &mut BufReader<TcpStream>) -> Option<Asked> {
-    let mut asked = Asked::default();
+fn read(reader: &mut BufReader<TcpStream>) -> Option<ReceivedRequest> {
+    let mut request = ReceivedRequest::default();
     let mut length = 0;
     loop {
-        let before = asked.head.len();
-        if reader.read_line(&mut asked.head).ok()? == 0 {
+        let before = request.head.len();
+        if reader.read_line(&mut request.head).ok()? == 0 {
             return None;
         }
-        let line = asked.head[before..].trim_end();
+        let line = request.head[before..].trim_end();
         if line.is_empty() {
             break;
         }
@@ -144,8 +147,8 @@ fn read(reader: &mut BufReader<TcpStream>) -> Option<Asked> {
     }
     let mut body = vec![0; length];
     reader.read_exact(&mut body).ok()?;
-    asked.body = String::from_utf8(body).unwrap();
-    Some(asked)
+    request.body = String::from_utf8(body).unwrap();
+    Some(request)
 }
 
 /// Writes a complete answer, after which the connection stays open.

@@ -48,9 +48,9 @@ fn json_of(outcome: Outcome) -> String {
 }
 
 #[tokio::test]
-async fn the_input_is_posted_and_the_answer_comes_back_to_the_last_digit() {
-    let server = Server::start(|asked, to| {
-        let body = asked.body.clone();
+async fn numbers_are_posted_and_returned_exactly() {
+    let server = Server::start(|request, to| {
+        let body = request.body.clone();
         answer(to, "200 OK", "content-type: application/json\r\n", body.as_bytes());
     });
     let http = HttpCapability::new(format!("{}/run", server.url()), Some("t0ken".into()), 10_000);
@@ -65,9 +65,9 @@ async fn the_input_is_posted_and_the_answer_comes_back_to_the_last_digit() {
         assert_eq!(json_of(outcome), input);
     }
     assert_eq!(executor.status(&provider).source, Some(format!("{}/run", server.url())));
-    let asked = server.asked();
-    assert_eq!(asked.len(), 3);
-    assert!(asked[0].head.starts_with("POST /run HTTP/1.1\r\n"), "{}", asked[0].head);
+    let requests = server.requests();
+    assert_eq!(requests.len(), 3);
+    assert!(requests[0].head.starts_with("POST /run HTTP/1.1\r\n"), "{}", requests[0].head);
     for field in [
         "content-type: application/json",
         "authorization: Bearer t0ken",
@@ -75,7 +75,11 @@ async fn the_input_is_posted_and_the_answer_comes_back_to_the_last_digit() {
         "accept-encoding: gzip",
         concat!("user-agent: orla/", env!("CARGO_PKG_VERSION")),
     ] {
-        assert!(asked[0].head.contains(&format!("\r\n{field}\r\n")), "{field} in {}", asked[0].head);
+        assert!(
+            requests[0].head.contains(&format!("\r\n{field}\r\n")),
+            "{field} in {}",
+            requests[0].head
+        );
     }
     assert_eq!(server.connections(), 1, "connections are used again");
 }
@@ -165,7 +169,7 @@ async fn half_an_answer_is_no_answer() {
             none.host()
         )
     );
-    assert_eq!(none.asked().len(), 1, "a call is sent once");
+    assert_eq!(none.requests().len(), 1, "a call is sent once");
     let other = Server::start(|_, to| {
         to.send(b"SSH-2.0-OpenSSH_9.9\r\n\r\n");
     });
@@ -242,7 +246,7 @@ async fn compressed_answers_are_read_and_broken_ones_are_not() {
 
 #[tokio::test]
 async fn redirects_are_followed_as_far_as_they_may() {
-    let server = Server::start(|asked, to| match asked.path() {
+    let server = Server::start(|request, to| match request.path() {
         "/" => redirect(to, 302, "/a"),
         "/a" => redirect(to, 308, "b?x=1"),
         "/b?x=1" => answer(to, "200 OK", "content-type: application/json\r\n", b"7"),
@@ -266,10 +270,10 @@ async fn redirects_are_followed_as_far_as_they_may() {
         http.options.path = (*path).to_owned();
         assert_eq!(error_of(&http).await.to_string(), *message);
     }
-    let before = server.asked().len();
+    let before = server.requests().len();
     let post = HttpCapability::new(format!("{}/again", server.url()), None, 10_000);
     assert_eq!(error_of(&post).await.to_string(), refused(format!("leads in a circle at {host}")));
-    assert_eq!(server.asked().len(), before + 1, "nothing is posted twice in a circle");
+    assert_eq!(server.requests().len(), before + 1, "nothing is posted twice in a circle");
     http.options.path = String::new();
     http.options.redirects = Redirects::None;
     assert_eq!(
@@ -282,8 +286,8 @@ async fn redirects_are_followed_as_far_as_they_may() {
 async fn to_another_origin_go_neither_credentials_nor_input() {
     let other = Server::start(|_, to| answer(to, "200 OK", "content-type: application/json\r\n", b"7"));
     let target = format!("{}/x", other.url());
-    let server = Server::start(move |asked, to| {
-        let status = asked.path().trim_start_matches('/').parse().unwrap();
+    let server = Server::start(move |request, to| {
+        let status = request.path().trim_start_matches('/').parse().unwrap();
         redirect(to, status, &target);
     });
     let mut http = HttpCapability::new(server.url(), Some("t0ken".into()), 10_000);
@@ -293,12 +297,12 @@ async fn to_another_origin_go_neither_credentials_nor_input() {
 
     http.options.path = "/303".into();
     assert_eq!(json_of(call(&http, r#"{"n": 1}"#).await.unwrap()), "7");
-    let asked = other.asked();
-    assert!(asked[0].head.starts_with("GET /x HTTP/1.1\r\n"), "{}", asked[0].head);
+    let requests = other.requests();
+    assert!(requests[0].head.starts_with("GET /x HTTP/1.1\r\n"), "{}", requests[0].head);
     for secret in ["t0ken", "k3y", "c00kie", "application/json; "] {
-        assert!(!asked[0].head.contains(secret), "{secret} in {}", asked[0].head);
+        assert!(!requests[0].head.contains(secret), "{secret} in {}", requests[0].head);
     }
-    assert!(server.asked()[0].head.contains("x-api-key: k3y"));
+    assert!(server.requests()[0].head.contains("x-api-key: k3y"));
 
     http.options.path = "/307".into();
     assert_eq!(
@@ -319,7 +323,7 @@ async fn to_another_origin_go_neither_credentials_nor_input() {
             other.host()
         )
     );
-    assert_eq!(other.asked().len(), 1);
+    assert_eq!(other.requests().len(), 1);
 }
 
 #[tokio::test]
@@ -341,8 +345,8 @@ async fn no_redirect_leads_to_a_more_private_address() {
     let (public, private, loopback, link) = (target(2), target(3), target(1), target(4));
     // Each answers `/URL` with a redirect to URL.
     let from = |last: u8| {
-        Server::at([127, 0, 0, last], |asked, to| {
-            redirect(to, 302, asked.path().trim_start_matches('/'));
+        Server::at([127, 0, 0, last], |request, to| {
+            redirect(to, 302, request.path().trim_start_matches('/'));
         })
     };
     let named = format!("http://localhost:{}", loopback.port());
@@ -366,7 +370,7 @@ async fn no_redirect_leads_to_a_more_private_address() {
             );
         }
     }
-    assert_eq!(link.asked().len(), 1, "only a link-local server led there");
+    assert_eq!(link.requests().len(), 1, "only a link-local server led there");
 
     // A public server on the way decides for the rest of it.
     let (first, between) = (from(3), from(2));
@@ -397,7 +401,7 @@ async fn a_call_that_nobody_waits_for_ends_its_request() {
     let cancelled = Arc::new(CallContext::for_tests("weather"));
     let (error, ()) = futures_util::future::join(
         executor.execute(&provider, &input, &cancelled),
-        cancel_when(&cancelled, || server.asked().len() == 2),
+        cancel_when(&cancelled, || server.requests().len() == 2),
     )
     .await;
     assert_eq!(error.unwrap_err().to_string(), "weather was cancelled");
@@ -413,7 +417,7 @@ fn cancel_when(ctx: &CallContext, condition: impl Fn() -> bool) -> impl Future<O
 }
 
 #[tokio::test]
-async fn an_error_of_the_server_comes_with_what_it_said() {
+async fn an_error_contains_the_message_of_the_server() {
     let server = Server::start(|_, to| {
         answer(
             to,

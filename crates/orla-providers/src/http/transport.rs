@@ -43,8 +43,8 @@ pub(super) fn explain(host: &str, err: &reqwest::Error, stage: Stage) -> (String
     if let Some(tls) = cause::<rustls::Error>(err) {
         let is_certificate =
             matches!(tls, rustls::Error::InvalidCertificate(_) | rustls::Error::NoCertificatesPresented);
-        let said = tls.to_string();
-        let why = match said.strip_prefix("invalid peer certificate: ").unwrap_or(&said) {
+        let message = tls.to_string();
+        let why = match message.strip_prefix("invalid peer certificate: ").unwrap_or(&message) {
             "UnknownIssuer" => format!("UnknownIssuer ({UNKNOWN_AUTHORITY})"),
             why => why.to_owned(),
         };

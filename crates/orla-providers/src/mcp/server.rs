@@ -120,7 +120,7 @@ impl Peer for Server {
         match self {
             Self::Process(process) => process.ask(ask, ctx).await,
             Self::Remote(remote) => remote.ask(ask, ctx).await,
-            Self::Broken(_, problem) => Err(Ending::Fault(Fault::Gone(problem.clone()))),
+            Self::Broken(_, problem) => Err(Ending::Fault(Fault::Unavailable(problem.clone()))),
         }
     }
 
@@ -152,7 +152,7 @@ impl Peer for Server {
         match self {
             Self::Process(process) => process.subscribe(uri, ctx).await,
             Self::Remote(remote) => remote.subscribe(uri, ctx).await,
-            Self::Broken(_, problem) => Err(Ending::Fault(Fault::Gone(problem.clone()))),
+            Self::Broken(_, problem) => Err(Ending::Fault(Fault::Unavailable(problem.clone()))),
         }
     }
 

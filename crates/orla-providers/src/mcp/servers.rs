@@ -33,7 +33,7 @@ use crate::names::is_below;
 use crate::sign_in::Tokens;
 
 /// The time limit for ending all HTTP sessions at shutdown.
-const GOODBYE: Duration = Duration::from_secs(5);
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 /// The maximum number of tools that an error about a missing one lists.
 const SHOWN_TOOLS: usize = 20;
 
@@ -100,8 +100,8 @@ impl McpServers {
         let may = |(settings, _): &&(Arc<ServerSettings>, Arc<Server>)| {
             settings.name == name || settings.names.may_serve(&settings.name, name)
         };
-        let meant = configured.entries.iter().filter(may);
-        meant.filter_map(|(_, server)| server.managed()).collect()
+        let matching = configured.entries.iter().filter(may);
+        matching.filter_map(|(_, server)| server.managed()).collect()
     }
 
     /// See [`Supervisor::withheld`].
@@ -566,7 +566,7 @@ impl Source for McpServers {
         self.stop.cancel();
         self.tasks.close();
         // Requests that still wait for an answer are abandoned.
-        let rest = tokio::time::timeout(GOODBYE, self.tasks.wait());
+        let rest = tokio::time::timeout(SHUTDOWN_GRACE, self.tasks.wait());
         let ((), _) = tokio::join!(self.processes.shutdown(), rest);
     }
 }

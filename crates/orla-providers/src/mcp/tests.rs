@@ -175,7 +175,7 @@ async fn a_result_comes_out_byte_for_byte() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_that_dies_in_a_call_is_started_anew() {
+async fn a_server_that_dies_during_a_call_is_restarted() {
     let world = World::new([fake("f", &[])], []).await;
     let error = world.error("f__die", "{}").await;
     assert!(
@@ -188,7 +188,7 @@ async fn one_that_dies_in_a_call_is_started_anew() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_that_changes_its_tools_is_listed_again() {
+async fn tools_are_listed_again_after_list_changed() {
     let world = World::new([fake("f", &[])], []).await;
     let mut changes = world.servers.changes();
     changes.mark_unchanged();
@@ -199,7 +199,7 @@ async fn one_that_changes_its_tools_is_listed_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_that_pages_endlessly_is_cut() {
+async fn an_endless_tools_list_is_truncated() {
     let world = World::new([fake("f", &["endless"])], []).await;
     assert_eq!(world.market.list().len(), orla_mcp::MAX_PAGES);
 }
@@ -215,8 +215,11 @@ async fn a_tool_whose_schema_cannot_be_enforced_is_served_with_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_question_reaches_the_callers_client_or_is_refused() {
     let world = World::new([fake("f", &[])], []).await;
-    let asked = with_client(call("f__ask", "{}"), Named("me", None));
-    assert_eq!(text_of(&world.call_with(asked).await.unwrap()), r#"{"me": "sampling/createMessage"}"#);
+    let question = with_client(call("f__ask", "{}"), Named("me", None));
+    assert_eq!(
+        text_of(&world.call_with(question).await.unwrap()),
+        r#"{"me": "sampling/createMessage"}"#
+    );
     let refused = world.text("f__ask", "{}").await;
     assert!(refused.contains("this caller's client cannot be asked"), "{refused}");
 }
@@ -228,29 +231,29 @@ async fn calls_of_one_session_are_one_client_and_those_of_others_are_not() {
         [(Some(7), r#"{"me": "sampling/createMessage"}"#), (Some(8), "not exactly one")]
     {
         let slow = with_client(call("f__slow", r#"{"sleep":0.5}"#), Named("me", other));
-        let asked = async {
+        let ask = async {
             sleep(Duration::from_millis(100)).await;
-            let asked = with_client(call("f__ask", "{}"), Named("me", Some(7)));
-            text_of(&world.call_with(asked).await.unwrap())
+            let question = with_client(call("f__ask", "{}"), Named("me", Some(7)));
+            text_of(&world.call_with(question).await.unwrap())
         };
-        let (slept, asked) = tokio::join!(world.call_with(slow), asked);
-        assert!(asked.contains(expected), "{asked}");
+        let (slept, answer) = tokio::join!(world.call_with(slow), ask);
+        assert!(answer.contains(expected), "{answer}");
         assert_eq!(text_of(&slept.unwrap()), "slept");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_said_during_a_call_is_heard() {
+async fn notices_during_a_call_reach_the_caller() {
     let world = World::new([fake("f", &[])], []).await;
-    let (sink, heard) = listener();
-    let mut said = call("f__say", "{}");
-    said.scope.notices = sink;
-    world.call_with(said).await.unwrap();
-    let heard = heard.lock();
+    let (sink, notices) = listener();
+    let mut call = call("f__say", "{}");
+    call.scope.notices = sink;
+    world.call_with(call).await.unwrap();
+    let notices = notices.lock();
     assert!(
-        matches!(&heard[..], [Notice::Progress(progress), Notice::Log { message, .. }]
+        matches!(&notices[..], [Notice::Progress(progress), Notice::Log { message, .. }]
             if progress.total == Some(2.0) && &**message == "hello"),
-        "{heard:?}"
+        "{notices:?}"
     );
 }
 
@@ -259,9 +262,9 @@ async fn a_server_of_the_new_revision_alone_is_spoken_to_in_it() {
     let world = World::new([fake("f", &["modern"])], []).await;
     let env = world.text("f__env", "{}").await;
     assert!(env.contains(r#""io.modelcontextprotocol/protocolVersion": "2026-07-28""#), "{env}");
-    let asked = with_client(call("f__ask", "{}"), Named("me", None));
+    let question = with_client(call("f__ask", "{}"), Named("me", None));
     assert_eq!(
-        text_of(&world.call_with(asked).await.unwrap()),
+        text_of(&world.call_with(question).await.unwrap()),
         r#"[{"q": {"me": "sampling/createMessage"}}, "s1"]"#
     );
     let refused = world.error("f__ask", "{}").await;
@@ -270,12 +273,12 @@ async fn a_server_of_the_new_revision_alone_is_spoken_to_in_it() {
         "f__ask failed: its request for input has no answer: it requests input, but its caller has no client that can answer"
     );
     let surface = world.servers.surfaces().remove(0);
-    let mut told = surface.notices().unwrap();
+    let mut notices = surface.notices().unwrap();
     let ctx = world.market.surface_context(&Call::to("f"));
     let uri = json(r#"{"uri":"mem://a"}"#);
     surface.request("resources/subscribe", &uri, &ctx).await.unwrap();
-    let heard = tokio::time::timeout(PATIENCE, told.recv()).await.unwrap().unwrap();
-    assert_eq!(heard, SurfaceNotice::ResourceUpdated { uri: "mem://a".into() });
+    let notice = tokio::time::timeout(PATIENCE, notices.recv()).await.unwrap().unwrap();
+    assert_eq!(notice, SurfaceNotice::ResourceUpdated { uri: "mem://a".into() });
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -296,10 +299,10 @@ async fn prompts_and_resources_pass_through() {
         r#"{"contents":[{"uri":"mem://a","text":"x","n":1.10}]}"#
     );
     assert!(ask("resources/read", r#"{"uri":"mem://b"}"#).await.is_err());
-    let mut told = surface.notices().unwrap();
+    let mut notices = surface.notices().unwrap();
     ask("resources/subscribe", r#"{"uri":"mem://a"}"#).await.unwrap();
-    let heard = tokio::time::timeout(PATIENCE, told.recv()).await.unwrap().unwrap();
-    assert_eq!(heard, SurfaceNotice::ResourceUpdated { uri: "mem://a".into() });
+    let notice = tokio::time::timeout(PATIENCE, notices.recv()).await.unwrap().unwrap();
+    assert_eq!(notice, SurfaceNotice::ResourceUpdated { uri: "mem://a".into() });
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -407,7 +410,7 @@ async fn an_executor_of_its_own_shares_a_process_and_ends_it_when_it_is_dropped(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_that_cannot_start_says_why_and_holds_nothing_up() {
+async fn a_server_that_cannot_start_reports_why_and_blocks_nothing() {
     let mut mute = fake("mute", &["mute"]);
     mute.startup_timeout = Duration::from_millis(200);
     let mut none = fake("none", &[]);
@@ -428,7 +431,7 @@ async fn one_that_cannot_start_says_why_and_holds_nothing_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tools_own_failure_is_reported_as_it_said_it() {
+async fn a_tools_own_failure_is_reported_unchanged() {
     let market = CapabilityMarketplace::new(Limits::default());
     market.register_executor(Arc::new(MCPExecutor::new())).unwrap();
     let server_url = format!("stdio:python3 '{FAKE}'");

@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_data_has_no_references() {
+    fn references_in_data_are_ignored() {
         let reference = json!({"$ref": "x.yml"});
         let (names, _) = bundled(&json!({
             "example": reference, "examples": {"a": reference}, "default": reference, "x-code": [reference],

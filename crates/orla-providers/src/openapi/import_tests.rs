@@ -130,7 +130,7 @@ fn operations_are_chosen_by_tag_id_and_path() {
 }
 
 #[test]
-fn a_configured_address_replaces_the_documents_and_missing_credentials_are_told() {
+fn a_configured_address_replaces_the_documents_and_missing_credentials_are_reported() {
     let mut settings = settings();
     settings.base_url = Some("http://localhost:9/api".into());
     let imported = imported(&settings);

@@ -173,7 +173,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_document_is_fetched_and_its_server_is_relative_to_it() {
-        let server = Server::start(|asked, to| match asked.path() {
+        let server = Server::start(|request, to| match request.path() {
             "/api/openapi.json" => answer(to, "200 OK", "", PETS.as_bytes()),
             "/moved" => redirect(to, 301, "/api/openapi.json"),
             _ => answer(to, "404 Not Found", "", b""),
@@ -203,7 +203,7 @@ mod tests {
         }});
         let document = document.to_string();
         let moved = elsewhere.clone();
-        let server = Server::start(move |asked, to| match asked.path() {
+        let server = Server::start(move |request, to| match request.path() {
             "/api/openapi.json" => answer(to, "200 OK", "", document.as_bytes()),
             "/api/ops/a.yml" => answer(to, "200 OK", "", b"operationId: a"),
             "/api/ops/moved.yml" => redirect(to, 302, &moved),
@@ -224,11 +224,11 @@ mod tests {
         assert!(warnings[0].contains("leads out of the document's directory or origin"), "{warnings:?}");
         assert!(warnings[1].contains("another origin"), "{warnings:?}");
         assert_eq!(warnings.len(), 3, "{warnings:?}");
-        assert!(other.asked().is_empty(), "nothing is fetched from another origin");
+        assert!(other.requests().is_empty(), "nothing is fetched from another origin");
     }
 
     #[tokio::test]
-    async fn what_cannot_be_read_says_which_and_why() {
+    async fn unreadable_documents_are_named_with_the_reason() {
         let dir = tempfile::tempdir().unwrap();
         let write = |name: &str, content: &[u8]| {
             let path = dir.path().join(name);

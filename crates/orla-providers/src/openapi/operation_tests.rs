@@ -145,7 +145,7 @@ fn bodies_of_other_kinds_are_written_as_such() {
 }
 
 #[test]
-fn what_a_success_may_be_is_the_output() {
+fn the_output_is_the_schema_of_the_success_responses() {
     let json_answer = |schema: Json| json!({"content": {"application/json": {"schema": schema}}});
     let pet = json!({"$ref": "#/components/schemas/Pet"});
     let one = read_one(
@@ -174,7 +174,7 @@ fn what_a_success_may_be_is_the_output() {
 }
 
 #[test]
-fn what_cannot_be_imported_says_why() {
+fn operations_that_cannot_be_imported_have_a_reason() {
     let parameter = |value: Json| json!({"parameters": [value]});
     let cases = [
         ("/x/{id}", json!({}), "the path's parameter id is not declared"),

@@ -55,7 +55,7 @@ fn schemas_of_3_0_become_those_of_2020_12() {
 }
 
 #[test]
-fn what_only_the_other_side_has_is_left_out() {
+fn read_only_and_write_only_properties_are_left_out_of_the_other_side() {
     let schema = json!({
         "type": "object", "required": ["id", "secret", "name"],
         "properties": {"id": {"$ref": "#/components/schemas/Id"}, "secret": {"writeOnly": true}, "name": {}},

@@ -120,7 +120,7 @@ fn failure(ending: Ending, plugin: &Plugin, function: &str, ctx: &CallContext) -
             let error = Error::new("failed", message.clone()).with_data(data.unwrap_or_default());
             RuntimeError::Structured { id, message, error: Box::new(error), outcome: None }
         }
-        Ending::Fault(Fault::Gone(reason)) => {
+        Ending::Fault(Fault::Unavailable(reason)) => {
             RuntimeError::Unavailable { id, reason: format!("{whose}: {reason}"), source: None }
         }
         Ending::TimedOut { not_ready: None, wrong_answer } => {

@@ -14,7 +14,7 @@ use tokio::time::sleep_until;
 
 use super::is_component;
 use super::process::PluginProcess;
-use super::protocol::conversation::{Call, Manner};
+use super::protocol::conversation::{Call, ConversationMode};
 use super::settings::PluginSettings;
 use super::wasm::Component;
 use crate::process::ending;
@@ -99,7 +99,7 @@ fn process(settings: &PluginSettings, describes: bool, index: usize) -> PluginPr
             startup_timeout: settings.startup_timeout,
             eager: settings.eager,
         },
-        manner: Manner { describes, is_serial: settings.processes.is_some() },
+        mode: ConversationMode { describes, is_serial: settings.processes.is_some() },
         watch,
     }
 }
@@ -120,7 +120,7 @@ impl Plugin {
             let (gate, content_of_component) = (Arc::clone(gate), content.clone());
             let may_start = move || {
                 let gate = gate.lock().clone();
-                gate.map_or(Ok(()), |gate| gate.ask(&content_of_component))
+                gate.map_or(Ok(()), |gate| gate.check(&content_of_component))
             };
             let works = match Component::new(settings, Arc::new(may_start)) {
                 Ok(component) => {
@@ -155,7 +155,7 @@ impl Plugin {
             Works::Component(component, _) => {
                 component.call(function, arguments, permissions, ctx).await
             }
-            Works::Broken(problem) => Err(Ending::Fault(Fault::Gone(problem.clone()))),
+            Works::Broken(problem) => Err(Ending::Fault(Fault::Unavailable(problem.clone()))),
         }
     }
 

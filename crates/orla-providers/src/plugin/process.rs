@@ -14,7 +14,7 @@ use orla_process::child::Program;
 use orla_process::confinement::Sandbox;
 use orla_process::supervisor::{Kind, Service};
 
-use super::protocol::conversation::{Conversation, Manner, Shared};
+use super::protocol::conversation::{Conversation, ConversationMode, Shared};
 
 /// How long no watched file may change before the restart.
 const DEBOUNCE: Duration = Duration::from_millis(100);
@@ -25,7 +25,7 @@ pub(super) struct PluginProcess {
     /// The program to start.
     pub(super) command: Command,
     /// The settings of the conversation.
-    pub(super) manner: Manner,
+    pub(super) mode: ConversationMode,
     /// The files and directories whose changes restart it, by their absolute paths.
     pub(super) watch: Vec<PathBuf>,
 }
@@ -41,7 +41,7 @@ impl Service for PluginProcess {
     }
 
     fn protocol(&self, tickets: &Arc<AtomicU64>, shared: &Arc<Shared>) -> Conversation {
-        Conversation::new(&self.command.name, tickets, shared, self.manner)
+        Conversation::new(&self.command.name, tickets, shared, self.mode)
     }
 
     fn launch(&self) -> io::Result<(Program, Vec<OsString>)> {

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whatever_else_answers_is_told_apart() {
+    fn foreign_answers_are_distinguished() {
         let ctx = CallContext::for_tests("far");
         let request = Request { ctx: &ctx, host: "b:1", capability: "there", has_token: true };
         for (status, body, words) in [

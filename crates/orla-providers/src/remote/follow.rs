@@ -106,20 +106,20 @@ impl Followed {
                 let settings = this.settings.clone();
                 drop(this);
                 let since = Instant::now();
-                let asked = tokio::select! {
-                    asked = ask(&settings, &context, version.as_deref()) => asked,
+                let result = tokio::select! {
+                    result = ask(&settings, &context, version.as_deref()) => result,
                     () = stop.cancelled() => return,
                 };
                 let Some(this) = remote.upgrade() else { return };
-                let pause = match asked {
+                let pause = match result {
                     Ok(listing) => {
                         backoff = BACKOFF_MIN;
-                        let is_news = listing.is_some_and(|listing| {
+                        let is_new = listing.is_some_and(|listing| {
                             version = Some(listing.version.clone());
                             this.take(listing, &context)
                         });
                         this.note(None);
-                        idle = pause_after(idle, is_news, since.elapsed());
+                        idle = pause_after(idle, is_new, since.elapsed());
                         idle
                     }
                     Err(problem) => {
@@ -173,8 +173,8 @@ impl Followed {
 }
 
 /// Returns the pause after an answer that took this long, if the last pause was `idle`.
-fn pause_after(idle: Duration, is_news: bool, took: Duration) -> Duration {
-    match is_news || took >= AT_ONCE {
+fn pause_after(idle: Duration, is_new: bool, took: Duration) -> Duration {
+    match is_new || took >= AT_ONCE {
         true => PAUSE,
         false => (idle * 2).min(BACKOFF_MAX),
     }
@@ -192,7 +192,7 @@ async fn ask(
     let request = request::of_catalogue(url, settings.token.as_deref(), version, WAIT)?;
     let client = context.clients.configured()?;
     let patience = if version.is_some() { WAIT + ANSWER } else { ANSWER };
-    let said = |err: RuntimeError| match err {
+    let reason = |err: RuntimeError| match err {
         RuntimeError::Unavailable { reason, .. } => reason,
         other => other.to_string(),
     };
@@ -203,14 +203,14 @@ async fn ask(
             Some(key) => context.sign_ins.sender(key, &server, client, None)?.execute(request).await,
         };
         let response = response.map_err(|unanswered| match unanswered {
-            Unanswered::Http(err) => said(failure(name, &host, err, Stage::Asking)),
+            Unanswered::Http(err) => reason(failure(name, &host, err, Stage::Asking)),
             Unanswered::Token(error) => format!("{host}: {error}"),
         })?;
         let status = response.status();
         let body: Bytes = match status {
             StatusCode::OK => {
                 let arrived = AtomicUsize::new(0);
-                read_body(MAX_BYTES, name, &host, response, &arrived).await.map_err(said)?
+                read_body(MAX_BYTES, name, &host, response, &arrived).await.map_err(reason)?
             }
             StatusCode::NOT_MODIFIED => return Ok(None),
             StatusCode::UNAUTHORIZED => return Err(format!("{host} does not accept the token")),
@@ -227,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_knows_no_waiting_is_asked_more_and_more_seldom_until_something_changes() {
+    fn an_instance_without_long_polling_is_polled_with_backoff() {
         let (at_once, later) = (Duration::from_millis(3), Duration::from_secs(25));
         let mut pauses = vec![PAUSE];
         for _ in 0..20 {

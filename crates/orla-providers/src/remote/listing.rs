@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_from_here_does_not_come_back() {
+    fn own_capabilities_are_left_out_of_a_listing() {
         let one = |id: &str, via: &[&str]| serde_json::json!({"id": id, "via": via, "tool": {"name": id, "inputSchema": {"type": "object"}}});
         let far: Vec<String> = (0..9).map(|number| format!("i{number}")).collect();
         let far: Vec<&str> = far.iter().map(String::as_str).collect();

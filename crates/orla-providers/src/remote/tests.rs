@@ -15,18 +15,18 @@ async fn call(remote: &RemoteRTFSCapability, ctx: &CallContext) -> RuntimeResult
 }
 
 #[tokio::test]
-async fn a_call_is_posted_once_and_its_value_comes_back() {
-    let server = Server::start(|asked, to| {
-        let body = format!(r#"{{"value":{}}}"#, asked.body);
+async fn a_call_is_posted_once_and_its_value_is_returned() {
+    let server = Server::start(|request, to| {
+        let body = format!(r#"{{"value":{}}}"#, request.body);
         answer(to, "200 OK", "content-type: application/json\r\n", body.as_bytes());
     });
     let remote = RemoteRTFSCapability::new(server.url(), 0, Some("t0ken".into()));
     let outcome = call(&remote, &CallContext::for_tests("echo")).await.unwrap();
     let value = outcome.structured.unwrap().json().unwrap().as_str().to_owned();
     assert_eq!(value, r#"{"call":"echo","input":{"n": 1.10}}"#);
-    let asked = server.asked();
-    assert_eq!((asked.len(), asked[0].path()), (1, "/rtfs"));
-    assert!(asked[0].head.contains("\r\nauthorization: Bearer t0ken\r\n"), "{}", asked[0].head);
+    let requests = server.requests();
+    assert_eq!((requests.len(), requests[0].path()), (1, "/rtfs"));
+    assert!(requests[0].head.contains("\r\nauthorization: Bearer t0ken\r\n"), "{}", requests[0].head);
 }
 
 #[tokio::test]
@@ -45,7 +45,7 @@ async fn a_call_that_is_dropped_or_withdrawn_or_too_slow_ends_its_request() {
     let server = Server::start(|_, to| wait_for_end(to));
     let mut remote = RemoteRTFSCapability::new(server.url(), 0, None);
     let dropped = CallContext::for_tests("slow");
-    let begun = || server.asked().len();
+    let begun = || server.requests().len();
     tokio::select! {
         _ = call(&remote, &dropped) => panic!("it has no answer"),
         () = eventually("the call", || begun() == 1) => {}
@@ -92,7 +92,7 @@ async fn a_circle_is_found_before_anything_is_sent() {
 
 #[tokio::test]
 async fn a_catalogue_is_followed_through_changes_and_failures() {
-    let server = Server::start(|asked, to| {
+    let server = Server::start(|request, to| {
         let one = |id: &str| {
             format!(
                 r#"{{"id":"{id}","via":["b"],"tool":{{"name":"{id}","description":"d","inputSchema":{{"type":"object"}}}}}}"#
@@ -102,9 +102,9 @@ async fn a_catalogue_is_followed_through_changes_and_failures() {
             let all: Vec<String> = ids.iter().map(|id| one(id)).collect();
             format!(r#"{{"version":"{version}","instance":"b","capabilities":[{}]}}"#, all.join(","))
         };
-        if asked.path().contains("after=b-2") {
+        if request.path().contains("after=b-2") {
             wait_for_end(to);
-        } else if asked.path().contains("after=b-1") {
+        } else if request.path().contains("after=b-1") {
             answer(to, "200 OK", "", catalogue("b-2", &["x", "y"]).as_bytes());
         } else {
             answer(to, "200 OK", "", catalogue("b-1", &["x"]).as_bytes());
@@ -127,7 +127,7 @@ async fn a_catalogue_is_followed_through_changes_and_failures() {
     remotes.load([RemoteSettings::new("b", server.url())]);
     assert_eq!(remotes.registrations().len(), 2);
     eventually("the next question", || {
-        server.asked().iter().any(|asked| asked.path().contains("after=b-2"))
+        server.requests().iter().any(|request| request.path().contains("after=b-2"))
     })
     .await;
     remotes.load([]);

@@ -236,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_cut_is_unavailable_with_what_came_before() {
+    fn an_interrupted_stream_is_unavailable_with_the_items_so_far() {
         let unavailable =
             || RuntimeError::Unavailable { id: "s".into(), reason: "cut".into(), source: None };
         let mut items = Items::default();
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_call_asks_for_is_read_strictly() {
+    fn options_of_a_call_are_parsed_strictly() {
         let ctx = CallContext::for_tests("s");
         let text = |text: &str| read(&JsonText::parse(text.to_owned()).unwrap(), &ctx);
         let wanted =

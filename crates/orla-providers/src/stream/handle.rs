@@ -24,7 +24,7 @@ use super::sink::{Sink, Unsent};
 use super::source::{Cut, Source};
 
 /// The time limit of closing a connection gracefully.
-const GOODBYE: Duration = Duration::from_millis(500);
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
 /// How long a WebSocket may be silent before a ping, and then again before it counts as broken, unless configured.
 const SOCKET_HEARTBEAT: Duration = Duration::from_secs(60);
 
@@ -44,7 +44,7 @@ pub(super) struct Opened {
     finished: AtomicBool,
     closed: CancellationToken,
     /// Cancelled when the connection that is written to has ended. Each connection has its own token.
-    gone: Mutex<CancellationToken>,
+    disconnected: Mutex<CancellationToken>,
 }
 
 /// The reading half.
@@ -101,14 +101,14 @@ impl Opened {
             writer: Arc::new(AsyncMutex::new(sink.unwrap_or(Sink::Closed))),
             finished: AtomicBool::new(false),
             closed: CancellationToken::new(),
-            gone: Mutex::default(),
+            disconnected: Mutex::default(),
         })
     }
 
     /// Sends these values while items are read, and then declares their end.
     pub(super) async fn feed(&self, values: Vec<Payload>) -> RuntimeResult<()> {
         let items: Vec<Bytes> =
-            values.iter().map(|value| self.encoded(value)).collect::<RuntimeResult<_>>()?;
+            values.iter().map(|value| self.encode(value)).collect::<RuntimeResult<_>>()?;
         let writer = Arc::clone(&self.writer);
         let feed = async move {
             for item in items {
@@ -134,7 +134,7 @@ impl Opened {
             Some(Source::Waiting { answer, .. }) => {
                 let answer = answer.await;
                 reader.source = None;
-                answer.map(drop).map_err(|cut| self.broken(&cut, "it took everything, and"))
+                answer.map(drop).map_err(|cut| self.cut_error(&cut, "it took everything, and"))
             }
             Some(Source::Program(program)) => match program.exited().await {
                 Some(status) if !status.success() => {
@@ -149,13 +149,16 @@ impl Opened {
     }
 
     /// Sends an item. The output of a program that only takes values is discarded meanwhile.
-    async fn delivered(&self, item: Bytes) -> Result<(), Unsent> {
+    async fn deliver(&self, item: Bytes) -> Result<(), Unsent> {
         let sending = async {
             let mut writer = self.writer.lock().await;
-            let gone = self.gone().clone();
+            let disconnected = self.disconnected().clone();
             // A connection that has ended accepts nothing and may not report that. The new connection
             // replaces it.
-            let sent = gone.run_until_cancelled(writer.send(item)).await.unwrap_or(Err(Unsent::Gone));
+            let sent = disconnected
+                .run_until_cancelled(writer.send(item))
+                .await
+                .unwrap_or(Err(Unsent::Disconnected));
             if self.finished.load(Ordering::Acquire) {
                 writer.close().await;
             }
@@ -177,10 +180,10 @@ impl Opened {
         }
         // Closing waits no longer than for a graceful end.
         reader.source = None;
-        Err(Unsent::Gone)
+        Err(Unsent::Disconnected)
     }
 
-    fn encoded(&self, value: &Payload) -> RuntimeResult<Bytes> {
+    fn encode(&self, value: &Payload) -> RuntimeResult<Bytes> {
         let invalid = |violations| RuntimeError::InvalidInput { id: self.name.to_string(), violations };
         if !self.stream_type.takes() {
             return Err(failed(&self.name, "it is a source and accepts no values"));
@@ -197,7 +200,7 @@ impl Opened {
     }
 
     /// Decodes the item with this index.
-    fn decoded(&self, data: &Bytes, index: u64) -> RuntimeResult<Payload> {
+    fn decode(&self, data: &Bytes, index: u64) -> RuntimeResult<Payload> {
         let path = || format!("items[{index}]");
         let item = items::decode(self.form, data)
             .map_err(|problem| failed(&self.name, &format!("{} is {problem}", path())))?;
@@ -216,19 +219,20 @@ impl Opened {
         let mut idle_end = None;
         loop {
             let Some(source) = &mut reader.source else {
-                match self.connected_again(reader).await? {
+                match self.reconnect(reader).await? {
                     true => continue,
                     false => return Ok(None),
                 }
             };
-            let taken =
-                source.take(reader.max).map_err(|cut| self.broken(&cut, "it sent an invalid item:"))?;
+            let taken = source
+                .take(reader.max)
+                .map_err(|cut| self.cut_error(&cut, "it sent an invalid item:"))?;
             if let Some(raw) = taken {
                 if let Some(ms) = raw.retry {
                     reader.resumption.retry(ms);
                 }
                 if !raw.is_item {
-                    reader.resumption.stands_at(raw.id.as_ref());
+                    reader.resumption.set_last_id(raw.id.as_ref());
                 } else if reader.resumption.admits(raw.id.as_ref()) {
                     reader.taken += 1;
                     return Ok(Some(raw.data));
@@ -239,10 +243,12 @@ impl Opened {
                 idle_end = Some(Instant::now() + idle);
             }
             let filled = {
-                let alive = self.alive(source, &mut reader.feed, reader.heartbeat);
+                let data = self.wait_for_data(source, &mut reader.feed, reader.heartbeat);
                 match idle_end {
-                    Some(end) => timeout_at(end, alive).await.map_err(|_| self.idle(reader.idle))?,
-                    None => alive.await,
+                    Some(end) => {
+                        timeout_at(end, data).await.map_err(|_| self.idle_error(reader.idle))?
+                    }
+                    None => data.await,
                 }
             };
             let (how, cut) = match filled {
@@ -250,8 +256,8 @@ impl Opened {
                 Ok(false) => (Ended::Orderly, None),
                 Err(cut) if !cut.passes => {
                     reader.source = None;
-                    self.gone().cancel();
-                    return Err(self.broken(&cut, &so_far(reader.taken)));
+                    self.disconnected().cancel();
+                    return Err(self.cut_error(&cut, &count_text(reader.taken)));
                 }
                 Err(cut) => (Ended::Cut, Some(cut)),
             };
@@ -260,9 +266,9 @@ impl Opened {
                 Ended::Cut | Ended::Refused => None,
             };
             (reader.source, reader.feed) = (None, None);
-            self.gone().cancel();
+            self.disconnected().cancel();
             // A close message is answered with one.
-            let _ = timeout(GOODBYE, async { self.writer.lock().await.close().await }).await;
+            let _ = timeout(CLOSE_TIMEOUT, async { self.writer.lock().await.close().await }).await;
             let next = match how {
                 // Items that were sent to the connection will not be sent again.
                 Ended::Cut if self.finished.load(Ordering::Acquire) => Next::Fail,
@@ -273,7 +279,7 @@ impl Opened {
                 Next::End => {}
                 Next::Fail => {
                     let cut = cut.unwrap_or_else(|| Cut::passing("the connection ended"));
-                    return Err(self.broken(&cut, &so_far(reader.taken)));
+                    return Err(self.cut_error(&cut, &count_text(reader.taken)));
                 }
             }
             if let Some(rest) = rest {
@@ -284,27 +290,27 @@ impl Opened {
     }
 
     /// Waits for more, and pings a silent connection.
-    async fn alive(
+    async fn wait_for_data(
         &self,
         source: &mut Source,
         feed: &mut Option<BoxFuture<'static, ()>>,
         heartbeat: Option<Duration>,
     ) -> Result<bool, Cut> {
-        let Some(heartbeat) = heartbeat else { return fed(source, feed).await };
-        if let Ok(filled) = timeout(heartbeat / 2, fed(source, feed)).await {
+        let Some(heartbeat) = heartbeat else { return fill(source, feed).await };
+        if let Ok(filled) = timeout(heartbeat / 2, fill(source, feed)).await {
             return filled;
         }
         // A concurrent sender notices a broken connection as well.
         if let Ok(mut writer) = self.writer.try_lock() {
             let _ = timeout(heartbeat / 2, writer.ping()).await;
         }
-        timeout(heartbeat / 2, fed(source, feed)).await.unwrap_or_else(|_| {
+        timeout(heartbeat / 2, fill(source, feed)).await.unwrap_or_else(|_| {
             Err(Cut::passing(format!("nothing was received for {}", seconds(heartbeat))))
         })
     }
 
     /// Reconnects when that is due; returns false at the end.
-    async fn connected_again(&self, reader: &mut Reader) -> RuntimeResult<bool> {
+    async fn reconnect(&self, reader: &mut Reader) -> RuntimeResult<bool> {
         let Some(at) = reader.connect_at else { return Ok(false) };
         sleep(at.saturating_duration_since(Instant::now())).await;
         let connecting = reader.connector.connect(reader.resumption.last_id());
@@ -320,7 +326,7 @@ impl Opened {
             Ok(Some((source, sink))) => {
                 tracing::debug!(stream = &*self.name, items = reader.taken, "the stream is resumed");
                 let mut writer = self.writer.lock().await;
-                *self.gone() = CancellationToken::new();
+                *self.disconnected() = CancellationToken::new();
                 *writer = sink;
                 drop(writer);
                 (reader.source, reader.connect_at) = (Some(source), None);
@@ -340,27 +346,29 @@ impl Opened {
         }
     }
 
-    fn gone(&self) -> MutexGuard<'_, CancellationToken> {
-        self.gone.lock()
+    fn disconnected(&self) -> MutexGuard<'_, CancellationToken> {
+        self.disconnected.lock()
     }
 
-    fn broken(&self, cut: &Cut, when: &str) -> RuntimeError {
+    fn cut_error(&self, cut: &Cut, when: &str) -> RuntimeError {
         let id = self.name.to_string();
-        let said = format!("{when} {}", cut.reason);
+        let reason = format!("{when} {}", cut.reason);
         match cut.passes {
-            true => RuntimeError::Unavailable { id, reason: said, source: None },
-            false => RuntimeError::Failed { message: format!("{id} failed: {said}"), id, outcome: None },
+            true => RuntimeError::Unavailable { id, reason, source: None },
+            false => {
+                RuntimeError::Failed { message: format!("{id} failed: {reason}"), id, outcome: None }
+            }
         }
     }
 
-    fn idle(&self, limit: Option<Duration>) -> RuntimeError {
+    fn idle_error(&self, limit: Option<Duration>) -> RuntimeError {
         let limit = limit.unwrap_or_default();
         RuntimeError::TimedOut { id: format!("the next item of {}", self.name), limit, outcome: None }
     }
 }
 
 /// Waits for more while the rest of the input is being sent.
-async fn fed(source: &mut Source, feed: &mut Option<BoxFuture<'static, ()>>) -> Result<bool, Cut> {
+async fn fill(source: &mut Source, feed: &mut Option<BoxFuture<'static, ()>>) -> Result<bool, Cut> {
     loop {
         let Some(feeding) = feed else { return source.fill().await };
         tokio::select! {
@@ -371,7 +379,7 @@ async fn fed(source: &mut Source, feed: &mut Option<BoxFuture<'static, ()>>) -> 
     }
 }
 
-fn so_far(taken: u64) -> String {
+fn count_text(taken: u64) -> String {
     match taken {
         0 => "before its first item:".to_owned(),
         1 => "after one item:".to_owned(),
@@ -388,18 +396,18 @@ impl StreamHandle for Opened {
         let mut reader = self.reader.lock().await;
         let read = self.read(&mut reader).await;
         let index = reader.taken.saturating_sub(1);
-        read.and_then(|data| data.map(|data| self.decoded(&data, index)).transpose()).transpose()
+        read.and_then(|data| data.map(|data| self.decode(&data, index)).transpose()).transpose()
     }
 
     async fn send(&self, value: Payload) -> RuntimeResult<()> {
-        let item = self.encoded(&value)?;
+        let item = self.encode(&value)?;
         let sent = match self.finished.load(Ordering::Acquire) {
             true => Err(Unsent::Closed),
-            false => self.delivered(item).await,
+            false => self.deliver(item).await,
         };
         sent.map_err(|unsent| match unsent {
             Unsent::Closed => failed(&self.name, "it accepts no more values"),
-            Unsent::Gone => {
+            Unsent::Disconnected => {
                 let reason = "the other end no longer accepts values".to_owned();
                 RuntimeError::Unavailable { id: self.name.to_string(), reason, source: None }
             }
@@ -415,7 +423,7 @@ impl StreamHandle for Opened {
         if !self.finished.swap(true, Ordering::AcqRel) {
             // If that takes long, the other end does not read, and its last value is not awaited. The
             // current sender then closes the stream.
-            let closing = timeout(GOODBYE, async { self.writer.lock().await.close().await });
+            let closing = timeout(CLOSE_TIMEOUT, async { self.writer.lock().await.close().await });
             if closing.await.is_err()
                 && let Ok(mut writer) = self.writer.try_lock()
             {
@@ -426,14 +434,14 @@ impl StreamHandle for Opened {
     }
 
     async fn close(&self) {
-        let goodbye = async {
+        let closing = async {
             if self.stream_type == StreamType::Sink {
                 let _ = self.settle().await;
             } else {
                 self.writer.lock().await.close().await;
             }
         };
-        let _ = timeout(GOODBYE, goodbye).await;
+        let _ = timeout(CLOSE_TIMEOUT, closing).await;
         self.closed.cancel();
         // A task that still waits for an item, or sends one, holds the reader. The reader ends with that
         // task.

@@ -180,7 +180,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_written_is_read(text in proptest::collection::vec("[a-z]{1,9}", 0..9), size in 1..12_usize) {
+        fn written_lines_are_read_back(text in proptest::collection::vec("[a-z]{1,9}", 0..9), size in 1..12_usize) {
             prop_assert_eq!(lines(text.join("\n").as_bytes(), size), text);
         }
 

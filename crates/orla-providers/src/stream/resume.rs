@@ -13,9 +13,9 @@ use std::time::Duration;
 use bytes::Bytes;
 
 /// The number of remembered ids. A server that begins again further back is not recognised.
-const REMEMBERED: usize = 1024;
+const MAX_REMEMBERED_IDS: usize = 1024;
 /// The pause before reconnecting, unless the server sets another. It doubles with each failure.
-const PAUSE: Duration = Duration::from_millis(250);
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
 /// The longest pause, even if the server asks for a longer one.
 const MAX_PAUSE: Duration = Duration::from_secs(30);
 /// The maximum length of an id that is sent back.
@@ -65,7 +65,7 @@ impl Resumption {
         Self {
             reconnect,
             max_failures,
-            pause: PAUSE,
+            pause: FIRST_PAUSE,
             last_id: None,
             seen: VecDeque::new(),
             failures: 0,
@@ -85,7 +85,7 @@ impl Resumption {
     }
 
     /// Records an id that the server sent without an item. An empty id revokes the last one.
-    pub(super) fn stands_at(&mut self, id: Option<&Bytes>) {
+    pub(super) fn set_last_id(&mut self, id: Option<&Bytes>) {
         if let Some(id) = id.filter(|id| id.len() <= MAX_ID) {
             self.last_id = (!id.is_empty()).then(|| id.clone());
         }
@@ -94,11 +94,11 @@ impl Resumption {
     /// Records an arrived item, with its id if it has one. Returns whether the item is passed on.
     pub(super) fn admits(&mut self, id: Option<&Bytes>) -> bool {
         let Some(id) = id.filter(|id| !id.is_empty() && id.len() <= MAX_ID) else {
-            self.stands_at(id);
+            self.set_last_id(id);
             self.is_mixed = true;
             // After an event with an id, one without may be a repetition.
             if self.last_id.is_none() {
-                self.came();
+                self.record_progress();
             }
             return true;
         };
@@ -108,16 +108,16 @@ impl Resumption {
         if self.is_fresh && self.seen.contains(&hash) {
             return false;
         }
-        self.came();
-        if self.seen.len() == REMEMBERED {
+        self.record_progress();
+        if self.seen.len() == MAX_REMEMBERED_IDS {
             self.seen.pop_front();
         }
         self.seen.push_back(hash);
-        self.stands_at(Some(id));
+        self.set_last_id(Some(id));
         true
     }
 
-    fn came(&mut self) {
+    fn record_progress(&mut self) {
         (self.failures, self.is_fresh) = (0, false);
     }
 
@@ -155,14 +155,14 @@ mod tests {
     }
 
     #[test]
-    fn what_has_ids_is_taken_up_and_ends_when_that_brings_nothing() {
+    fn a_stream_with_ids_is_resumed_until_that_brings_nothing() {
         let mut stream = Resumption::new(false, 2);
         assert!(stream.admits(id("1")));
-        assert_eq!(stream.ended(Ended::Cut), Next::Connect(PAUSE));
+        assert_eq!(stream.ended(Ended::Cut), Next::Connect(FIRST_PAUSE));
         assert_eq!(stream.last_id(), id("1"));
         assert!(!stream.admits(id("1")), "a server that counts the last one in");
         assert!(stream.admits(id("2")));
-        assert_eq!(stream.ended(Ended::Orderly), Next::Connect(PAUSE));
+        assert_eq!(stream.ended(Ended::Orderly), Next::Connect(FIRST_PAUSE));
         assert_eq!(stream.ended(Ended::Orderly), Next::End);
     }
 
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_ids_fails_unless_it_may_lose_items() {
+    fn a_stream_without_ids_fails_unless_reconnect_is_configured() {
         let mut plain = Resumption::new(false, 2);
         assert!(plain.admits(None));
         assert_eq!(plain.ended(Ended::Orderly), Next::End);
@@ -196,26 +196,26 @@ mod tests {
     }
 
     #[test]
-    fn what_has_ids_in_part_ends_with_an_end_in_good_order_and_goes_on_behind_a_cut() {
+    fn a_stream_with_some_ids_ends_orderly_and_resumes_after_a_cut() {
         let mut stream = Resumption::new(false, 2);
         assert!(stream.admits(None) && stream.admits(id("1")));
         assert_eq!(stream.ended(Ended::Orderly), Next::End);
         let mut cut = Resumption::new(false, 2);
         assert!(cut.admits(id("1")) && cut.admits(None));
-        assert_eq!(cut.ended(Ended::Cut), Next::Connect(PAUSE));
+        assert_eq!(cut.ended(Ended::Cut), Next::Connect(FIRST_PAUSE));
         assert_eq!(cut.last_id(), id("1"));
         // A server that begins again each time brings nothing new, although not all of its events are
         // remembered.
         for pause in [2, 4] {
             assert!(cut.admits(None) && !cut.admits(id("1")));
-            assert_eq!(cut.ended(Ended::Cut), Next::Connect(PAUSE * pause));
+            assert_eq!(cut.ended(Ended::Cut), Next::Connect(FIRST_PAUSE * pause));
         }
         assert!(!cut.admits(id("1")) && cut.admits(None));
         assert_eq!(cut.ended(Ended::Cut), Next::Fail);
         // An empty id revokes the last one, each time.
         let mut empty = Resumption::new(true, 2);
         assert!(empty.admits(id("1")) && empty.admits(id("")));
-        assert_eq!(empty.ended(Ended::Cut), Next::Connect(PAUSE));
+        assert_eq!(empty.ended(Ended::Cut), Next::Connect(FIRST_PAUSE));
         assert!(empty.admits(id("")) && empty.last_id().is_none());
     }
 

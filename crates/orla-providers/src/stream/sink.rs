@@ -28,7 +28,7 @@ pub(super) enum Unsent {
     /// The other end accepts nothing.
     Closed,
     /// The other end has gone.
-    Gone,
+    Disconnected,
 }
 
 impl Sink {
@@ -38,11 +38,11 @@ impl Sink {
             Self::Closed => Err(Unsent::Closed),
             Self::Upload(body) => {
                 let line = [&item[..], b"\n"].concat().into();
-                body.send(line).await.map_err(|_| Unsent::Gone)
+                body.send(line).await.map_err(|_| Unsent::Disconnected)
             }
             Self::Socket(socket) => {
                 let Ok(text) = String::from_utf8(item.to_vec()) else { return Err(Unsent::Closed) };
-                socket.send(Message::text(text)).await.map_err(|_| Unsent::Gone)
+                socket.send(Message::text(text)).await.map_err(|_| Unsent::Disconnected)
             }
             Self::Program { stdin, rest } => {
                 // An earlier send may have been dropped in the middle of a line.
@@ -87,7 +87,7 @@ impl Sink {
 
 async fn flush(stdin: &mut pipe::Sender, rest: &mut BytesMut) -> Result<(), Unsent> {
     while rest.has_remaining() {
-        let written = stdin.write(rest).await.map_err(|_| Unsent::Gone)?;
+        let written = stdin.write(rest).await.map_err(|_| Unsent::Disconnected)?;
         rest.advance(written);
     }
     Ok(())

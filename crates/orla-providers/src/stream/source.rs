@@ -58,7 +58,7 @@ pub(super) struct Program {
     lines: Lines,
     buffer: BytesMut,
     /// The last part of standard error.
-    said: BytesMut,
+    stderr_tail: BytesMut,
     errors: BytesMut,
 }
 
@@ -186,7 +186,7 @@ impl Program {
             process,
             lines: Lines::new(max),
             buffer: BytesMut::new(),
-            said: BytesMut::new(),
+            stderr_tail: BytesMut::new(),
             errors: BytesMut::new(),
         }
     }
@@ -203,13 +203,13 @@ impl Program {
                         return Ok(true);
                     }
                 },
-                () = listen(&mut self.stderr, &mut self.errors, &mut self.said) => {}
+                () = listen(&mut self.stderr, &mut self.errors, &mut self.stderr_tail) => {}
             }
         }
         // The last output may say why the program ends.
         let exited = async {
             while self.stderr.is_some() {
-                listen(&mut self.stderr, &mut self.errors, &mut self.said).await;
+                listen(&mut self.stderr, &mut self.errors, &mut self.stderr_tail).await;
             }
             self.process.exited().await;
         };
@@ -227,10 +227,10 @@ impl Program {
             Some(code) => format!("the program exited with code {code}"),
             None => "the program was ended by a signal".to_owned(),
         };
-        let said = self.command.without_secrets(String::from_utf8_lossy(&self.said));
-        match tail(said.trim(), SHOWN) {
+        let stderr = self.command.without_secrets(String::from_utf8_lossy(&self.stderr_tail));
+        match tail(stderr.trim(), SHOWN) {
             "" => how,
-            said => format!("{how}: {said}"),
+            text => format!("{how}: {text}"),
         }
     }
 
@@ -240,11 +240,11 @@ impl Program {
             self.pass_over().await;
         }
         loop {
-            let Self { process, stdout, stderr, buffer, errors, said, .. } = self;
+            let Self { process, stdout, stderr, buffer, errors, stderr_tail, .. } = self;
             tokio::select! {
                 biased;
                 () = process.exited() => break,
-                () = pass_over(stdout, buffer, stderr, errors, said) => {}
+                () = pass_over(stdout, buffer, stderr, errors, stderr_tail) => {}
             }
         }
         self.process.reap()
@@ -252,8 +252,8 @@ impl Program {
 
     /// Reads and discards some output; waits forever if the output has ended.
     pub(super) async fn pass_over(&mut self) {
-        let Self { stdout, stderr, buffer, errors, said, .. } = self;
-        pass_over(stdout, buffer, stderr, errors, said).await;
+        let Self { stdout, stderr, buffer, errors, stderr_tail, .. } = self;
+        pass_over(stdout, buffer, stderr, errors, stderr_tail).await;
     }
 }
 
@@ -263,9 +263,9 @@ async fn pass_over(
     buffer: &mut BytesMut,
     stderr: &mut Option<pipe::Receiver>,
     errors: &mut BytesMut,
-    said: &mut BytesMut,
+    stderr_tail: &mut BytesMut,
 ) {
-    let Some(pipe) = stdout else { return listen(stderr, errors, said).await };
+    let Some(pipe) = stdout else { return listen(stderr, errors, stderr_tail).await };
     buffer.clear();
     buffer.reserve(PIECE);
     tokio::select! {
@@ -274,20 +274,20 @@ async fn pass_over(
                 *stdout = None;
             }
         }
-        () = listen(stderr, errors, said) => {}
+        () = listen(stderr, errors, stderr_tail) => {}
     }
 }
 
 /// Reads some of standard error and keeps its last part; waits forever if there is none.
-async fn listen(stderr: &mut Option<pipe::Receiver>, buffer: &mut BytesMut, said: &mut BytesMut) {
+async fn listen(stderr: &mut Option<pipe::Receiver>, buffer: &mut BytesMut, stderr_tail: &mut BytesMut) {
     let Some(pipe) = stderr else { return std::future::pending().await };
     buffer.reserve(SHOWN);
     match pipe.read_buf(buffer).await {
         Ok(0) | Err(_) => *stderr = None,
         Ok(_) => {
-            said.extend_from_slice(&buffer.split());
-            let more = said.len().saturating_sub(KEPT);
-            let _ = said.split_to(more);
+            stderr_tail.extend_from_slice(&buffer.split());
+            let more = stderr_tail.len().saturating_sub(KEPT);
+            let _ = stderr_tail.split_to(more);
         }
     }
 }

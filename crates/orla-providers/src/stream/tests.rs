@@ -90,8 +90,8 @@ fn numbers(range: std::ops::RangeInclusive<usize>) -> Vec<String> {
 
 #[tokio::test]
 async fn events_that_are_cut_are_taken_up_behind_the_last_one() {
-    let server = Server::start(|asked, to| {
-        let last = asked.head.lines().find_map(|line| line.strip_prefix("last-event-id: "));
+    let server = Server::start(|request, to| {
+        let last = request.head.lines().find_map(|line| line.strip_prefix("last-event-id: "));
         match last.map(|id| id.trim().parse::<usize>().unwrap()) {
             // Cut in the middle of an event.
             None => {
@@ -108,7 +108,7 @@ async fn events_that_are_cut_are_taken_up_behind_the_last_one() {
     let (items, error) = all(&*open(&stream).await).await;
     assert!(error.is_none(), "{error:?}");
     assert_eq!(items, numbers(1..=10));
-    assert_eq!(server.asked().len(), 4);
+    assert_eq!(server.requests().len(), 4);
 }
 
 #[tokio::test]
@@ -129,8 +129,8 @@ async fn a_server_that_knows_no_ids_again_gives_nothing_twice() {
 }
 
 #[tokio::test]
-async fn what_no_protocol_can_take_up_fails_and_says_where() {
-    let server = Server::start(|asked, to| match asked.path() {
+async fn streams_that_cannot_be_resumed_fail_with_the_position() {
+    let server = Server::start(|request, to| match request.path() {
         "/lines" => {
             to.send(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{\"n\":1}\nplain\n{\"n\":");
         }
@@ -189,8 +189,8 @@ async fn v5_a_flood_waits_and_ends_when_nobody_wants_it_any_more() {
 
 #[tokio::test]
 async fn a_silent_connection_counts_as_cut_and_a_silent_stream_ends() {
-    let silent = Server::start(|asked, to| {
-        match asked.head.contains("last-event-id") {
+    let silent = Server::start(|request, to| {
+        match request.head.contains("last-event-id") {
             false => events(to, 1..=1),
             true => events(to, 2..=2),
         }
@@ -402,7 +402,7 @@ async fn a_web_socket_goes_both_ways() {
 }
 
 #[tokio::test]
-async fn a_web_socket_that_is_cut_fails_or_goes_on_as_is_asked_for() {
+async fn a_broken_web_socket_fails_or_reconnects_as_configured() {
     let (url, _) = web_socket(Some(1));
     let mut stream = over_http(&url, StreamTransport::WebSocket, StreamType::Duplex);
     let handle = open(&stream).await;

@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_command_line_holds_is_on_standard_input_alone_for_a_program_that_reads_it() {
+    fn arguments_with_nul_are_passed_on_standard_input_only() {
         let mapped = map(r#"{"a": "x\u0000y", "b": 1, "": 2}"#, &[], true).unwrap();
         assert_eq!(mapped.argv, ["--b", "1"]);
         assert_eq!(mapped.stdin, b"{\"a\":\"x\\u0000y\",\"b\":1,\"\":2}\n");
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_passed_on_is_named() {
+    fn arguments_that_cannot_be_passed_are_named() {
         let cases = [
             ("[1]", "input: expected an object, got [1]"),
             (r#"{"args": "ls"}"#, r#"input.args: expected an array of strings, got "ls""#),

@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_looks_like_a_directive_stays() {
+    fn lines_that_only_look_like_directives_stay() {
         for line in [
             "::progress many things\n",
             "::progress 3/0 nothing\n",

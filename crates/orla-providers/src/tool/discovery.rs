@@ -91,33 +91,33 @@ pub struct ProgramFile {
 impl ProgramFile {
     /// Returns the description from the program's text and its sidecar, and the findings about them.
     /// Reads the sidecar.
-    pub fn described(&self, text: &[u8]) -> (Described, Vec<Said>) {
+    pub fn read_description(&self, text: &[u8]) -> (Described, Vec<DescriptionFinding>) {
         let sidecar = self.sidecar.as_deref();
         let read = describe(header::top(text), sidecar.map(read_sidecar), Subject::Program);
-        let said = said(&read, &self.path, sidecar).collect();
-        (read, said)
+        let found = findings(&read, &self.path, sidecar).collect();
+        (read, found)
     }
 }
 
 /// A finding about a tool's description.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Said {
+pub struct DescriptionFinding {
     /// The finding.
     pub finding: Finding,
     /// Whether a declaration is not in force.
     pub is_problem: bool,
 }
 
-fn said<'a>(
+fn findings<'a>(
     read: &'a Described,
     path: &'a Path,
     sidecar: Option<&'a Path>,
-) -> impl Iterator<Item = Said> + 'a {
+) -> impl Iterator<Item = DescriptionFinding> + 'a {
     read.remarks.iter().map(move |(file, remark)| {
         let path = if *file == Source::Sidecar { sidecar.unwrap_or(path) } else { path };
         let message = remark.message.clone();
         let finding = Finding { path: path.to_owned(), at: Some(remark.at), message };
-        Said { finding, is_problem: remark.is_problem }
+        DescriptionFinding { finding, is_problem: remark.is_problem }
     })
 }
 
@@ -280,7 +280,7 @@ fn read(path: &Path, sidecar: Option<&Path>, buffer: &mut [u8]) -> io::Result<De
 impl Discovery {
     fn add(&mut self, name: String, path: PathBuf, read: Arc<Described>, sidecar: Option<&Path>) {
         let mut fault = None;
-        for Said { finding, is_problem } in said(&read, &path, sidecar) {
+        for DescriptionFinding { finding, is_problem } in findings(&read, &path, sidecar) {
             if is_problem {
                 fault.get_or_insert_with(|| finding.to_string());
                 self.problems.push(finding);

@@ -570,7 +570,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_its_place() {
+    fn problems_are_reported_with_their_place() {
         let cases = [
             (
                 "timeout: soon\n",
@@ -612,7 +612,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_about_a_process_is_a_fault_of_a_program() {
+    fn process_keys_are_refused_for_programs() {
         let about_a_program = |yaml: &str| remarks_about(yaml, Subject::Program);
         for key in OF_PROCESSES {
             assert!(KEYS.contains(&key));
@@ -625,7 +625,7 @@ mod tests {
     }
 
     #[test]
-    fn what_explodes_is_refused_in_plain_words() {
+    fn oversized_blocks_are_refused_with_a_plain_reason() {
         let mut aliases = "a0: &a0 [x, x, x, x, x, x, x, x]\n".to_owned();
         for n in 1..7 {
             aliases.push_str(&format!("a{n}: &a{n} [{}]\n", format!("*a{}, ", n - 1).repeat(8)));

@@ -24,7 +24,7 @@ pub mod result;
 mod settings;
 mod source;
 
-pub use discovery::{DirectoryError, Finding, ProgramFile, Said};
+pub use discovery::{DescriptionFinding, DirectoryError, Finding, ProgramFile};
 pub use executor::{ToolExecutor, prestarted};
 pub use settings::ToolProvider;
 pub(crate) use settings::requires;

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn files_with_one_name_are_told_apart() {
+    fn files_with_the_same_name_get_distinct_names() {
         let cases: &[(&[&str], &[&str])] = &[
             (&["ls.py", "ls.sh"], &["ls", "ls_sh"]),
             (&["ls", "ls.py", "ls.sh"], &["ls", "ls_py", "ls_sh"]),

@@ -201,9 +201,9 @@ fn failed(
     execution: &Execution<'_>,
     stdout: &Captured,
 ) -> RuntimeResult<Outcome> {
-    let given =
+    let result =
         (context.form == OutputForm::Mcp).then(|| McpResult::parse(&stdout.bytes).ok()).flatten();
-    let content = match given.as_ref().and_then(|given| given.content) {
+    let content = match result.as_ref().and_then(|result| result.content) {
         Some(content) => serialised(content)?,
         None => blocks(context, stdout)?,
     };
@@ -218,8 +218,8 @@ fn failed(
 fn mcp(context: &Context<'_>, execution: &Execution<'_>, stdout: Captured) -> RuntimeResult<Outcome> {
     let dropped = stdout.dropped;
     let body = Bytes::from(stdout.bytes);
-    let given = match McpResult::parse(&body) {
-        Ok(given) => given,
+    let result = match McpResult::parse(&body) {
+        Ok(result) => result,
         Err(problem) => {
             let captured = Captured { bytes: body.to_vec(), dropped };
             let outcome = failed(context, execution, &captured)?;
@@ -230,21 +230,21 @@ fn mcp(context: &Context<'_>, execution: &Execution<'_>, stdout: Captured) -> Ru
             return Err(unreadable(context, "one MCP tool result", got, outcome));
         }
     };
-    let content = match given.content {
+    let content = match result.content {
         Some(content) => JsonText::slice_of(&body, content),
         None => serialised(&[(); 0])?,
     };
     let structured =
-        given.structured_content.map(|json| Payload::from_json(JsonText::slice_of(&body, json)));
-    let meta = Some(meta(execution, given.meta)?);
+        result.structured_content.map(|json| Payload::from_json(JsonText::slice_of(&body, json)));
+    let meta = Some(meta(execution, result.meta)?);
     let outcome = Outcome {
         structured,
         content: Some(content),
         meta,
-        is_error: given.is_error,
+        is_error: result.is_error,
         ..Outcome::default()
     };
-    if given.is_error == Some(true) {
+    if result.is_error == Some(true) {
         return Err(RuntimeError::reported(context.name, outcome));
     }
     Ok(outcome)

@@ -140,9 +140,12 @@ impl Loader {
             let change = changes.get(&tool.name).cloned().unwrap_or_default();
             let declared = tool.metadata.declared.changed_by(&change.declared);
             let sandbox = sandboxes.of(&declared, &directory_of(&path));
-            let asked = tool.metadata.texts();
-            let mut filled =
-                if asked.refers_to_secrets() { fill(&path, sandbox.as_deref(), asked) } else { asked };
+            let declared_texts = tool.metadata.texts();
+            let mut filled = if declared_texts.refers_to_secrets() {
+                fill(&path, sandbox.as_deref(), declared_texts)
+            } else {
+                declared_texts
+            };
             let unfilled: Vec<Finding> =
                 filled.unfilled.iter().map(|(text, why)| tool.finding_at(text, why)).collect();
             let sentences: Vec<String> = unfilled.iter().map(Finding::to_string).collect();

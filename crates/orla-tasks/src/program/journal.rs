@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use orla_marketplace::program::{Asked, Journal, Past};
+use orla_marketplace::program::{Journal, JournalContents, RunRequest};
 use orla_marketplace::rtfs::{self, Error, Ticket, Value, Wait, json::value_from_json};
 use orla_marketplace::{JsonText, Principal};
 use orla_state::{Change, Expect, Pages, Query, Revision, StateError, WriteError};
@@ -386,7 +386,7 @@ impl RunJournal {
 
 #[async_trait]
 impl Journal for RunJournal {
-    async fn recall(&self) -> Result<Past, Error> {
+    async fn recall(&self) -> Result<JournalContents, Error> {
         self.began.get_or_init(Instant::now);
         let tasks = self.inner()?;
         let rows = match self.parts.is_new {
@@ -404,7 +404,7 @@ impl Journal for RunJournal {
         Ok(past)
     }
 
-    fn waits(&self, asked: &Asked) {
+    fn record_wait(&self, asked: &RunRequest) {
         // A failure is returned with the next answer.
         let had_begun = self.with(|notes| {
             let had_begun = notes.has_begun(asked.ticket);
@@ -421,7 +421,7 @@ impl Journal for RunJournal {
         }
     }
 
-    async fn begins(&self, asked: &Asked, is_idempotent: bool) -> Result<(), Error> {
+    async fn record_begin(&self, asked: &RunRequest, is_idempotent: bool) -> Result<(), Error> {
         if self.inner()?.closing.is_cancelled() {
             // The next process makes a call that has not begun.
             self.is_held.store(true, Ordering::Release);
@@ -432,7 +432,12 @@ impl Journal for RunJournal {
         self.durable(noted).await
     }
 
-    fn answered(&self, asked: &Asked, answer: Vec<u8>, failed: Option<&str>) -> Result<(), Error> {
+    fn record_answer(
+        &self,
+        asked: &RunRequest,
+        answer: Vec<u8>,
+        failed: Option<&str>,
+    ) -> Result<(), Error> {
         let used = self.waits.lock().used(asked.ticket);
         let max = self.parts.max_bytes;
         let (left, bytes, records) = self.with(|notes| {
@@ -470,7 +475,7 @@ impl Journal for RunJournal {
         }
     }
 
-    fn withdrawn(&self, ticket: Ticket) {
+    fn record_withdrawal(&self, ticket: Ticket) {
         self.waits.lock().withdraw(ticket);
         let _ = self.with(|notes| notes.withdraw(ticket));
     }
@@ -488,7 +493,7 @@ impl Journal for RunJournal {
         Ok(())
     }
 
-    async fn suspend(&self, state: Vec<u8>, waits: Vec<(Asked, Wait)>) -> Result<bool, Error> {
+    async fn suspend(&self, state: Vec<u8>, waits: Vec<(RunRequest, Wait)>) -> Result<bool, Error> {
         if self.waits.lock().is_due() {
             return Ok(false);
         }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use orla_marketplace::program::{Asked, Begun, Past};
+use orla_marketplace::program::{BegunCall, JournalContents, RunRequest};
 use orla_marketplace::rtfs::Ticket;
 use orla_state::{Change, Expect};
 
@@ -88,7 +88,7 @@ impl Notes {
     /// # Errors
     ///
     /// Returns a message if the rows are not those of a run.
-    pub(super) fn read(id: TaskId, rows: &Rows) -> Result<(Self, Past), String> {
+    pub(super) fn read(id: TaskId, rows: &Rows) -> Result<(Self, JournalContents), String> {
         let mut notes = Self {
             id,
             record: record::begin(),
@@ -107,7 +107,7 @@ impl Notes {
             changes: Vec::new(),
             is_write_requested: false,
         };
-        let mut past = Past::default();
+        let mut past = JournalContents::default();
         if let Some(state) = &rows.state {
             let Saved { next, open, used, state } =
                 record::read_saved(state).map_err(|why| why.to_string())?;
@@ -314,17 +314,17 @@ impl Notes {
     }
 }
 
-fn begun(note: &Note) -> Option<Begun> {
+fn begun(note: &Note) -> Option<BegunCall> {
     match note {
         Note::Begun { asked, is_idempotent } => {
-            Some(Begun { ticket: asked.ticket, is_idempotent: *is_idempotent })
+            Some(BegunCall { ticket: asked.ticket, is_idempotent: *is_idempotent })
         }
         _ => None,
     }
 }
 
 /// Returns a note of an answer.
-pub(super) fn answered(asked: &Asked, answer: Vec<u8>, failed: Option<&str>) -> Note {
+pub(super) fn answered(asked: &RunRequest, answer: Vec<u8>, failed: Option<&str>) -> Note {
     let failed = failed.map(str::to_owned);
     Note::Answered { asked: asked.clone(), ended: SystemTime::now(), failed, answer: Some(answer) }
 }
@@ -336,7 +336,7 @@ mod tests {
     use super::*;
 
     /// Returns the begun calls, for the process that continues the run.
-    fn recalled(notes: &[Note]) -> Vec<Begun> {
+    fn recalled(notes: &[Note]) -> Vec<BegunCall> {
         let mut kept = Notes::read(TaskId::new(), &Rows::default()).unwrap().0;
         notes.iter().for_each(|note| {
             kept.add(note.clone());
@@ -350,7 +350,7 @@ mod tests {
 
     #[test]
     fn a_call_that_waits_again_has_not_begun() {
-        let asked = Asked {
+        let asked = RunRequest {
             ticket: Ticket(1),
             action: Action::Call,
             name: "act".into(),

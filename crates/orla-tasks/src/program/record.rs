@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use orla_marketplace::full_millis;
-use orla_marketplace::program::{Action, Asked};
+use orla_marketplace::program::{Action, RunRequest};
 use orla_marketplace::rtfs::{Part, Position, Scope, Ticket};
 
 /// The version of the records.
@@ -31,16 +31,16 @@ pub enum Note {
     /// A call that leaves the process is about to begin.
     Begun {
         /// The call.
-        asked: Asked,
+        asked: RunRequest,
         /// Whether the call may be repeated.
         is_idempotent: bool,
     },
     /// The run began a long wait: a timer, an event or another task.
-    Waits(Asked),
+    Waits(RunRequest),
     /// An answer arrived.
     Answered {
         /// The request that was answered.
-        asked: Asked,
+        asked: RunRequest,
         /// The time of the answer.
         ended: SystemTime,
         /// The kind of the error, if it is one.
@@ -176,7 +176,7 @@ fn versioned(record: &[u8]) -> Result<Input<'_>, RecordError> {
     }
 }
 
-fn put_asked(record: &mut Vec<u8>, asked: &Asked) {
+fn put_asked(record: &mut Vec<u8>, asked: &RunRequest) {
     put_number(record, asked.ticket.0);
     record.push(Action::ALL.iter().position(|action| *action == asked.action).unwrap_or_default() as u8);
     let ends = (0..=asked.name.len().min(NAME)).rev();
@@ -309,7 +309,7 @@ impl<'b> Input<'b> {
         UNIX_EPOCH.checked_add(since).ok_or(RecordError::Damaged("a time is too late"))
     }
 
-    fn asked(&mut self) -> Result<Asked, RecordError> {
+    fn asked(&mut self) -> Result<RunRequest, RecordError> {
         let ticket = Ticket(self.number()?);
         let action = Action::ALL.get(usize::from(self.byte()?)).copied();
         let action = action.ok_or(RecordError::Damaged("an action is unknown"))?;
@@ -318,7 +318,7 @@ impl<'b> Input<'b> {
         let at = (at.line > 0).then_some(at);
         let began = self.time()?;
         let scope = self.scope()?;
-        Ok(Asked { ticket, action, name, at, began, scope })
+        Ok(RunRequest { ticket, action, name, at, began, scope })
     }
 
     fn scope(&mut self) -> Result<Option<Arc<Scope>>, RecordError> {
@@ -374,10 +374,10 @@ mod tests {
         })
     }
 
-    fn asked() -> impl Strategy<Value = Asked> {
+    fn asked() -> impl Strategy<Value = RunRequest> {
         let at = prop::option::of((1..9_u32, 0..9_u32));
         (any::<u64>(), 0..Action::ALL.len(), ".{0,20}", at, 0..1_u64 << 50, scope()).prop_map(
-            |(ticket, action, name, at, began, scope)| Asked {
+            |(ticket, action, name, at, began, scope)| RunRequest {
                 scope,
                 ticket: Ticket(ticket),
                 action: Action::ALL[action],

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use orla_marketplace::full_millis;
-use orla_marketplace::program::{Action, Asked};
+use orla_marketplace::program::{Action, RunRequest};
 use orla_marketplace::rtfs::{Part, Scope};
 use serde::{Deserialize, Serialize};
 
@@ -153,7 +153,7 @@ impl Step {
             Note::Begun { asked, .. } | Note::Waits(asked) => (asked, None),
             Note::Answered { asked, ended, failed, .. } => (asked, Some((*ended, failed.as_deref()))),
         };
-        let Asked { ticket, action, name, at, began, scope } = asked;
+        let RunRequest { ticket, action, name, at, began, scope } = asked;
         let took = |ended: SystemTime| ended.duration_since(*began).unwrap_or_default();
         Self {
             ticket: ticket.0,

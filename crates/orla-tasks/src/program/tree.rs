@@ -150,17 +150,17 @@ mod tests {
     use std::sync::Arc;
     use std::time::{Duration, SystemTime};
 
-    use orla_marketplace::program::{Action, Asked};
+    use orla_marketplace::program::{Action, RunRequest};
     use orla_marketplace::rtfs::{Part, Position, Scope, Ticket};
 
     use super::*;
     use crate::program::record::Note;
     use crate::program::record::{append, begin};
 
-    fn asked(ticket: u64, action: Action, name: &str, column: u32) -> Asked {
+    fn asked(ticket: u64, action: Action, name: &str, column: u32) -> RunRequest {
         let at = Some(Position { line: 1, column });
         let began = SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000 + ticket);
-        Asked { ticket: Ticket(ticket), action, name: name.into(), at, began, scope: None }
+        RunRequest { ticket: Ticket(ticket), action, name: name.into(), at, began, scope: None }
     }
 
     #[test]
@@ -194,12 +194,12 @@ mod tests {
         );
     }
 
-    fn within(asked: Asked, scopes: &[(Part, u64)]) -> Asked {
+    fn within(asked: RunRequest, scopes: &[(Part, u64)]) -> RunRequest {
         let scope = scopes
             .iter()
             .cloned()
             .fold(None, |outer, (part, number)| Some(Arc::new(Scope { part, number, outer })));
-        Asked { scope, ..asked }
+        RunRequest { scope, ..asked }
     }
 
     #[test]

@@ -116,10 +116,10 @@ async fn by_client(client: &dyn Client, call: &ToolCall) -> Result<Verdict, Clie
         },
     });
     let form = JsonText::of(&form).map_err(|_| ClientError::Gone)?;
-    let given = client.request("elicitation/create", form).await?;
-    let given: ElicitResult = serde_json::from_str(given.as_str()).unwrap_or_default();
-    let is_accepted = given.action == "accept";
-    Ok(if is_accepted { Verdict::of(&given.content.answer) } else { Verdict::No })
+    let answer = client.request("elicitation/create", form).await?;
+    let result: ElicitResult = serde_json::from_str(answer.as_str()).unwrap_or_default();
+    let is_accepted = result.action == "accept";
+    Ok(if is_accepted { Verdict::of(&result.content.answer) } else { Verdict::No })
 }
 
 /// The answer to an elicitation.

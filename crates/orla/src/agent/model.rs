@@ -122,9 +122,9 @@ impl Model {
             .with_capture_content(true)
             .with_capture_reasoning_content(true)
             .with_capture_tool_calls(!self.comes_in_parts());
-        let asked =
+        let request =
             self.client.exec_chat_stream(self.named.model.clone(), request, Some(&options)).await;
-        let mut stream = asked.map_err(|err| self.sentence(&err))?.stream;
+        let mut stream = request.map_err(|err| self.sentence(&err))?.stream;
         let (mut size, mut calls) = (0, Calls::default());
         while let Some(event) = stream.next().await {
             match event.map_err(|err| self.sentence(&err))? {
@@ -320,9 +320,9 @@ fn reason(err: &genai::Error) -> String {
     use genai::Error;
     let text = match err {
         Error::HttpError { status, body, .. } => {
-            let said =
+            let text =
                 serde_json::from_str(body).map_or_else(|_| body.clone(), |body| error_message(&body));
-            return format!("it answers {status}: {}", render::cut(said.trim(), SHOWN));
+            return format!("it answers {status}: {}", render::cut(text.trim(), SHOWN));
         }
         Error::WebStream { error, .. } => match error.downcast_ref::<Error>() {
             Some(inner) => return reason(inner),
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_needed_where_the_provider_is_and_none_where_there_is_none() {
+    fn only_hosted_providers_need_a_key() {
         let none = |_: &str| None;
         let config = AgentConfig::default();
         let needed = key(&config, AdapterKind::Anthropic, &none).unwrap_err();

@@ -423,17 +423,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_is_told_by_the_line_by_the_piece_and_after_a_while() {
+    fn text_is_sent_by_line_by_size_and_after_a_delay() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(async {
-            let heard = Arc::new(Mutex::new(Vec::new()));
-            let sink = Arc::clone(&heard);
+            let notices = Arc::new(Mutex::new(Vec::new()));
+            let sink = Arc::clone(&notices);
             let reporter = Arc::new(ProgressReporter::new(NoticeSink::new(move |notice| {
                 if let Notice::Text(text) = notice {
                     sink.lock().push(text);
                 }
             })));
-            let take = || std::mem::take(&mut *heard.lock());
+            let take = || std::mem::take(&mut *notices.lock());
             reporter.text("a");
             reporter.text("b\n");
             assert_eq!(take(), ["ab\n"]);

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_prompt_becomes_messages_and_what_cannot_be_shown_is_told_of() {
+    fn a_prompt_becomes_messages_and_unsupported_content_is_described() {
         let prompt = json!({"messages": [
             {"role": "user", "content": {"type": "text", "text": "Hello"}},
             {"role": "assistant", "content": [{"type": "text", "text": "Yes?"}]},

@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_is_an_error_for_the_model_and_not_called() {
+    fn arguments_that_are_no_object_are_an_error_for_the_model() {
         for arguments in [json!("{\"n\":"), json!([1]), json!(3), json!(true)] {
             let Next::Call(wanted) = run(|_| {}).answered(answer(vec![call("a", arguments.clone())]))
             else {

@@ -26,12 +26,12 @@ impl Sampling {
     /// Returns a sentence if the client is unable or unwilling to answer, or if its answer is invalid.
     pub(crate) async fn ask(&self, request: &ChatRequest) -> Result<ModelReply, String> {
         let params = JsonText::of(&question(request)).map_err(|err| err.to_string())?;
-        let given = self.0.request("sampling/createMessage", params).await;
-        let given = given.map_err(|err| match err {
+        let answer = self.0.request("sampling/createMessage", params).await;
+        let answer = answer.map_err(|err| match err {
             ClientError::Unsupported(_) => NO_TOOL_SAMPLING.to_owned(),
             err => format!("{NAME}: {err}"),
         })?;
-        answer(given.as_str())
+        read_answer(answer.as_str())
     }
 }
 
@@ -88,15 +88,15 @@ struct CreateMessageResult {
     stop_reason: Option<String>,
 }
 
-fn answer(given: &str) -> Result<ModelReply, String> {
-    let given: CreateMessageResult = serde_json::from_str(given)
+fn read_answer(text: &str) -> Result<ModelReply, String> {
+    let message: CreateMessageResult = serde_json::from_str(text)
         .map_err(|err| format!("the client's sampling result is invalid: {err}"))?;
-    let blocks = match given.content {
+    let blocks = match message.content {
         Value::Array(blocks) => blocks,
         block => vec![block],
     };
     let parts: Vec<ContentPart> = blocks.into_iter().enumerate().filter_map(part).collect();
-    let stop = given.stop_reason.map(|reason| match reason.as_str() {
+    let stop = message.stop_reason.map(|reason| match reason.as_str() {
         "maxTokens" => StopReason::MaxTokens(reason),
         _ => StopReason::from(reason),
     });
@@ -153,17 +153,18 @@ mod tests {
             })
         );
 
-        let said = answer(
+        let reply = read_answer(
             r#"{"role":"assistant","model":"m","content":{"type":"text","text":"Hi"},"stopReason":"endTurn"}"#,
         );
-        assert_eq!(said.unwrap().content.texts(), ["Hi"]);
-        let called = answer(r#"{"content":[{"type":"tool_use","id":"2","name":"greet","input":{"n":1}}],"stopReason":"toolUse"}"#).unwrap();
+        assert_eq!(reply.unwrap().content.texts(), ["Hi"]);
+        let called = read_answer(r#"{"content":[{"type":"tool_use","id":"2","name":"greet","input":{"n":1}}],"stopReason":"toolUse"}"#).unwrap();
         let calls = called.content.tool_calls();
         assert_eq!((calls[0].fn_name.as_str(), &calls[0].fn_arguments), ("greet", &json!({"n": 1})));
-        let cut = answer(r#"{"content":{"type":"text","text":"H"},"stopReason":"maxTokens"}"#).unwrap();
+        let cut =
+            read_answer(r#"{"content":{"type":"text","text":"H"},"stopReason":"maxTokens"}"#).unwrap();
         assert!(matches!(cut.stop, Some(StopReason::MaxTokens(_))));
         for nonsense in ["[]", "{}", "{\"stopReason\": 1}"] {
-            assert!(answer(nonsense).is_err(), "{nonsense}");
+            assert!(read_answer(nonsense).is_err(), "{nonsense}");
         }
     }
 }

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_listed_is_offered_and_of_too_much_the_way_to_it() {
+    fn listed_tools_are_offered_or_the_discovery_tools_if_there_are_too_many() {
         let catalog = catalog();
         let all = Tools::of(Arc::clone(&catalog), 1_000, None).offered;
         let add = all.iter().find(|tool| tool.name.as_str() == "math__add").unwrap();

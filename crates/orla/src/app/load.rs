@@ -28,7 +28,7 @@ use crate::served::Sources;
 use crate::unmatched::{Finding, Known};
 use crate::{declared_secrets, programs, prompts, render};
 
-use super::packages::{Terms, packages_at_home};
+use super::packages::{Terms, home_packages};
 use super::{App, is_alone, policy};
 
 impl App {
@@ -51,10 +51,10 @@ impl App {
         let changes = overrides(config);
         let mut found = self
             .tools
-            .load(&config.tools_dir, process, &changes, sandboxes, &|file, sandbox, asked| {
+            .load(&config.tools_dir, process, &changes, sandboxes, &|file, sandbox, declared| {
                 let is_confined = sandbox.is_some_and(|sandbox| !sandbox.is_off());
                 let place = declared_secrets::place(file.parent().unwrap_or(file), is_confined);
-                declared_secrets::filled(asked, place, &secrets)
+                declared_secrets::fill_texts(declared, place, &secrets)
             })
             .map_err(|err| format!("tools_dir: {err}; it must be a directory that orla can read"))?;
         if config.is_default("tools_dir") && serves_without_tools(config) {
@@ -115,7 +115,7 @@ impl App {
             })
         };
         let terms = Terms { config, process, rules: &rules, secrets: &secrets };
-        self.shut.lock().clear();
+        self.denied.lock().clear();
         let (given, installed) = self.load_packages(&terms, installed, &mut found, &mut findings);
         let secrets = Arc::new(config.secrets.and(&given));
         // Running processes may know the previous secrets.
@@ -144,7 +144,7 @@ impl App {
             prompts: prompts.prompts,
             rules: Arc::clone(&rules),
             installed,
-            shut: self.shut.lock().clone(),
+            denied: self.denied.lock().clone(),
             redaction: self.marketplace.redaction(),
         };
         self.marketplace.approvals().configure(config.approve.clone());
@@ -180,7 +180,7 @@ impl App {
         let mut servers = Vec::with_capacity(all.len());
         for (at, server) in all.iter().enumerate() {
             let mut settings = server.value.clone();
-            if self.shuts(config, &settings.name, &settings.names) {
+            if self.is_denied(config, &settings.name, &settings.names) {
                 continue;
             }
             // A package of the lock has no place in the configuration.
@@ -314,7 +314,7 @@ impl App {
             .chain(manifests)
             .chain(config.file.clone())
             .chain([governance::attestations_file(config)]);
-        let roots = [config.tools_dir.clone()].into_iter().chain(packages_at_home());
+        let roots = [config.tools_dir.clone()].into_iter().chain(home_packages());
         let declarations = Declarations::new(files, roots, packages.clone());
         let confined = tools.iter().filter_map(|(name, tool)| {
             Some(((*name).to_owned(), Arc::clone(tool.program().sandbox()?)))
@@ -336,7 +336,7 @@ impl App {
         }
         let (prompts, packages) = self.served.names();
         let unasked: Vec<String> =
-            self.capsules().into_iter().chain(packages).chain(self.shut.lock().clone()).collect();
+            self.capsules().into_iter().chain(packages).chain(self.denied.lock().clone()).collect();
         let mut known = Known::of(config, &self.marketplace.snapshot(), &unasked);
         for document in self.documents.unread() {
             known.may_serve_below(document.as_deref());
@@ -375,10 +375,10 @@ impl App {
 
 /// Returns the gate that decides what may be started, if there is one.
 pub(super) fn gate(rules: &Arc<Rules>) -> Option<Gate> {
-    let asked = Arc::clone(rules);
+    let gate_rules = Arc::clone(rules);
     rules
         .is_required()
-        .then(|| Gate::new(move |content, started| asked.may_start(content.clone(), started)))
+        .then(|| Gate::new(move |content, started| gate_rules.may_start(content.clone(), started)))
 }
 
 /// Returns whether the configuration names something else to serve than the tools directory.

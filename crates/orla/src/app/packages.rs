@@ -16,7 +16,7 @@ use crate::declared_secrets;
 use crate::findings::{Findings, sentences};
 use crate::governance::Rules;
 use crate::packages::Installed;
-use crate::unserved::is_shut;
+use crate::unserved;
 
 use super::load::{base_of, declared, gate, overrides, pairs};
 use super::{App, is_alone, policy};
@@ -42,7 +42,7 @@ impl App {
         findings: &mut Findings,
     ) -> (Redactor, Installed) {
         let Terms { config, process, rules, secrets } = *terms;
-        let home = packages_elsewhere(config).filter(|_| self.candidate.is_none());
+        let home = user_packages(config).filter(|_| self.candidate.is_none());
         let mut packages = packages::find(&config.tools_dir, home.as_deref());
         findings.warnings.extend(sentences(&packages.warnings));
         findings.problems.extend(sentences(&packages.problems));
@@ -106,7 +106,7 @@ impl App {
         };
         let (capsules, simple): (Vec<_>, Vec<_>) = packages.packages.into_iter().partition(is_capsule);
         let is_open = |package: &packages::Package| {
-            !self.shuts(config, &package.manifest.name, &NameRules::default())
+            !self.is_denied(config, &package.manifest.name, &NameRules::default())
         };
         let capsules = capsules.into_iter().filter(is_open);
         for package in &simple {
@@ -136,13 +136,13 @@ impl App {
 
     /// Returns whether no capability of the capsule or server with this name is served. The answer is
     /// cached.
-    pub(super) fn shuts(&self, config: &Config, name: &str, names: &NameRules) -> bool {
+    pub(super) fn is_denied(&self, config: &Config, name: &str, names: &NameRules) -> bool {
         // The tools of an inspected package must be known whether they will be served or not.
-        let is_shut = self.candidate.is_none() && is_shut(config, name, names);
-        if is_shut {
-            self.shut.lock().push(name.to_owned());
+        let is_denied = self.candidate.is_none() && unserved::is_denied(config, name, names);
+        if is_denied {
+            self.denied.lock().push(name.to_owned());
         }
-        is_shut
+        is_denied
     }
 
     /// Keeps why packages of the lock cannot be served, each with its name.
@@ -153,12 +153,12 @@ impl App {
 }
 
 /// Returns the directories of packages besides the tools directory: that of the user.
-pub(crate) fn packages_elsewhere(config: &Config) -> Option<PathBuf> {
-    packages_at_home().filter(|_| !is_alone(config))
+pub(crate) fn user_packages(config: &Config) -> Option<PathBuf> {
+    home_packages().filter(|_| !is_alone(config))
 }
 
 /// Where packages for all projects are.
-pub(super) fn packages_at_home() -> Option<PathBuf> {
+pub(super) fn home_packages() -> Option<PathBuf> {
     let home = std::env::var_os("HOME").filter(|home| !home.is_empty())?;
     Some(PathBuf::from(home).join(".orla/tools"))
 }

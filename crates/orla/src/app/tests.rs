@@ -78,7 +78,7 @@ impl CustomProvider for NoExecutor {
 }
 
 #[tokio::test]
-async fn what_a_program_adds_is_served_and_what_cannot_be_is_a_problem() {
+async fn extensions_are_served_and_unusable_ones_are_problems() {
     let dir = tempfile::tempdir().unwrap();
     tool(dir.path(), "a", "#!/bin/sh\n");
     let mut config = config(dir.path(), "");
@@ -141,7 +141,7 @@ fn a_prompt_says_which_tools_it_misses() {
 }
 
 #[test]
-fn a_tools_directory_that_is_none_leaves_the_snapshot_in_force() {
+fn an_unusable_tools_directory_keeps_the_current_snapshot() {
     let dir = tempfile::tempdir().unwrap();
     tool(dir.path(), "a", "#!/bin/sh\n");
     let config = config(dir.path(), "");
@@ -200,7 +200,7 @@ fn a_server_with_the_name_of_a_capsule_gives_way() {
 }
 
 #[test]
-fn builtins_are_there_unlisted_and_give_way_to_what_has_their_id() {
+fn builtins_are_served_unlisted_and_yield_to_declared_ids() {
     let dir = tempfile::tempdir().unwrap();
     tool(dir.path(), "a", "#!/bin/sh\n");
     let text = "capabilities: [{id: math.add, description: Mine, provider: {Local: {function: math.subtract}}}]\ntools: {math.abs: {enabled: false}, text.upper: {timeout: 2}}\n";

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use genai::chat::ChatMessage;
 use tokio_util::sync::CancellationToken;
 
-use super::kept::Kept;
+use super::records::CallRecords;
 use crate::agent::{
     Agent, Approval, Budget, End, Model, ModelSource, Run, SYSTEM, Tools, Transcript, environment,
 };
@@ -58,7 +58,7 @@ async fn answer(is_json: bool, config: &Config, system: String, prompt: String) 
     let mut signals = Signals::install().map_err(|err| Failure::failed(err.to_string()))?;
     let model = Model::choose(&config.agent, &environment).await?;
     let app = App::build_local(config)?;
-    let kept = Kept::of(&app, config)?;
+    let records = CallRecords::of(&app, config)?;
     app.marketplace().prepare_listing().await;
     let transcript = Transcript::new(is_json);
     transcript.prompt(&model.name(), &prompt);
@@ -100,7 +100,7 @@ async fn answer(is_json: bool, config: &Config, system: String, prompt: String) 
         }
     };
     app.end_providers().await;
-    kept.end().await;
+    records.end().await;
     transcript.end(&end, run.spent);
     match (end, stopped) {
         (_, Some(stop)) => Err(super::call::stopped(stop)),

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::client::{Reply, Server};
-use super::kept::Kept;
+use super::records::CallRecords;
 use crate::app::App;
 use crate::call_result::CallResult;
 use crate::config::{Config, Source};
@@ -29,13 +29,13 @@ const EXAMPLE: &str = r#"'{"key": "value"}'"#;
 
 pub(crate) fn run(call: &cli::Call, source: &Source) -> Result<(), Failure> {
     let input = input(call.json.as_deref(), &call.arguments).map_err(Failure::usage)?;
-    let config = super::load_here_or_for(call.url.as_deref(), source)?;
+    let config = super::load_local_or_for_client(call.url.as_deref(), source)?;
     let _log = super::log(&config);
     let runtime = super::small_runtime()?;
     let done = runtime.block_on(async {
         match &call.url {
-            Some(url) => there(call, &config, &Server::at(Some(url), &config)?, input).await,
-            None => here(call, &config, input).await,
+            Some(url) => call_remote(call, &config, &Server::at(Some(url), &config)?, input).await,
+            None => call_local(call, &config, input).await,
         }
     });
     runtime.shutdown_background();
@@ -63,7 +63,7 @@ pub(super) async fn until_stopped<T>(
 }
 
 /// Runs the call in this process. A signal cancels it, which ends its process group.
-async fn here(call: &cli::Call, config: &Config, input: JsonText) -> Result<(), Failure> {
+async fn call_local(call: &cli::Call, config: &Config, input: JsonText) -> Result<(), Failure> {
     let app = App::build_local(config)?;
     if let Some(provider) = &call.alone
         && !is_served_alone(&app, provider, &call.name).await?
@@ -71,7 +71,7 @@ async fn here(call: &cli::Call, config: &Config, input: JsonText) -> Result<(), 
         app.end_providers().await;
         return Ok(());
     }
-    let kept = Kept::of(&app, config)?;
+    let records = CallRecords::of(&app, config)?;
     let mut request = Call::to(call.name.as_str()).with(Payload::from_json(input));
     // A timeout on the command line also applies to a tool that would take longer.
     request.timeout = config.is_asked_for("timeout").then_some(config.timeout);
@@ -96,7 +96,7 @@ async fn here(call: &cli::Call, config: &Config, input: JsonText) -> Result<(), 
         _ => None,
     };
     app.end_providers().await;
-    kept.end().await;
+    records.end().await;
     if let Some(lines) = unknown {
         return Err(Failure::failed_with(lines));
     }
@@ -175,7 +175,7 @@ fn why_unknown(app: &App, name: &str) -> Vec<String> {
 
 /// Runs the call on a server. The server cancels the call when the connection ends, which happens when
 /// this process ends or after the requested timeout.
-async fn there(
+async fn call_remote(
     call: &cli::Call,
     config: &Config,
     server: &Server,
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_argument_is_explained() {
+    fn invalid_arguments_are_explained() {
         assert_eq!(made(None, &["path"]).unwrap_err(), "\"path\": expected key=value");
         assert_eq!(made(None, &["=x"]).unwrap_err(), "\"=x\": expected key=value");
         let whole = made(None, &["{\"a\":1}"]).unwrap_err();
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_says_the_same_as_a_call_here() {
+    fn a_remote_call_gives_the_same_as_a_local_call() {
         let progress = json!({"method": "notifications/progress", "params": {"progress": 1, "total": 3, "message": "m"}});
         let expected = Progress { progress: 1.0, total: Some(3.0), message: Some("m".to_owned()) };
         assert_eq!(received(&progress), Some(Notice::Progress(expected)));

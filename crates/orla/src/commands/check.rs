@@ -17,7 +17,7 @@ use super::status;
 use crate::app::App;
 use crate::config::{Config, Source};
 use crate::findings::Findings;
-use crate::governance::audit::{foresee, read_key};
+use crate::governance::audit::{check_path, read_key};
 use crate::text::{invisible, kind_of};
 use crate::{Failure, http_client, render};
 
@@ -31,7 +31,7 @@ pub(crate) fn run(url: Option<&str>, source: &Source) -> Result<(), Failure> {
         let _log = super::log(&config);
         let server = Server::at(Some(url), &config)?;
         let status = super::small_runtime()?.block_on(status::learned(&server))?;
-        return there(url, &status);
+        return check_remote(url, &status);
     }
     // An error in the configuration is a result of the check, not a misuse of the command.
     let config = source.load().map_err(|problems| Failure::check(&problems))?;
@@ -47,7 +47,7 @@ pub(crate) fn run(url: Option<&str>, source: &Source) -> Result<(), Failure> {
     })?;
     let mut findings = app.findings().clone();
     findings.problems.extend(read_key(&config.governance).err());
-    let audit = foresee(&config.governance).map(|why| config.problem("audit", why).to_string());
+    let audit = check_path(&config.governance).map(|why| config.problem("audit", why).to_string());
     findings.problems.extend(audit);
     if let Some(tls) = config.tls() {
         match Tls::load(tls) {
@@ -168,7 +168,7 @@ fn invisible_in(market: &CapabilityMarketplace) -> Vec<String> {
 }
 
 /// Checks by a server's status that everything it serves is available.
-fn there(url: &str, status: &Value) -> Result<(), Failure> {
+fn check_remote(url: &str, status: &Value) -> Result<(), Failure> {
     let list = |key: &str| status[key].as_array().cloned().unwrap_or_default();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let capabilities = list("capabilities");
@@ -203,15 +203,18 @@ mod tests {
     #[test]
     fn a_server_with_something_unavailable_fails_the_check() {
         let of = |state: &str| json!({"capabilities": [{"name": "a"}, {"name": "b", "state": state, "last_failure": "no"}]});
-        assert!(there("u", &of("READY")).is_ok());
+        assert!(check_remote("u", &of("READY")).is_ok());
         for state in ["unavailable", "STOPPED"] {
-            assert_eq!(there("u", &of(state)).unwrap_err().lines, ["b: no"]);
+            assert_eq!(check_remote("u", &of(state)).unwrap_err().lines, ["b: no"]);
         }
         let mut silent = of("READY");
         silent["problems"] = json!(["mcpServers.m: it exited with code 7"]);
-        assert_eq!(there("u", &silent).unwrap_err().lines, ["mcpServers.m: it exited with code 7"]);
+        assert_eq!(
+            check_remote("u", &silent).unwrap_err().lines,
+            ["mcpServers.m: it exited with code 7"]
+        );
         let mut both = of("unavailable");
         both["problems"] = json!(["b of orla.lock: no"]);
-        assert_eq!(there("u", &both).unwrap_err().lines, ["b of orla.lock: no"]);
+        assert_eq!(check_remote("u", &both).unwrap_err().lines, ["b of orla.lock: no"]);
     }
 }

@@ -352,7 +352,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_are_told_from_notifications() {
+    fn answers_are_distinguished_from_notifications() {
         let reply = |text: &str| message(text.as_bytes()).and_then(|(_, reply)| reply);
         assert!(
             matches!(reply(r#"{"id":1,"result":{"n":1.10}}"#), Some(Reply::Result(text)) if text == r#"{"n":1.10}"#)
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_for_want_of_a_token_says_where_one_is_set() {
+    fn a_refusal_without_a_token_explains_where_to_set_it() {
         assert_eq!(
             refused(StatusCode::UNAUTHORIZED, "a valid bearer token is required\n"),
             "the server answered 401 Unauthorized: a valid bearer token is required; set ORLA_TOKEN to a token that the server accepts"

@@ -110,7 +110,7 @@ impl Process for OfProvider {
     }
 
     fn stderr_lines(&self) -> Vec<String> {
-        self.0.said()
+        self.0.stderr_tail()
     }
 }
 

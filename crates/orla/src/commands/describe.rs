@@ -10,7 +10,7 @@ use crate::config::{Config, Source};
 use crate::{Failure, cli, render};
 
 pub(crate) fn run(describe: &cli::Describe, source: &Source) -> Result<(), Failure> {
-    let config = super::load_here_or_for(describe.url.as_deref(), source)?;
+    let config = super::load_local_or_for_client(describe.url.as_deref(), source)?;
     let _log = super::log(&config);
     let described = super::small_runtime()?.block_on(async {
         match &describe.url {
@@ -18,7 +18,7 @@ pub(crate) fn run(describe: &cli::Describe, source: &Source) -> Result<(), Failu
                 let arguments = json!({"id": describe.id});
                 ask(&Server::at(Some(url), &config)?, discovery::IDS[1], &arguments).await
             }
-            None => here(&config, &describe.id).await,
+            None => describe_local(&config, &describe.id).await,
         }
     })?;
     if describe.json {
@@ -28,7 +28,7 @@ pub(crate) fn run(describe: &cli::Describe, source: &Source) -> Result<(), Failu
     Ok(())
 }
 
-async fn here(config: &Config, id: &str) -> Result<Value, Failure> {
+async fn describe_local(config: &Config, id: &str) -> Result<Value, Failure> {
     let app = App::build(config)?;
     super::learned(&app).await;
     let catalog = app.marketplace().snapshot();
@@ -168,8 +168,8 @@ mod tests {
         for (input, expected) in cases {
             assert_eq!(command("t", &input, None), expected);
         }
-        let there = command("odd id", &json!({}), Some("http://127.0.0.1:8080"));
-        assert_eq!(there, "orla call 'odd id' --url http://127.0.0.1:8080");
+        let remote = command("odd id", &json!({}), Some("http://127.0.0.1:8080"));
+        assert_eq!(remote, "orla call 'odd id' --url http://127.0.0.1:8080");
     }
 
     #[test]

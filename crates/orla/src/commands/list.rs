@@ -17,7 +17,7 @@ use crate::exposure::Exposure;
 use crate::{Failure, cli, render};
 
 pub(crate) fn run(list: &cli::List, source: &Source) -> Result<(), Failure> {
-    let config = super::load_here_or_for(list.url.as_deref(), source)?;
+    let config = super::load_local_or_for_client(list.url.as_deref(), source)?;
     let _log = super::log(&config);
     super::small_runtime()?.block_on(async {
         match (&list.url, list.watch) {
@@ -25,14 +25,14 @@ pub(crate) fn run(list: &cli::List, source: &Source) -> Result<(), Failure> {
                 let server = Server::at(Some(url), &config)?;
                 watch_server(server, async |server| Ok(status::table(&status::get(server).await?))).await
             }
-            (Some(url), false) => there(&Server::at(Some(url), &config)?, list.json).await,
-            (None, true) => watch_here(list.all, source).await,
-            (None, false) => here(list, &config).await,
+            (Some(url), false) => list_remote(&Server::at(Some(url), &config)?, list.json).await,
+            (None, true) => watch_local(list.all, source).await,
+            (None, false) => list_local(list, &config).await,
         }
     })
 }
 
-async fn here(list: &cli::List, config: &Config) -> Result<(), Failure> {
+async fn list_local(list: &cli::List, config: &Config) -> Result<(), Failure> {
     let listing = look(config, list.all).await?;
     listing.findings().for_each(|finding| render::warning(finding));
     if list.json {
@@ -67,7 +67,7 @@ fn nothing(config: &Config, has_findings: bool) -> String {
     format!("Nothing is served.{next}")
 }
 
-async fn there(server: &Server, json: bool) -> Result<(), Failure> {
+async fn list_remote(server: &Server, json: bool) -> Result<(), Failure> {
     let status = status::learned(server).await?;
     status::warn(&status);
     match json {
@@ -81,7 +81,7 @@ async fn there(server: &Server, json: bool) -> Result<(), Failure> {
 }
 
 /// Lists what would be served, and again when a file of it changes.
-async fn watch_here(all: bool, source: &Source) -> Result<(), Failure> {
+async fn watch_local(all: bool, source: &Source) -> Result<(), Failure> {
     let look = async |files: &mut Files| {
         let mut config = super::load(source)?;
         config.watch = true;

@@ -15,13 +15,13 @@ mod console;
 pub(crate) mod describe;
 pub(crate) mod doctor;
 pub(crate) mod init;
-mod kept;
 pub(crate) mod list;
 pub(crate) mod login;
 pub(crate) mod new;
 pub(crate) mod packages;
 pub(crate) mod policy;
 pub(crate) mod quotas;
+mod records;
 pub(crate) mod rtfs;
 pub(crate) mod sandbox;
 pub(crate) mod search;
@@ -87,27 +87,27 @@ fn load_for_client(url: Option<&str>, source: &Source) -> Result<Config, Failure
 /// # Errors
 ///
 /// Returns the errors of [`load`] and [`load_for_client`].
-fn load_here_or_for(url: Option<&str>, source: &Source) -> Result<Config, Failure> {
+fn load_local_or_for_client(url: Option<&str>, source: &Source) -> Result<Config, Failure> {
     if url.is_some() { load_for_client(url, source) } else { load(source) }
 }
 
 /// Waits until it is known what every provider serves. A person at a terminal reads for which providers.
 async fn learned(app: &App) {
-    let tell = async {
-        let mut told = Vec::new();
+    let notes = async {
+        let mut shown = Vec::new();
         while render::stderr_is_terminal() {
             tokio::time::sleep(SILENCE).await;
             let awaited = app.awaited();
-            if awaited != told && !awaited.is_empty() {
+            if awaited != shown && !awaited.is_empty() {
                 render::note(&format!("Waiting for {}…", awaited.join(", ")));
-                told = awaited;
+                shown = awaited;
             }
         }
         std::future::pending::<()>().await;
     };
     tokio::select! {
         () = app.marketplace().prepare_listing() => {}
-        () = tell => {}
+        () = notes => {}
     }
 }
 

@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_wait_is_told_in_the_units_of_people() {
+    fn a_long_wait_is_shown_in_human_units() {
         let cases = [
             (1, "0.1 s"),
             (1500, "1.5 s"),

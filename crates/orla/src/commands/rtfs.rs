@@ -18,7 +18,7 @@ use orla_marketplace::{Call, Notice, NoticeSink};
 use serde::{Deserialize, Serialize};
 
 use super::call::until_stopped;
-use super::kept::Kept;
+use super::records::CallRecords;
 use crate::app::App;
 use crate::config::{Config, Source};
 use crate::programs::{self, MAX_PROGRAM};
@@ -49,7 +49,7 @@ pub(crate) fn run(rtfs: &cli::Rtfs, source: &Source) -> Result<(), Failure> {
     let runtime = super::small_runtime()?;
     let done = runtime.block_on(async {
         let app = App::build_local(&config)?;
-        let kept = Kept::of(&app, &config)?;
+        let records = CallRecords::of(&app, &config)?;
         let limits = config.programs.limits();
         let session = Session { app: &app, config: &config, limits, traced: rtfs.trace };
         let done = match &rtfs.jsonl {
@@ -61,7 +61,7 @@ pub(crate) fn run(rtfs: &cli::Rtfs, source: &Source) -> Result<(), Failure> {
             },
         };
         app.end_providers().await;
-        kept.end().await;
+        records.end().await;
         done
     });
     runtime.shutdown_background();

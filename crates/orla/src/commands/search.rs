@@ -13,7 +13,7 @@ pub(crate) fn run(search: &cli::Search, source: &Source) -> Result<(), Failure> 
     if let Some(registry) = &search.registry {
         return super::packages::search(registry, &search.words.join(" "), search.limit, search.json);
     }
-    let config = super::load_here_or_for(search.url.as_deref(), source)?;
+    let config = super::load_local_or_for_client(search.url.as_deref(), source)?;
     let _log = super::log(&config);
     let query = search.words.join(" ");
     let found = super::small_runtime()?.block_on(async {
@@ -22,7 +22,7 @@ pub(crate) fn run(search: &cli::Search, source: &Source) -> Result<(), Failure> 
                 let arguments = json!({"query": query, "limit": search.limit});
                 ask(&Server::at(Some(url), &config)?, discovery::IDS[0], &arguments).await
             }
-            None => here(&config, &query, search.limit).await,
+            None => search_local(&config, &query, search.limit).await,
         }
     })?;
     if search.json {
@@ -42,7 +42,7 @@ pub(crate) fn run(search: &cli::Search, source: &Source) -> Result<(), Failure> 
 }
 
 /// Searches what would be served. A person at this machine may see everything.
-async fn here(config: &Config, query: &str, limit: usize) -> Result<Value, Failure> {
+async fn search_local(config: &Config, query: &str, limit: usize) -> Result<Value, Failure> {
     let app = App::build(config)?;
     super::learned(&app).await;
     let found = discovery::search(&app.marketplace().snapshot(), query, limit, None).json();
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_found_is_a_table_and_nothing_is_nothing() {
+    fn results_are_a_table_and_no_results_are_empty() {
         let found = json!({"results": [
             {"id": "mail.send", "name": "mail__send", "kind": "mcp", "description": "Sends a message\nto", "score": 2.5},
             {"id": "ls", "name": "ls", "kind": "tool", "description": "Lists a directory", "score": 1.0},

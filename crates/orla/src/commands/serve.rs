@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::console::Facts;
-use crate::app::{App, packages_elsewhere};
+use crate::app::{App, user_packages};
 use crate::cli::{Cli, Serve};
 use crate::config::{Config, DEFAULT_FILES, Source, Transport};
 use crate::governance::attestations_file;
@@ -613,7 +613,7 @@ fn targets(config: &Config, secrets: Vec<PathBuf>) -> Vec<Target> {
     paths.push(attestations_file(config));
     paths.push(store_of(config).lock_file());
     paths.extend(config.named_files.iter().cloned());
-    paths.extend(packages::watched(&config.tools_dir, packages_elsewhere(config).as_deref()));
+    paths.extend(packages::watched(&config.tools_dir, user_packages(config).as_deref()));
     paths.extend(secrets);
     let mut seen = HashSet::new();
     paths.retain(|path| seen.insert(path.clone()));

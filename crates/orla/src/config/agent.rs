@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_agent_may_do_is_read_and_what_makes_no_sense_is_named_with_its_place() {
+    fn agent_settings_are_read_and_problems_are_reported_with_their_place() {
         let config = Config::of(
             "agent:\n  model: openai::m\n  base_url: http://127.0.0.1:1/v1\n  api_key_env: KEY\n  approve: always\n  max_steps: 3\n  max_tokens: 1000\n  max_cost: 0.5\n  input_price: 1\n  output_price: 2.5\n  timeout: 1.5\n  max_tools: 8\n  max_result_bytes: 100\n",
         );

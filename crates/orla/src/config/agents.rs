@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_its_place_and_without_secrets() {
+    fn problems_are_reported_with_their_place_and_without_secrets() {
         for (text, problem) in [
             ("agents: {a: {}}", "agents.a.url: missing, and required at orla.yaml:1:10"),
             (

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_cluster_is_refused_without_its_secrets() {
+    fn invalid_cluster_settings_are_refused_without_their_secrets() {
         for (cluster, words) in [
             ("x", "expected a mapping with nats and name"),
             ("{name: a}", "cluster.nats: missing"),

@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_none_is_named_without_what_stands_in_it() {
+    fn an_invalid_line_is_reported_without_its_content() {
         let cases = [
             ("A=1\nsecret", 2, "expected NAME=VALUE"),
             ("=secret", 1, "expected a name before `=`"),
@@ -116,7 +116,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_value_in_quotes_comes_back(value in "[^\r\n\0]{0,40}") {
+        fn quoted_values_round_trip(value in "[^\r\n\0]{0,40}") {
             let quoted = value.replace('\\', "\\\\").replace('"', "\\\"");
             let read = parse(&format!("A=\"{quoted}\"")).unwrap();
             prop_assert_eq!(&read["A"], &value);

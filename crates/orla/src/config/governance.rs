@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_key_is_refused_with_its_place_and_not_repeated() {
+    fn an_invalid_key_is_refused_with_its_place_and_not_quoted() {
         let problems = Config::of("trusted_keys:\n  ops: CANARY\n").map(|_| ()).unwrap_err();
         let text = problems[0].to_string();
         assert!(text.contains("trusted_keys.ops") && text.contains(":2:8"), "{text}");

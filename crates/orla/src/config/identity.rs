@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_weaken_the_check_is_refused() {
+    fn settings_that_would_weaken_the_check_are_refused() {
         for (oauth, problem) in [
             ("issuer: 'https://id.example'", "audience: missing"),
             ("audience: a", "issuer: missing"),

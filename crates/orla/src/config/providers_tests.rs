@@ -85,7 +85,7 @@ fn pairs(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
 }
 
 #[test]
-fn what_claude_desktop_has_works_unchanged() {
+fn a_claude_desktop_file_works_unchanged() {
     let (_dir, config) = client("claude_desktop_config.json");
     assert_eq!(warnings(&config), Vec::<String>::new());
     let (command, args, env) = process(&config, "filesystem");
@@ -96,7 +96,7 @@ fn what_claude_desktop_has_works_unchanged() {
 }
 
 #[test]
-fn what_a_clients_file_says_besides_servers_is_ignored_with_a_warning() {
+fn other_keys_of_a_clients_file_are_ignored_with_a_warning() {
     let servers = r#""mcpServers": {"a": {"command": "x"}}"#;
     let at = |name: &str, more: &str| read_at(Path::new(name), &format!("{{{more}, {servers}}}"));
     let (config, problems) = at("claude_desktop_config.json", r#""globalShortcut": "Ctrl+Space""#);
@@ -112,7 +112,7 @@ fn what_a_clients_file_says_besides_servers_is_ignored_with_a_warning() {
 }
 
 #[test]
-fn what_claude_code_has_works_unchanged() {
+fn a_claude_code_file_works_unchanged() {
     let (_dir, config) = client(".mcp.json");
     let (url, headers) = http(&config, "api-server");
     assert_eq!(url, "https://api.example.com/mcp");
@@ -126,7 +126,7 @@ fn what_claude_code_has_works_unchanged() {
 }
 
 #[test]
-fn what_vs_code_has_works_unchanged() {
+fn a_vs_code_file_works_unchanged() {
     let (dir, config) = client(".vscode/mcp.json");
     assert_eq!(warnings(&config), Vec::<String>::new());
     assert_eq!(http(&config, "Github").0, "https://api.githubcopilot.com/mcp/");
@@ -140,7 +140,7 @@ fn what_vs_code_has_works_unchanged() {
 }
 
 #[test]
-fn what_cursor_has_works_unchanged() {
+fn a_cursor_file_works_unchanged() {
     let (dir, config) = client(".cursor/mcp.json");
     let (_, args, env) = process(&config, "local-server");
     let script = dir.path().join("tools/mcp_server.py").to_str().unwrap().to_owned();
@@ -156,7 +156,7 @@ fn what_cursor_has_works_unchanged() {
 }
 
 #[test]
-fn what_windsurf_has_works_unchanged() {
+fn a_windsurf_file_works_unchanged() {
     let (_dir, config) = client("mcp_config.json");
     assert_eq!(config.servers.len(), 1, "a server that is switched off is not there");
     assert_eq!(server(&config, "github").names.exclude, [Pattern::new("delete_repository")]);
@@ -164,7 +164,7 @@ fn what_windsurf_has_works_unchanged() {
 }
 
 #[test]
-fn what_cline_has_works_unchanged() {
+fn a_cline_file_works_unchanged() {
     let (_dir, config) = client("cline_mcp_settings.json");
     let names: Vec<&str> = config.servers.iter().map(|server| server.value.name.as_str()).collect();
     let long = "github_com_modelcontextprotocol_servers_";
@@ -180,7 +180,7 @@ fn what_cline_has_works_unchanged() {
 }
 
 #[test]
-fn what_is_added_to_a_server_is_read() {
+fn settings_of_a_server_entry_are_read() {
     let config = good(
         "mcpServers:\n  a b:\n    command: ./bin/server\n    args: [-p, 80]\n    pass_env: [API_*]\n    cwd: work\n    prefix: ''\n    rename: {get: fetch}\n    include: ['g*', put]\n    exclude: delete_*\n    timeout: 1.5\n    startup_timeout: 60\n    eager: true\n    tools:\n      get: {timeout: 5}\n",
     );
@@ -208,7 +208,7 @@ fn what_is_added_to_a_server_is_read() {
 }
 
 #[test]
-fn servers_whose_names_are_one_in_mcp_are_told_apart() {
+fn servers_with_the_same_mcp_name_get_distinct_names() {
     let config = good("mcpServers: {a.b: {command: x}, a b: {command: y}, a.b.2: {command: z}}");
     let names: Vec<&str> = config.servers.iter().map(|server| server.value.name.as_str()).collect();
     assert_eq!(names, ["a_b", "a_b_2", "a_b_2_2"]);
@@ -444,7 +444,7 @@ fn a_provider_may_be_written_in_any_of_its_forms() {
 }
 
 #[test]
-fn how_a_call_becomes_a_request_stands_beside_the_documents_fields_or_below_options() {
+fn request_settings_are_read_at_the_top_level_and_below_options() {
     let options = "method: patch, path: '/{id}', query: {q: '{word}', n: 3}, headers: {X-A: b}, body: {argument: doc}, media_type: text/plain, accept: ['text/*'], redirects: same_origin, max_redirects: 2, max_answer_bytes: 10, credentials: {header: {X-Key: '${API_KEY}'}, query: {k: v}, cookie: {s: t}}";
     for provider in [
         format!("{{Http: {{base_url: 'http://h', {options}}}}}"),

@@ -189,8 +189,8 @@ impl Reader<'_> {
 
     /// Returns the redactor of the secrets that were referenced after the first `since` ones.
     pub(super) fn redaction(&self, since: usize) -> Option<Arc<Redactor>> {
-        let given = self.secrets.given(since);
-        let redactor = Redactor::new(given.iter().map(Secret::expose));
+        let resolved = self.secrets.resolved(since);
+        let redactor = Redactor::new(resolved.iter().map(Secret::expose));
         (!redactor.is_empty()).then(|| Arc::new(redactor))
     }
 

@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_its_place() {
+    fn problems_are_reported_with_their_place() {
         let cases = [
             ("[{name: a, capability: b, schedule: '0 7 * *'}]", "got 4 at orla.yaml:1:44"),
             (

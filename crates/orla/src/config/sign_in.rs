@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_enforced_is_a_problem() {
+    fn invalid_sign_in_settings_are_problems() {
         let url = "url: 'https://example.com/mcp'";
         for (entry, expected) in [
             (format!("{url}, auth: oath"), "expected oauth, or a mapping with grant"),

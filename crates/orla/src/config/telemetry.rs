@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_supported_is_said() {
+    fn unsupported_exporter_settings_are_reported() {
         let grpc =
             [("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:1"), ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")];
         assert!(telemetry("", &grpc).err().unwrap().contains("http/protobuf"));

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_back() {
+    fn written_attestations_are_read_back() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(DEFAULT_FILE);
         assert_eq!(load(&path), Ok(Attestations::new()));
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_such_file_is_refused_with_its_place() {
+    fn an_invalid_file_is_refused_with_the_place() {
         let good = print(&attestations());
         let cases = [
             ("cut off", good[..good.len() / 2].to_owned(), "line"),

@@ -179,7 +179,7 @@ impl Audit {
 }
 
 /// Returns why the log cannot be opened, as far as its path shows. Opens and creates no file.
-pub(crate) fn foresee(own: &GovernanceConfig) -> Option<String> {
+pub(crate) fn check_path(own: &GovernanceConfig) -> Option<String> {
     let path = &own.audit;
     if path.as_os_str().is_empty() {
         return None;

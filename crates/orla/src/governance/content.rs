@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_just_changed_is_not_known_for_sure() {
+    fn the_hash_of_a_recently_changed_file_is_not_cached() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a");
         fs::write(&path, "abc").unwrap();

@@ -66,7 +66,7 @@ pub(crate) struct Rules {
     /// The problems of invalid attestations, by id.
     broken: Mutex<BTreeMap<String, String>>,
     /// The MCP servers with at least one served tool.
-    vouched_servers: Mutex<BTreeSet<String>>,
+    attested_servers: Mutex<BTreeSet<String>>,
 }
 
 /// The remark about a capability's attestation.
@@ -108,7 +108,7 @@ impl Governance {
             base: base.to_owned(),
             servers: servers.map(|server| (server.name.clone(), reached(server, base))).collect(),
             broken: Mutex::default(),
-            vouched_servers: Mutex::default(),
+            attested_servers: Mutex::default(),
         })
     }
 }
@@ -153,7 +153,7 @@ impl Rules {
             ));
         }
         let is_to_come = self.stands_for_its_tools(manifest);
-        let verdict = if is_built_in { Verdict::BuiltIn } else { self.judge(manifest, &custody) };
+        let verdict = if is_built_in { Verdict::BuiltIn } else { self.verdict(manifest, &custody) };
         manifest.attestation = None;
         let id = manifest.id.clone();
         let refused = match verdict {
@@ -162,7 +162,7 @@ impl Rules {
                 // The signed hash, not that of the present content.
                 let hash = attestation.metadata.get(CONTENT_HASH).map(String::as_str);
                 let until = attestation.expires_at;
-                custody = custody.vouched(hash.unwrap_or_default(), until, self.required);
+                custody = custody.attested(hash.unwrap_or_default(), until, self.required);
                 provenance.custody_chain.push(format!("attested by {}", attestation.authority));
                 manifest.attestation = Some(attestation);
                 None
@@ -190,8 +190,8 @@ impl Rules {
         if let Some(server) = server_of(&manifest.provider)
             && (refused.is_none() || !self.required)
         {
-            let mut vouched = self.vouched_servers.lock();
-            vouched.insert(server.to_owned());
+            let mut attested = self.attested_servers.lock();
+            attested.insert(server.to_owned());
         }
         match refused.filter(|_| self.required) {
             // The attestations belong to its tools, which are not known yet.
@@ -218,12 +218,12 @@ impl Rules {
         content: ContentSource,
         started: Option<SystemTime>,
     ) -> Result<(), String> {
-        if self.required { self.vouched(content, started) } else { Ok(()) }
+        if self.required { self.check_attested(content, started) } else { Ok(()) }
     }
 
     /// Checks that an attestation covers the current content, and that the content has not changed since
     /// `started`.
-    fn vouched(&self, content: ContentSource, started: Option<SystemTime>) -> Result<(), String> {
+    fn check_attested(&self, content: ContentSource, started: Option<SystemTime>) -> Result<(), String> {
         let content = self.contents.of(content, &self.base);
         let hash = content.hash()?;
         if started.is_some_and(|started| !content.is_unchanged_since(started)) {
@@ -247,8 +247,8 @@ impl Rules {
     /// Returns whether the prompts and resources of a server may be served: if attestations are
     /// required, only those of a server with a served tool.
     pub(crate) fn may_surface(&self, owner: &str) -> bool {
-        let vouched = self.vouched_servers.lock();
-        !self.required || !self.servers.contains_key(owner) || vouched.contains(owner)
+        let attested = self.attested_servers.lock();
+        !self.required || !self.servers.contains_key(owner) || attested.contains(owner)
     }
 
     /// Returns whether starts need permission.
@@ -262,7 +262,7 @@ impl Rules {
         let of_it = format!("{}.", manifest.id);
         if self.attestations.contains_key(&manifest.id) {
             let provider = &manifest.provider;
-            return is_unlearned(provider) && self.vouched(provider.content(), None).is_ok();
+            return is_unlearned(provider) && self.check_attested(provider.content(), None).is_ok();
         }
         is_capsule(&manifest.provider) && self.attestations.keys().any(|id| id.starts_with(&of_it))
     }
@@ -278,7 +278,7 @@ impl Rules {
     }
 
     /// The attestation in the manifest takes precedence over the one in the file.
-    fn judge(&self, manifest: &CapabilityManifest, custody: &Custody) -> Verdict {
+    fn verdict(&self, manifest: &CapabilityManifest, custody: &Custody) -> Verdict {
         let inline = manifest.attestation.as_ref();
         let claims = inline.into_iter().chain(self.attestations.get(&manifest.id));
         let mut verdict = Verdict::Missing;
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn what_holds_is_shown_and_served() {
+    fn a_valid_attestation_is_shown_and_served() {
         for required in [false, true] {
             let mut setting = Setting::new(required);
             setting.attest(None);
@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_hold_is_not_shown_and_where_required_not_served() {
+    fn an_invalid_attestation_is_not_shown_and_if_required_not_served() {
         type Change = fn(&mut Setting);
         let cases: [(&str, Change, &str); 5] = [
             ("never attested", |s| s.rules.attestations.clear(), "there is no attestation for it"),

@@ -77,9 +77,9 @@ pub(crate) fn check_kind(entry: &Entry, directory: &Path) -> Result<(), String> 
     if found == entry.kind {
         return Ok(());
     }
-    let (said, found) = (entry.kind.word(), found.word());
+    let (locked, found) = (entry.kind.word(), found.word());
     Err(format!(
-        "{FILE} says kind {said}, and its files are of kind {found}: take {FILE} back from version control, or write `kind: {found}`"
+        "{FILE} says kind {locked}, and its files are of kind {found}: take {FILE} back from version control, or write `kind: {found}`"
     ))
 }
 
@@ -309,11 +309,11 @@ pub(crate) fn server(
     let text = std::fs::read(directory.join(MANIFEST))
         .map_err(|error| format!("{name}: {MANIFEST}: {error}"))?;
     let bundle = bundle::read(&text, Platform::HERE.system).map_err(|why| format!("{name}: {why}"))?;
-    let given = Given::of(entry, base, bundle.settings.keys(), has_settings)?;
+    let setting_values = SettingValues::of(entry, base, bundle.settings.keys(), has_settings)?;
     let home = std::env::var("HOME").unwrap_or_default();
-    let values = |key: &str| given.values(key, bundle.settings.get(key)?);
+    let values = |key: &str| setting_values.values(key, bundle.settings.get(key)?);
     let command = bundle.command(&directory.to_string_lossy(), &home, values);
-    let mut command = command.map_err(|missing| given.missing(&missing))?;
+    let mut command = command.map_err(|missing| setting_values.missing(&missing))?;
     let (variable, value) = NO_PYTHON_CACHE;
     command.env.insert(variable.to_owned(), value.to_owned());
     let paths = |key: &str| values(key).filter(|_| bundle.settings[key].is_path());
@@ -335,7 +335,8 @@ pub(crate) fn server(
     let mut settings = ServerSettings::new(name.clone(), reach);
     settings.declared =
         Declared { permissions: Some(permissions), is_foreign: true, ..Declared::default() };
-    settings.redaction = given.redactor(|key| bundle.settings.get(key).is_none_or(|one| one.is_secret));
+    settings.redaction =
+        setting_values.redactor(|key| bundle.settings.get(key).is_none_or(|one| one.is_secret));
     Ok(settings)
 }
 
@@ -387,22 +388,24 @@ pub(crate) fn remote(
     let text = std::fs::read(directory.join(DOCUMENT))
         .map_err(|error| format!("{name}: {DOCUMENT}: {error}"))?;
     let remote = Remote::read(&text).map_err(|why| format!("{name}: {why}"))?;
-    let given = Given::of(entry, project, remote.settings.keys(), has_settings)?;
-    let headers = remote.filled(|key| given.get(key)).map_err(|missing| given.missing(&missing))?;
+    let setting_values = SettingValues::of(entry, project, remote.settings.keys(), has_settings)?;
+    let headers = remote
+        .filled(|key| setting_values.get(key))
+        .map_err(|missing| setting_values.missing(&missing))?;
     let mut settings = ServerSettings::new(name.clone(), Reach::Http { url: remote.url, headers });
-    settings.redaction = given.redactor(|_| true);
+    settings.redaction = setting_values.redactor(|_| true);
     Ok(settings)
 }
 
 /// The settings that were made for a package.
-struct Given<'a> {
+struct SettingValues<'a> {
     entry: &'a Entry,
     project: &'a Path,
     has_settings: bool,
     values: BTreeMap<String, Secret>,
 }
 
-impl<'a> Given<'a> {
+impl<'a> SettingValues<'a> {
     fn of<'k>(
         entry: &'a Entry,
         project: &'a Path,
@@ -461,8 +464,12 @@ impl<'a> Given<'a> {
 /// Returns the files and directories that are set for a package.
 pub(crate) fn paths(entry: &Entry, project: &Path, key: &str, setting: &Setting) -> Vec<String> {
     let keys = [key.to_owned()];
-    let given = Given::of(entry, project, keys.iter().filter(|_| setting.is_path()), true);
-    given.ok().and_then(|given| given.values(key, setting)).unwrap_or_default()
+    let setting_values =
+        SettingValues::of(entry, project, keys.iter().filter(|_| setting.is_path()), true);
+    setting_values
+        .ok()
+        .and_then(|setting_values| setting_values.values(key, setting))
+        .unwrap_or_default()
 }
 
 /// Returns the name of the secret for a setting: `PACKAGE-SOURCE.KEY`. A package chooses its own name,

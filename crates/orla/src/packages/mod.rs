@@ -220,10 +220,10 @@ impl Installed {
         }
         for (owner, registrations) in of {
             let package = &self.packages[owner];
-            let said: Vec<Tool> = registrations.iter().map(|(_, tool)| tool.clone()).collect();
-            if package.is_accepted && tools::digest(&said) != package.entry.tools_digest {
+            let reported: Vec<Tool> = registrations.iter().map(|(_, tool)| tool.clone()).collect();
+            if package.is_accepted && tools::digest(&reported) != package.entry.tools_digest {
                 // The two digests of the lock contradict each other.
-                let is_edited = tools::digests(&said) == package.entry.tools;
+                let is_edited = tools::digests(&reported) == package.entry.tools;
                 for (registration, tool) in registrations {
                     if is_edited || package.has_changed(&tool) {
                         let name = &package.entry.name;
@@ -235,7 +235,7 @@ impl Installed {
                     }
                 }
             }
-            self.seen.lock().insert(package.entry.name.clone(), said);
+            self.seen.lock().insert(package.entry.name.clone(), reported);
         }
         let is_server = |name: &String| {
             let mut packages = self.packages.iter().filter(|package| package.entry.name == *name);
@@ -252,12 +252,12 @@ impl Installed {
         let (unserved, seen) = (self.unserved.lock(), self.seen.lock());
         let tools = self.packages.iter().flat_map(|package| {
             let name = &package.entry.name;
-            let said = seen.get(name).filter(|_| package.is_accepted);
+            let reported = seen.get(name).filter(|_| package.is_accepted);
             let why = unserved.get(name);
-            let gone = format!("{name} no longer has it; `orla update {name}` shows the difference");
+            let removed = format!("{name} no longer has it; `orla update {name}` shows the difference");
             let tools = package.entry.tools.keys().filter_map(move |tool| {
-                let is_gone = said.is_some_and(|said| said.iter().all(|one| one.name != *tool));
-                let why = why.or_else(|| is_gone.then_some(&gone))?.clone();
+                let is_removed = reported.is_some_and(|tools| tools.iter().all(|one| one.name != *tool));
+                let why = why.or_else(|| is_removed.then_some(&removed))?.clone();
                 package.placeholder(tool, &why)
             });
             tools.collect::<Vec<_>>()
@@ -272,7 +272,7 @@ impl Installed {
     }
 
     /// Returns the tools that a package reports, once it was asked.
-    pub(crate) fn said(&self, name: &str) -> Vec<Tool> {
+    pub(crate) fn reported_tools(&self, name: &str) -> Vec<Tool> {
         self.seen.lock().get(name).cloned().unwrap_or_default()
     }
 }

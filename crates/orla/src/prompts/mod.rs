@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn prompts_of_one_name_are_told_apart_however_long_it_is() {
+    fn prompts_with_the_same_name_get_distinct_names() {
         let (one, two) = (format!("a b{}.md", "x".repeat(60)), format!("a_b{}.md", "x".repeat(60)));
         let loaded = prompts(&[(&one, "A"), (&two, "B")]);
         let names: Vec<_> = loaded.prompts.iter().map(|prompt| prompt.name.as_str()).collect();

@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_placeholder_stays_as_it_is() {
+    fn text_that_is_no_placeholder_stays_unchanged() {
         for body in ["{{", "{{}}", "{{ a b }}", "{{#if x}}", "a }} b", "{{a", "{ {a} }", ""] {
             let mut arguments = Vec::new();
             let parts = parts(body, &mut arguments);

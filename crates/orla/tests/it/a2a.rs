@@ -34,9 +34,13 @@ fn every_skill_is_a_tool_and_every_binding_gives_the_same() {
         );
         assert_eq!(tool["inputSchema"]["properties"]["message"]["type"], "string");
 
-        let told = client.call("helper__talk", json!({"message": "echo hello"}));
-        assert_eq!((told.is_error(), told.text().as_str()), (false, "hello"), "{agent:?} {told:?}");
-        assert_eq!(told.json["_meta"]["orla/a2a"]["state"], "completed");
+        let result = client.call("helper__talk", json!({"message": "echo hello"}));
+        assert_eq!(
+            (result.is_error(), result.text().as_str()),
+            (false, "hello"),
+            "{agent:?} {result:?}"
+        );
+        assert_eq!(result.json["_meta"]["orla/a2a"]["state"], "completed");
         let data = client.call("helper__add", json!({"a": 1, "b": [2]}));
         assert_eq!(data.structured(), &json!({"a": 1, "b": [2], "skill": "add"}), "{agent:?} {data:?}");
         let nothing = client.call("helper__add", json!({}));
@@ -58,13 +62,13 @@ fn every_skill_is_a_tool_and_every_binding_gives_the_same() {
 }
 
 #[test]
-fn a_task_that_is_only_begun_is_asked_how_it_stands_until_it_is_done() {
+fn a_task_without_a_stream_is_polled_until_it_is_done() {
     let agent = Agent::without_streams();
     let server = serve(&agent, "");
-    let told = server.client().call("helper__talk", json!({"message": "later"}));
-    assert_eq!(told.text(), "later done");
-    assert!(agent.asked("GetTask") >= 3, "it was asked again until then");
-    assert_eq!(agent.asked("SendMessage"), 1);
+    let result = server.client().call("helper__talk", json!({"message": "later"}));
+    assert_eq!(result.text(), "later done");
+    assert!(agent.request_count("GetTask") >= 3, "it was asked again until then");
+    assert_eq!(agent.request_count("SendMessage"), 1);
 }
 
 #[test]
@@ -75,8 +79,8 @@ fn a_single_capability_names_its_agent_by_itself() {
         agent.url()
     );
     let server = world().config(&config).serve();
-    let told = server.client().call("my__agent", json!({"message": "echo hi"}));
-    assert_eq!(told.text(), "hi");
+    let result = server.client().call("my__agent", json!({"message": "echo hi"}));
+    assert_eq!(result.text(), "hi");
     assert!(agent.seen().iter().all(|head| head.contains("authorization: Bearer t0ken\r\n")));
     assert!(!server.log().contains("t0ken") && !server.status().to_string().contains("t0ken"));
     let program =
@@ -85,7 +89,7 @@ fn a_single_capability_names_its_agent_by_itself() {
 }
 
 #[test]
-fn what_an_agent_does_is_told_while_it_does_it() {
+fn progress_of_an_agent_reaches_the_caller() {
     let agent = Agent::of(Binding::JsonRpc);
     let server = serve(&agent, "");
     let params = json!({"name": "helper__talk", "arguments": {"message": "pieces"}, "_meta": {"progressToken": 7}});
@@ -98,7 +102,7 @@ fn what_an_agent_does_is_told_while_it_does_it() {
 }
 
 #[test]
-fn a_question_of_the_agent_reaches_the_callers_client_or_is_an_error_that_says_how_to_answer() {
+fn a_question_of_the_agent_reaches_the_client_or_is_an_error_with_instructions() {
     let agent = Agent::of(Binding::JsonRpc);
     let server = serve(&agent, "");
     let mut client = server.client();
@@ -136,17 +140,17 @@ fn a_question_of_the_agent_reaches_the_callers_client_or_is_an_error_that_says_h
         }
     };
     assert_eq!(answer["result"]["content"][0]["text"], "you said the last");
-    assert_eq!(agent.asked("reply for \"talk\""), 2, "the same skill goes on");
+    assert_eq!(agent.request_count("reply for \"talk\""), 2, "the same skill goes on");
 }
 
 #[test]
-fn v3_a_stream_that_is_cut_is_taken_up_again_and_nothing_is_lost_or_doubled() {
+fn v3_an_interrupted_stream_is_resumed_without_loss_or_duplicates() {
     for binding in [Binding::JsonRpc, Binding::Rest, Binding::Older] {
         let agent = Agent::of(binding);
         let server = serve(&agent, "");
-        let told = server.client().call("helper__talk", json!({"message": "cut"}));
-        assert_eq!(told.text(), "one two three", "{binding:?} {told:?}");
-        assert_eq!(agent.asked("SendStreamingMessage"), 1, "a message is sent once");
+        let result = server.client().call("helper__talk", json!({"message": "cut"}));
+        assert_eq!(result.text(), "one two three", "{binding:?} {result:?}");
+        assert_eq!(agent.request_count("SendStreamingMessage"), 1, "a message is sent once");
     }
 }
 
@@ -155,11 +159,11 @@ fn v3_a_task_that_never_ends_costs_its_deadline_is_cancelled_and_what_came_is_re
     for binding in [Binding::JsonRpc, Binding::Rest, Binding::Older] {
         let agent = Agent::of(binding);
         let server = serve(&agent, ", timeout: 1");
-        let told = server.client().call("helper__talk", json!({"message": "never"}));
-        assert!(told.is_error(), "{told:?}");
-        assert_eq!(told.sentence(), "helper__talk timed out after 1 s", "{told:?}");
-        assert!(told.text().contains("one "), "what had arrived: {told:?}");
-        eventually("the task is cancelled", || agent.asked("CancelTask") == 1);
+        let result = server.client().call("helper__talk", json!({"message": "never"}));
+        assert!(result.is_error(), "{result:?}");
+        assert_eq!(result.sentence(), "helper__talk timed out after 1 s", "{result:?}");
+        assert!(result.text().contains("one "), "what had arrived: {result:?}");
+        eventually("the task is cancelled", || agent.request_count("CancelTask") == 1);
     }
 }
 
@@ -169,9 +173,9 @@ fn a_call_that_is_withdrawn_ends_the_task() {
     let server = serve(&agent, "");
     let mut client = server.client();
     let call = client.begin_call("helper__talk", json!({"message": "never"}));
-    eventually("the task runs", || agent.asked("SendStreamingMessage") == 1);
+    eventually("the task runs", || agent.request_count("SendStreamingMessage") == 1);
     drop(call);
-    eventually("the task is cancelled", || agent.asked("CancelTask") == 1);
+    eventually("the task is cancelled", || agent.request_count("CancelTask") == 1);
 }
 
 #[test]
@@ -191,8 +195,8 @@ fn v3_an_agent_that_lies_is_an_error_of_its_own_call_and_gets_nothing() {
             agent.url()
         );
         let server = world().config(&config).serve();
-        let told = server.client().call("a", json!({"message": "echo hi"}));
-        assert!(told.is_error() && told.sentence().contains(says), "{card}: {}", told.sentence());
+        let result = server.client().call("a", json!({"message": "echo hi"}));
+        assert!(result.is_error() && result.sentence().contains(says), "{card}: {}", result.sentence());
         let listed = serve(&agent, "");
         assert!(listed.client().tool_names().is_empty());
     }
@@ -207,8 +211,8 @@ fn v3_an_agent_that_lies_is_an_error_of_its_own_call_and_gets_nothing() {
         ("error", "refuses: no such thing (-32004)"),
         ("huge", "answers with more than 16 MiB"),
     ] {
-        let told = client.call("helper__talk", json!({ "message": word }));
-        assert!(told.is_error() && told.sentence().contains(says), "{word}: {}", told.sentence());
+        let result = client.call("helper__talk", json!({ "message": word }));
+        assert!(result.is_error() && result.sentence().contains(says), "{word}: {}", result.sentence());
     }
     assert_eq!(
         client.call("helper__talk", json!({"message": "echo still there"})).text(),
@@ -217,7 +221,7 @@ fn v3_an_agent_that_lies_is_an_error_of_its_own_call_and_gets_nothing() {
 }
 
 #[test]
-fn v3_an_agent_that_gives_no_card_is_waited_for_once_and_told_of_when_it_does() {
+fn v3_an_agent_without_a_card_delays_one_listing_and_is_announced_later() {
     // The listener does not accept, so clients wait.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
@@ -228,15 +232,15 @@ fn v3_an_agent_that_gives_no_card_is_waited_for_once_and_told_of_when_it_does() 
     let mut client = server.session();
     assert!(client.tool_names().is_empty());
     server.log_says(&["helper", "did not return its card within 1 s"]);
-    let mut told = client.notification_stream(server.address());
+    let mut stream = client.notification_stream(server.address());
     let _agent = Agent::at(listener);
-    let event = told.next_event().expect("a stream").expect("an event");
+    let event = stream.next_event().expect("a stream").expect("an event");
     assert!(event.contains("notifications/tools/list_changed"), "{event}");
     assert_eq!(client.tool_names(), ["helper__add", "helper__talk"]);
 }
 
 #[test]
-fn a_signed_card_that_holds_is_used_and_may_be_asked_for() {
+fn a_valid_card_signature_is_accepted_and_can_be_required() {
     let agent = Agent::with_card("signed", "");
     let server = serve(&agent, "");
     assert_eq!(server.client().tool_names(), ["helper__add", "helper__talk"]);
@@ -261,7 +265,7 @@ fn the_permission_to_reach_an_agent_is_that_of_its_host() {
 }
 
 #[test]
-fn a_call_ends_with_its_time_also_where_the_agent_never_says_which_task_it_began() {
+fn a_call_times_out_even_if_the_agent_never_names_its_task() {
     let agent = Agent::of(Binding::JsonRpc);
     let config = format!(
         "capabilities:\n  - id: mute\n    description: Says nothing.\n    provider: {{A2A: {{agent_id: helper, endpoint: \"{}\", protocol: http, timeout_ms: 1500}}}}\n",
@@ -270,8 +274,8 @@ fn a_call_ends_with_its_time_also_where_the_agent_never_says_which_task_it_began
     let server = world().config(&config).serve();
     let mut client = server.client();
     assert_eq!(client.call("mute", json!({"message": "echo hi"})).text(), "hi");
-    let told = client.call("mute", json!({"message": "mute"}));
-    assert_eq!(told.sentence(), "mute timed out after 1.5 s", "{told:?}");
+    let result = client.call("mute", json!({"message": "mute"}));
+    assert_eq!(result.sentence(), "mute timed out after 1.5 s", "{result:?}");
     let took = eventually("the call is logged", || {
         let lines = server.log_lines();
         let of_mute = lines.iter().rev().find(|line| line.says(&["mute", "timed out"]))?;

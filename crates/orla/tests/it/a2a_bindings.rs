@@ -40,8 +40,8 @@ fn paths_and_methods_say_the_same_as_the_methods_of_json_rpc() {
     assert_eq!(send(&server, &by_query).status, 200);
 
     let streamed = post("/a2a/message:stream", &calls("slow", &json!({})));
-    let mut told = server.http().write(&streamed).unwrap().head().unwrap();
-    let first: Value = serde_json::from_str(&told.next_event().unwrap().unwrap()).unwrap();
+    let mut stream = server.http().write(&streamed).unwrap().head().unwrap();
+    let first: Value = serde_json::from_str(&stream.next_event().unwrap().unwrap()).unwrap();
     let slow = first["task"]["id"].as_str().unwrap().to_owned();
     eventually("the tool runs", || server.path("started").exists());
     let mut again = post(&format!("/a2a/tasks/{slow}:subscribe"), &json!({}));
@@ -51,7 +51,7 @@ fn paths_and_methods_say_the_same_as_the_methods_of_json_rpc() {
     assert_eq!(state(&first["task"]), "TASK_STATE_WORKING");
     let cancelled = send(&server, &post(&format!("/a2a/tasks/{slow}:cancel"), &json!({})));
     assert_eq!(state(&cancelled.json()), "TASK_STATE_CANCELED");
-    for stream in [&mut told, &mut again] {
+    for stream in [&mut stream, &mut again] {
         let mut last = Value::Null;
         while let Some(event) = stream.next_event().unwrap() {
             last = serde_json::from_str(&event).unwrap();
@@ -62,7 +62,7 @@ fn paths_and_methods_say_the_same_as_the_methods_of_json_rpc() {
 }
 
 #[test]
-fn what_is_wrong_is_a_status_with_its_reason() {
+fn rest_errors_have_a_status_and_a_reason() {
     let server = agent().serve();
     let over = task(&server, &calls("echo", &json!({})));
     let over = over["id"].as_str().unwrap();
@@ -221,13 +221,13 @@ fn clients_of_0_3_have_a_card_of_their_own_and_are_answered_in_their_form() {
     let kinds: Vec<_> = events.iter().map(|event| event["kind"].as_str().unwrap()).collect();
     assert_eq!(kinds, ["task", "status-update", "artifact-update", "status-update"], "{events:?}");
     assert_eq!((&events[1]["final"], &events[3]["final"]), (&json!(false), &json!(true)));
-    let mut told = message.clone();
-    told["configuration"] = json!({"pushNotificationConfig": {"url": "https://example.com"}});
+    let mut with_push = message.clone();
+    with_push["configuration"] = json!({"pushNotificationConfig": {"url": "https://example.com"}});
     for (method, params, code) in [
         ("tasks/get", json!({"id": "none"}), -32001),
         ("tasks/cancel", json!({"id": sent["id"]}), -32002),
         ("tasks/pushNotificationConfig/set", json!({}), -32003),
-        ("message/send", told, -32003),
+        ("message/send", with_push, -32003),
         ("tasks/nothing", json!({}), -32601),
         ("SendMessage", json!({}), -32009),
     ] {

@@ -72,7 +72,7 @@ fn open() -> Server {
 }
 
 #[test]
-fn who_wants_to_be_told_of_a_task_is_told_to_its_end() {
+fn push_notifications_follow_a_task_to_its_end() {
     let server = open();
     let receiver = Receiver::begin(&[503]);
     let mut asking = calls("asking.ask", &json!({}));
@@ -138,7 +138,7 @@ fn configurations_are_made_read_listed_and_deleted_over_each_binding() {
 }
 
 #[test]
-fn private_addresses_are_told_nothing_unless_that_is_configured() {
+fn private_addresses_get_no_push_unless_configured() {
     let server = agent().serve();
     let receiver = Receiver::begin(&[]);
     let mut params = calls("echo", &json!({}));
@@ -162,7 +162,7 @@ fn private_addresses_are_told_nothing_unless_that_is_configured() {
 }
 
 #[test]
-fn who_is_told_of_a_task_is_told_that_its_server_was_killed() {
+fn push_notifications_report_that_the_server_was_killed() {
     let folder = tempfile::tempdir().unwrap();
     let directory = folder.path().join("state");
     let config =

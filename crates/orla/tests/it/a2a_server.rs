@@ -101,7 +101,7 @@ pub(crate) fn task(server: &Server, params: &Value) -> Value {
 }
 
 #[test]
-fn the_card_says_what_is_served_and_where() {
+fn the_card_lists_what_is_served_and_where() {
     let server = agent().serve();
     let answer = server.http().get("/.well-known/agent-card.json");
     let card = answer.json();
@@ -165,7 +165,7 @@ fn a_message_calls_a_capability_or_runs_a_program() {
 }
 
 #[test]
-fn what_goes_wrong_is_in_the_task() {
+fn failures_are_reported_in_the_task() {
     let server = agent().serve();
     for (params, wanted, kind) in [
         (calls("broken", &json!({})), "TASK_STATE_FAILED", "failed"),
@@ -190,7 +190,7 @@ fn what_goes_wrong_is_in_the_task() {
 }
 
 #[test]
-fn what_is_no_request_is_refused_with_the_protocols_errors() {
+fn invalid_requests_get_the_protocols_errors() {
     let server = agent().serve();
     let good = message(&json!({"text": "(+ 1 2)"}));
     let empty = json!({"message": {"messageId": "m", "role": "ROLE_USER", "parts": []}});
@@ -271,13 +271,13 @@ fn a_question_waits_for_the_next_message_of_its_task() {
 }
 
 #[test]
-fn who_sends_for_a_stream_is_told_what_happens_and_a_cancelled_task_leaves_nothing_running() {
+fn a_stream_reports_the_task_and_cancelling_it_leaves_nothing_running() {
     let server = agent().serve();
     let stream = rpc("SendStreamingMessage", &calls("slow", &json!({})));
-    let mut told = server.http().write(&stream).unwrap().head().unwrap();
-    assert_eq!(told.header("content-type"), Some("text/event-stream"));
+    let mut events = server.http().write(&stream).unwrap().head().unwrap();
+    assert_eq!(events.header("content-type"), Some("text/event-stream"));
     let mut next = || {
-        let event: Value = serde_json::from_str(&told.next_event().unwrap()?).unwrap();
+        let event: Value = serde_json::from_str(&events.next_event().unwrap()?).unwrap();
         Some(event["result"].clone())
     };
     let first = next().unwrap()["task"].clone();

@@ -53,20 +53,20 @@ fn a_model_of_each_provider_calls_tools_and_answers_with_what_they_gave() {
         let noted: Vec<&str> = done.stderr.lines().filter_map(|line| line.split(' ').next()).collect();
         assert!(noted.contains(&"greet") && noted.contains(&"add"), "{}", done.stderr);
 
-        let asked = model.asked();
-        assert_eq!(asked.len(), 2, "{}", wire.model);
-        for asked in &asked {
-            assert_eq!(asked.path, wire.path);
-            assert_eq!((wire.tools)(&asked.body), ["add", "greet"], "{}", asked.body);
+        let requests = model.requests();
+        assert_eq!(requests.len(), 2, "{}", wire.model);
+        for request in &requests {
+            assert_eq!(request.path, wire.path);
+            assert_eq!((wire.tools)(&request.body), ["add", "greet"], "{}", request.body);
             if let Some((_, header)) = wire.key {
-                assert!(asked.head.contains(&format!("{header}{KEY}")), "{}", asked.head);
+                assert!(request.head.contains(&format!("{header}{KEY}")), "{}", request.head);
             }
         }
-        assert!((wire.results)(&asked[0].body).is_empty());
-        let results = (wire.results)(&asked[1].body);
-        assert_eq!(results.len(), 2, "{}", asked[1].body);
+        assert!((wire.results)(&requests[0].body).is_empty());
+        let results = (wire.results)(&requests[1].body);
+        assert_eq!(results.len(), 2, "{}", requests[1].body);
         assert!(results[0].contains("hello Ada") && results[1].contains('é'), "{results:?}");
-        assert!(asked[1].body.to_string().contains("greet Ada"), "the prompt is said again");
+        assert!(requests[1].body.to_string().contains("greet Ada"), "the prompt is said again");
     }
 }
 
@@ -84,7 +84,7 @@ fn calls_of_one_answer_run_at_the_same_time() {
 }
 
 #[test]
-fn errors_of_calls_go_back_to_the_model_which_goes_on() {
+fn errors_of_calls_are_returned_to_the_model() {
     let calls = [
         ("broken", json!({})),
         ("brokn", json!({})),
@@ -96,7 +96,7 @@ fn errors_of_calls_go_back_to_the_model_which_goes_on() {
     let world = world().tool("broken", safe("echo oh no >&2; exit 3")).file("tools/typed.rtfs", typed);
     let done = run(&world, &model, &WIRES[0], &["--yes", "go"]);
     assert_eq!((done.code, done.stdout.as_str()), (Some(0), "I could not.\n"), "{}", done.stderr);
-    let results = (WIRES[0].results)(&model.asked()[1].body);
+    let results = (WIRES[0].results)(&model.requests()[1].body);
     let expected = ["exited with code 3", "broken", "input.n", "not a JSON object"];
     assert_eq!(results.len(), expected.len());
     for (result, expected) in results.iter().zip(expected) {
@@ -105,7 +105,7 @@ fn errors_of_calls_go_back_to_the_model_which_goes_on() {
 }
 
 #[test]
-fn what_may_destroy_something_is_not_called_where_no_one_can_agree() {
+fn destructive_tools_are_not_called_without_an_approver() {
     let world = world()
         .tool("wipe", sh("touch wiped"))
         .tool("look", safe("echo looked"))
@@ -120,7 +120,7 @@ fn what_may_destroy_something_is_not_called_where_no_one_can_agree() {
     let model = script();
     let done = run(&world, &model, &WIRES[0], &["go"]);
     assert_eq!(done.code, Some(0), "{}", done.all());
-    let results = (WIRES[0].results)(&model.asked()[1].body);
+    let results = (WIRES[0].results)(&model.requests()[1].body);
     assert!(results[0].contains("not called") && results[0].contains("--yes"), "{results:?}");
     assert!(results[1].contains("looked") && results[2].contains('3'), "{results:?}");
     assert!(results[3].contains("not called"), "{results:?}");
@@ -134,7 +134,7 @@ fn what_may_destroy_something_is_not_called_where_no_one_can_agree() {
         let model = script();
         let done = run(&world, &model, &WIRES[0], &[flags, &["go"]].concat());
         assert_eq!(done.code, Some(0), "{}", done.all());
-        let results = (WIRES[0].results)(&model.asked()[1].body);
+        let results = (WIRES[0].results)(&model.requests()[1].body);
         assert_eq!(world.path("wiped").exists(), is_wiped, "{flags:?}");
         assert_eq!(results[1].contains("looked"), is_looked, "{flags:?}");
         if is_wiped {
@@ -146,7 +146,7 @@ fn what_may_destroy_something_is_not_called_where_no_one_can_agree() {
 #[test]
 fn each_limit_ends_the_run_with_a_sentence() {
     let again = || Scripted::new(vec![openai(&["again"], &[("look", json!({}))])]);
-    for (config, flags, asked, sentence) in [
+    for (config, flags, requests, sentence) in [
         ("", &["--max-steps", "3"][..], 3, "answered 3 times"),
         ("agent: {max_steps: 2}", &[], 2, "answered 2 times"),
         ("agent: {max_tokens: 30}", &[], 2, "30 tokens are used up"),
@@ -157,7 +157,7 @@ fn each_limit_ends_the_run_with_a_sentence() {
         let done = run(&world, &model, &WIRES[0], &[flags, &["go"]].concat());
         assert_eq!(done.code, Some(1), "{}", done.all());
         assert!(done.stderr.contains(sentence), "{}", done.stderr);
-        assert_eq!(model.asked().len(), asked, "{config}");
+        assert_eq!(model.requests().len(), requests, "{config}");
     }
 }
 
@@ -243,7 +243,7 @@ fn a_transcript_is_lines_of_json_without_secrets() {
     assert_eq!(lines[4]["id"], lines[3]["id"]);
     assert_eq!(lines[7]["reason"], "answered");
     assert_eq!(lines[7]["input_tokens"], 22);
-    assert!(model.asked()[0].body.to_string().contains("You are terse."));
+    assert!(model.requests()[0].body.to_string().contains("You are terse."));
 }
 
 #[test]
@@ -253,8 +253,8 @@ fn a_key_that_is_not_named_is_not_sent_to_a_server_of_ones_own() {
         let model = Scripted::new(vec![denied.clone()]);
         let done = run(&with_keys(world()), &model, wire, &["go"]);
         assert_eq!(done.code, Some(1), "{}", done.all());
-        let asked = &model.asked()[0];
-        assert!(!asked.head.contains(KEY) && !asked.path.contains(KEY), "{}", asked.head);
+        let request = &model.requests()[0];
+        assert!(!request.head.contains(KEY) && !request.path.contains(KEY), "{}", request.head);
         assert!(
             wire.key.is_none() || done.stderr.contains("who are you? (no key was sent: --api-key-env"),
             "{}",
@@ -270,7 +270,7 @@ fn an_answer_that_wants_too_many_calls_ends_the_run_before_any_is_made() {
     let done = run(&world().tool("look", safe("touch ran")), &model, &WIRES[0], &["go"]);
     let sentence = "error: the model wants 65 calls at once; at most 64 are made\n";
     assert_eq!((done.code, done.stderr.as_str()), (Some(1), sentence));
-    assert_eq!(model.asked().len(), 1);
+    assert_eq!(model.requests().len(), 1);
 }
 
 #[test]
@@ -292,7 +292,7 @@ fn a_prompt_comes_from_standard_input_and_the_answer_goes_to_a_pipe() {
     let words = ["agent", "-", "--model", "openai::m", "--base-url", base.as_str()];
     let done = world.run_with_input(&words, "what is\nthis?".as_bytes());
     assert_eq!((done.code, done.all().as_str()), (Some(0), "no end of line\n"));
-    assert!(model.asked()[0].body.to_string().contains(r"what is\nthis?"));
+    assert!(model.requests()[0].body.to_string().contains(r"what is\nthis?"));
     let empty = world.run_with_input(&words, b" \n");
     assert_eq!((empty.code, empty.stderr.as_str()), (Some(2), "error: the prompt is empty\n"));
     let missing = world.run(&["agent", "--system", "nothing.md", "go"]);
@@ -314,10 +314,10 @@ fn of_a_large_catalogue_the_model_is_offered_the_way_to_the_rest() {
         .config("agent: {max_tools: 1}\n");
     let done = run(&world, &model, &WIRES[0], &["--yes", "go"]);
     assert_eq!(done.code, Some(0), "{}", done.all());
-    let asked = model.asked();
+    let requests = model.requests();
     let expected = ["capability_search", "capability_describe", "capability_call", "rtfs", "rtfs_check"];
-    assert_eq!((WIRES[0].tools)(&asked[0].body), expected);
-    for result in (WIRES[0].results)(&asked[1].body) {
+    assert_eq!((WIRES[0].tools)(&requests[0].body), expected);
+    for result in (WIRES[0].results)(&requests[1].body) {
         assert!(result.contains("greet"), "{result}");
     }
 }
@@ -332,22 +332,22 @@ fn policy_holds_for_a_model_as_for_everyone_and_its_calls_are_audited() {
         .config("deny: [denied]\naudit: audit.jsonl\n");
     let done = run(&world, &model, &WIRES[0], &["go"]);
     assert_eq!(done.code, Some(0), "{}", done.all());
-    assert_eq!((WIRES[0].tools)(&model.asked()[0].body), ["allowed"]);
-    assert!((WIRES[0].results)(&model.asked()[1].body)[1].starts_with("error: "));
+    assert_eq!((WIRES[0].tools)(&model.requests()[0].body), ["allowed"]);
+    assert!((WIRES[0].results)(&model.requests()[1].body)[1].starts_with("error: "));
     assert!(!world.path("ran").exists());
     assert!(world.read("audit.jsonl").contains("allowed"));
 }
 
 #[test]
-fn without_a_name_the_first_model_of_ollama_is_asked_and_without_any_it_is_said_what_to_do() {
+fn without_a_name_the_first_ollama_model_is_used_or_the_error_gives_advice() {
     let tags = json!({"models": [{"name": "first:8b"}, {"name": "second"}]}).to_string();
     let model = Scripted::new(vec![Reply::Status(200, tags), (WIRES[3].answer)(&["hi"], &[])]);
     let world = world().env("OPENAI_API_KEY", "").env("ANTHROPIC_API_KEY", "").env("GEMINI_API_KEY", "");
     let done = world.run(&["agent", "--base-url", &model.base(), "go"]);
     assert_eq!((done.code, done.stdout.as_str()), (Some(0), "hi\n"), "{}", done.stderr);
-    let asked = model.asked();
-    assert_eq!((asked[0].path.as_str(), asked[1].path.as_str()), ("/api/tags", "/api/chat"));
-    assert_eq!(asked[1].body["model"], "first:8b");
+    let requests = model.requests();
+    assert_eq!((requests[0].path.as_str(), requests[1].path.as_str()), ("/api/tags", "/api/chat"));
+    assert_eq!(requests[1].body["model"], "first:8b");
 
     let other = Scripted::new(vec![Reply::Status(404, "{}".to_owned())]);
     let unnamed = world.run(&["agent", "--base-url", &other.base(), "go"]);
@@ -368,7 +368,7 @@ fn without_a_name_the_first_model_of_ollama_is_asked_and_without_any_it_is_said_
 }
 
 #[test]
-fn a_call_of_a_model_has_a_bar_and_nothing_that_is_said_commands_the_terminal() {
+fn progress_has_a_bar_and_control_sequences_do_not_reach_the_terminal() {
     let wire = &WIRES[0];
     let calls = [("slow", json!({"stdin": "x"}))];
     let answer = (wire.answer)(&["done \u{1b}]0;pwned\u{7}"], &[]);

@@ -54,7 +54,7 @@ fn decisions(server: &Server) -> Vec<String> {
 }
 
 #[test]
-fn a_call_of_a_command_says_that_it_waits_and_how_it_is_approved() {
+fn a_waiting_command_shows_how_its_call_is_approved() {
     let server = world_with("  - {capabilities: [a], expires: 60s}\n").serve();
     let url = format!("http://{}", server.address());
     let mut calling = server.spawn(&["call", "a", "--url", &url], "called");
@@ -102,7 +102,7 @@ fn a_call_waits_until_someone_answers_it_with_the_command() {
 }
 
 #[test]
-fn what_has_changed_since_the_question_does_not_run() {
+fn a_tool_that_changed_since_the_question_does_not_run() {
     let server = world_with("  - {capabilities: [a], expires: 60s}\n").serve();
     let other = "#!/bin/sh\n# Another program.\necho >> ran\n";
     let mut bob = server.client_as(BOB);
@@ -192,7 +192,7 @@ fn resumed(question: &Value, arguments: &Value, content: &Value) -> Value {
 }
 
 #[test]
-fn the_callers_own_client_is_asked_and_its_yes_is_good_for_that_call_alone() {
+fn an_approval_by_the_callers_client_holds_for_that_call_only() {
     let server = world_with("  - {capabilities: [a], expires: 60s}\n").serve();
     let yes = json!({"action": "accept", "content": {"approve": true}});
     let arguments = json!({"args": ["x"]});
@@ -307,7 +307,7 @@ fn the_question_of_a_cancelled_task_is_withdrawn() {
 }
 
 #[test]
-fn a_program_waits_and_its_clock_stands_still() {
+fn waiting_for_approval_does_not_count_towards_a_programs_timeout() {
     let server = world_with("  - {capabilities: [a], expires: 60s}\ntimeout: 1\n").serve();
     let program = r#"{"program": "(str (call :a {}) (call :b {}))"}"#;
     let value = std::thread::scope(|scope| {
@@ -332,7 +332,7 @@ fn a_program_waits_and_its_clock_stands_still() {
 }
 
 #[test]
-fn what_is_destructive_by_annotation_is_asked_about() {
+fn tools_annotated_as_destructive_need_approval() {
     let header = "#!/bin/sh\n# /// orla\n# annotations: {destructiveHint: true}\n# ///\necho gone\n";
     let server = world_with("  - {annotations: {destructiveHint: true}, expires: 0.2s}\n")
         .tool("wipe", header)

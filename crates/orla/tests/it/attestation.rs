@@ -57,7 +57,7 @@ fn a_new_key_is_its_owners_alone_and_overwrites_nothing() {
 }
 
 #[test]
-fn verify_says_what_holds_and_what_changed() {
+fn verify_reports_what_holds_and_what_changed() {
     let world = attested("");
     assert_eq!(statuses(&world, &[]), (Some(0), rows(&[("one", "verified"), ("two", "verified")])));
     world.write("tools/two", sh("# Two.\necho 3"), 0o755);
@@ -65,14 +65,14 @@ fn verify_says_what_holds_and_what_changed() {
     let expected = rows(&[("new", "not attested"), ("one", "verified"), ("two", "broken")]);
     assert_eq!(statuses(&world, &[]), (Some(1), expected));
     assert_eq!(statuses(&world, &["one"]).0, Some(0));
-    let said = world.run(&["verify"]);
-    assert!(said.stdout.contains("the content has changed"), "{said:?}");
+    let output = world.run(&["verify"]);
+    assert!(output.stdout.contains("the content has changed"), "{output:?}");
     // The description is part of the attested content.
     let text = world.read("orla.yaml");
     world.write("orla.yaml", format!("{text}tools: {{one: {{description: Other}}}}\n"), 0o644);
-    let said = world.run(&["verify", "one"]);
-    assert_eq!(said.code, Some(1), "{said:?}");
-    assert!(said.stdout.contains("its manifest has changed"), "{said:?}");
+    let output = world.run(&["verify", "one"]);
+    assert_eq!(output.code, Some(1), "{output:?}");
+    assert!(output.stdout.contains("its manifest has changed"), "{output:?}");
     // No attestation is required, so everything is served, and invalid attestations are not shown.
     let server = world.serve();
     assert_eq!(server.client().tool_names(), ["new", "one", "two"]);
@@ -101,7 +101,7 @@ fn an_attestation_that_was_forged_or_has_expired_does_not_hold() {
 }
 
 #[test]
-fn what_is_required_and_missing_is_neither_listed_nor_called() {
+fn tools_without_a_required_attestation_are_not_listed_or_called() {
     let world = attested("require_attestation: true\nbuiltins: true\n");
     world.write("tools/new", sh("touch ran"), 0o755);
     world.write("tools/two", sh("# Two.\ntouch ran"), 0o755);
@@ -135,7 +135,7 @@ fn what_is_required_and_missing_is_neither_listed_nor_called() {
 }
 
 #[test]
-fn what_changes_after_it_was_loaded_does_not_run() {
+fn a_tool_that_changed_after_loading_does_not_run() {
     let server = attested("require_attestation: true\naudit: audit.jsonl\n").serve();
     let mut client = server.session();
     assert_eq!(client.call("one", json!({})).stdout(), "1\n");
@@ -158,7 +158,7 @@ fn what_changes_after_it_was_loaded_does_not_run() {
 }
 
 #[test]
-fn a_package_is_vouched_for_with_every_file_in_it() {
+fn an_attestation_covers_every_file_of_a_package() {
     let manifest = "name: pack\nversion: 1.0.0\nentrypoint: run.sh\n";
     let world = world().tool("pack/run.sh", sh(r#". "$(dirname "$0")/lib.sh"; echo $X"#));
     world.write("tools/pack/tool.yaml", manifest, 0o644);
@@ -203,7 +203,7 @@ for line in sys.stdin:
 "#;
 
 #[test]
-fn a_server_that_says_something_else_of_its_tool_is_found_out() {
+fn a_changed_tool_description_of_a_server_breaks_its_attestation() {
     let world = world().file("description", "Adds.");
     world.write("server.py", SERVER, 0o755);
     let trusted = key(&world);

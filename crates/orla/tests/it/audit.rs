@@ -93,7 +93,7 @@ fn a_changed_line_is_found_and_named() {
 }
 
 #[test]
-fn the_chain_goes_on_after_a_restart_and_after_a_crash() {
+fn the_chain_continues_after_a_restart_and_after_a_crash() {
     let first = world().tool("t", sh("echo")).config("audit: logs/audit.jsonl\n").file("logs/.keep", "");
     let mut server = first.serve();
     server.client().call("t", json!({}));
@@ -133,7 +133,7 @@ fn a_second_server_does_not_write_the_same_log() {
 }
 
 #[test]
-fn a_log_that_is_deleted_or_replaced_under_the_server_goes_on_and_shows_it() {
+fn a_deleted_or_replaced_log_continues_and_verify_reports_it() {
     let server = world().tool("t", sh("echo")).config("audit: audit.jsonl\n").serve();
     server.client().call("t", json!({}));
     eventually("the call is recorded", || events(&server, "audit.jsonl").contains(&"call".to_owned()));
@@ -176,7 +176,7 @@ fn signed_world(heads: &str) -> (World, String) {
 }
 
 #[test]
-fn a_signed_log_shows_that_it_was_made_anew_or_cut() {
+fn a_signed_log_reveals_that_it_was_recreated_or_truncated() {
     let (world, key) = signed_world("heads.jsonl\naudit_sync: always");
     let mut server = world.serve();
     for _ in 0..5 {
@@ -295,7 +295,7 @@ fn a_signed_log_is_verified_while_it_is_written_and_after_it_was_moved() {
 }
 
 #[test]
-fn heads_are_given_to_a_command() {
+fn heads_are_passed_to_a_command() {
     let (world, key) = signed_world("[sh, -c, 'cat >> elsewhere.jsonl']");
     assert_eq!(world.run(&["call", "t"]).code, Some(0));
     let verified = world.run(&["audit", "verify", "--key", &key, "--heads", "elsewhere.jsonl"]);
@@ -325,7 +325,7 @@ fn a_key_that_cannot_be_used_is_refused_before_anything_is_served() {
 }
 
 #[test]
-fn a_log_that_is_none_is_left_alone_and_nothing_is_served() {
+fn a_file_that_is_no_audit_log_is_left_alone_and_nothing_is_served() {
     let world =
         world().tool("t", sh("echo")).config("audit: notes.txt\n").file("notes.txt", "dear diary\n");
     let refused = world.run(&["serve", "--port", "0"]);

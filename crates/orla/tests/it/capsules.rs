@@ -16,7 +16,7 @@ fn is_alive(server: &Server, pid: u32) -> bool {
 }
 
 #[test]
-fn it_keeps_its_state_and_runs_where_and_how_its_manifest_says() {
+fn a_capsule_keeps_its_state_and_runs_as_its_manifest_declares() {
     let code = bare().call("answer(id, json.dumps([n, os.getcwd(), os.environ['LEVEL'], os.environ['FROM'], sys.argv[1:], 'ORLA_INSTANCE' in os.environ]))\ncontinue");
     let manifest =
         manifest(json!({"env": {"LEVEL": "debug"}, "args": ["--fast", "a b"], "language": "cobol"}));
@@ -286,7 +286,7 @@ fn an_edited_manifest_takes_effect_and_a_broken_one_leaves_the_old_in_force() {
 }
 
 #[test]
-fn what_tools_leave_behind_is_not_watched() {
+fn caches_and_build_directories_are_not_watched() {
     let manifest = manifest(json!({"hot_load": {"watch": ["./"], "debounce_ms": 30}}));
     let server = serve(&manifest, &bare());
     server.client().call("cap", json!({}));
@@ -302,7 +302,7 @@ fn what_tools_leave_behind_is_not_watched() {
 }
 
 #[test]
-fn one_that_writes_below_what_it_watches_is_told_and_slowed_down() {
+fn a_capsule_that_writes_to_its_watched_folder_is_logged_and_slowed_down() {
     let code = bare().after("open('own.db', 'w').write(str(time.time()))");
     let manifest = manifest(json!({"hot_load": {"watch": ["./"], "debounce_ms": 10}}));
     let server = serve_with("backoff_min_ms: 5000", &manifest, &code);
@@ -335,7 +335,7 @@ fn an_unchanged_capsule_keeps_its_process_over_reloads() {
 }
 
 #[test]
-fn one_that_is_removed_serves_those_who_know_it_and_then_ends() {
+fn a_removed_capsule_serves_open_sessions_and_then_ends() {
     let server = serve(&manifest(json!({})), &bare());
     let mut old = server.session();
     assert_eq!(old.tool_names(), ["cap"]);
@@ -372,7 +372,7 @@ fn a_server_that_is_killed_leaves_no_capsule() {
 }
 
 #[test]
-fn one_that_does_not_want_to_end_is_killed_with_all_it_started() {
+fn a_capsule_that_ignores_signals_is_killed_with_its_children() {
     let code = bare().before("import subprocess; subprocess.Popen(['sleep', '1000'])\nfor s in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP): signal.signal(s, signal.SIG_IGN)");
     let code = code.python().replace("\nbye()\n", "\ntime.sleep(1000)\n");
     let mut server = with(world(), &manifest(json!({})), &code).serve();

@@ -26,7 +26,7 @@ fn impatient(code: &crate::capsule::Source) -> Server {
 }
 
 #[test]
-fn c1_without_a_handshake_the_caller_and_the_log_are_told() {
+fn c1_a_missing_handshake_is_reported_to_the_caller_and_the_log() {
     let server = serve_with(
         "max_failures: 2, backoff_min_ms: 1, backoff_max_ms: 1",
         &manifest(json!({"startup_timeout_ms": 300})),
@@ -47,7 +47,7 @@ fn c1_without_a_handshake_the_caller_and_the_log_are_told() {
 }
 
 #[test]
-fn c1_a_handshake_after_the_timeout_is_none() {
+fn c1_a_handshake_after_the_timeout_does_not_count() {
     let code = bare().before("if runs() == 1: wait('late')");
     let manifest = manifest(json!({"startup_timeout_ms": 1500}));
     let server = serve(&manifest, &code);
@@ -333,7 +333,7 @@ fn c6_an_entrypoint_that_vanishes_is_named_and_its_return_is_noticed() {
 }
 
 #[test]
-fn one_that_is_killed_again_and_again_answers_every_call() {
+fn a_capsule_that_is_killed_repeatedly_answers_every_call() {
     let server = serve_with(
         "max_failures: 1000000, backoff_min_ms: 5, backoff_max_ms: 20",
         &manifest(json!({})),
@@ -364,7 +364,7 @@ fn one_that_is_killed_again_and_again_answers_every_call() {
 }
 
 #[test]
-fn what_a_dead_capsule_left_behind_holds_nothing_up() {
+fn children_of_a_dead_capsule_do_not_delay_its_restart() {
     // A child in its own process group keeps the pipes open.
     let code = bare().call(
         "if 'die' in a:\n    import subprocess; subprocess.Popen(['sleep', '1000'], start_new_session=True); os._exit(3)",
@@ -403,7 +403,7 @@ fn answered_by(server: &Server) -> u32 {
 }
 
 #[test]
-fn one_that_hangs_for_three_calls_in_a_row_is_restarted() {
+fn a_capsule_that_hangs_for_three_calls_in_a_row_is_restarted() {
     let code = bare().call("if 'hang' in a: time.sleep(1000)");
     let server = impatient(&code);
     let first = answered_by(&server);
@@ -419,7 +419,7 @@ fn one_that_hangs_for_three_calls_in_a_row_is_restarted() {
 
 /// A process with one thread is silent while it works on a call, and is not restarted for that.
 #[test]
-fn one_that_is_busy_with_an_older_call_is_left_alone() {
+fn a_capsule_busy_with_an_older_call_is_not_restarted() {
     let code = bare().call("if 'busy' in a: wait('done')");
     let server = impatient(&code);
     let first = answered_by(&server);
@@ -435,7 +435,7 @@ fn one_that_is_busy_with_an_older_call_is_left_alone() {
 }
 
 #[test]
-fn one_that_is_stopped_by_a_signal_is_restarted() {
+fn a_capsule_stopped_by_a_signal_is_restarted() {
     let server = serve(&manifest(json!({})), &bare());
     let first = answered_by(&server);
     let id = rustix::process::Pid::from_raw(i32::try_from(first).unwrap()).unwrap();
@@ -447,7 +447,7 @@ fn one_that_is_stopped_by_a_signal_is_restarted() {
 }
 
 #[test]
-fn one_that_has_closed_its_standard_input_is_restarted() {
+fn a_capsule_that_closed_its_standard_input_is_restarted() {
     let code = bare().call("if 'close' in a: answer(id, 'closed'); os.close(0); time.sleep(1000)");
     let server = serve(&manifest(json!({})), &code);
     let first = answered_by(&server);

@@ -113,7 +113,7 @@ fn nothing_is_written_into_a_package_and_what_is_in_it_is_no_tool() {
 }
 
 #[test]
-fn c7_a_broken_manifest_costs_its_own_package_and_says_where() {
+fn c7_a_broken_manifest_fails_only_its_own_package_and_names_the_place() {
     let json = |name: &str, more: &str| {
         format!(
             "{{\"name\": \"{name}\",\n \"version\": \"1.0.0\",\n \"entrypoint\": \"main.py\"{more}}}"

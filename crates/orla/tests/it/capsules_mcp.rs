@@ -117,7 +117,7 @@ fn a_single_tool_gets_the_capsules_name() {
 
 /// The first call waits for the tools of the capsule, and is validated against them.
 #[test]
-fn the_first_call_is_checked_asked_about_and_counted_as_every_other() {
+fn the_first_call_is_validated_approved_and_counted_like_any_other() {
     let listing = "if method == 'initialize': out({'id': id, 'result': {'protocolVersion': p['protocolVersion'], 'capabilities': {'tools': {}}, 'serverInfo': {'name': 'x', 'version': '1'}}}); continue\n\
          if method == 'tools/list': out({'id': id, 'result': {'tools': TOOLS}}); continue";
     let code = |tools: &str| {
@@ -282,7 +282,7 @@ fn a_cancelled_call_is_cancelled_in_the_capsule() {
 }
 
 #[test]
-fn clients_are_told_when_its_tools_change() {
+fn clients_are_notified_when_its_tools_change() {
     let server = full();
     let mut session = server.session();
     session.tool_names();
@@ -352,7 +352,7 @@ fn only_subscribers_are_notified_of_a_resource() {
 }
 
 #[test]
-fn a_session_is_asked_and_its_answer_reaches_the_call() {
+fn questions_reach_the_session_and_answers_reach_the_call() {
     let server = full();
     let mut client = answering(&server);
     let sampling = json!(["sampling/createMessage", {"messages": [], "maxTokens": 5}]);
@@ -502,7 +502,7 @@ fn over_stdio_a_capsule_is_served_too_and_ends_with_its_client() {
 }
 
 #[test]
-fn whoever_lists_no_tools_is_a_problem_that_says_so() {
+fn a_capsule_that_lists_no_tools_is_reported_as_a_problem() {
     let code = |capabilities: &str, tools: &str| {
         bare().other(&format!(
             "if method == 'initialize': out({{'id': id, 'result': {{'protocolVersion': p['protocolVersion'], 'capabilities': {capabilities}, 'serverInfo': {{'name': 'x', 'version': '1'}}}}}}); continue\n\
@@ -555,7 +555,7 @@ fn whoever_lists_no_tools_is_a_problem_that_says_so() {
 
 /// The description of a tool that a starting process sends applies to the calls that wait for it.
 #[test]
-fn a_call_that_waits_for_a_restart_is_checked_against_what_the_new_process_says() {
+fn a_call_that_waits_for_a_restart_is_validated_against_the_new_schema() {
     let code = |kind: &str, version: &str, before: &str| {
         bare()
             .before(before)

@@ -144,14 +144,14 @@ fn a_recorded_program_of_ten_requests_is_tested_without_a_network() {
 
     let online = server.run(&["test", "case.orla.json"]);
     assert_eq!(online.code, Some(0), "{}", online.all());
-    let asked = upstream.asked().len();
-    assert_eq!(asked, 20);
+    let count = upstream.requests().len();
+    assert_eq!(count, 20);
     for n in 1..=10 {
         upstream.set(&format!("GET /numbers/{n}"), 500, "{}");
     }
     let offline = server.run(&["test", "--replay", "case.orla.json", "--json"]);
     assert!(offline.code == Some(0) && results(&offline)[0]["ok"] == true, "{}", offline.all());
-    assert_eq!(upstream.asked().len(), asked, "nothing was asked");
+    assert_eq!(upstream.requests().len(), count, "nothing was asked");
     assert_eq!(server.run(&["test", "case.orla.json"]).code, Some(1), "without --replay it is");
 
     // One call was not recorded, and one recorded call is not made.
@@ -239,7 +239,7 @@ fn an_exported_case_has_the_numbers_of_the_call() {
 }
 
 #[test]
-fn a_call_whose_secret_was_not_kept_becomes_no_case() {
+fn a_call_with_a_redacted_secret_becomes_no_case() {
     let login = "#!/bin/sh\n# /// orla\n# input_schema: {type: object, properties: {pin: {type: string, writeOnly: true}}}\n# ///\necho in\n";
     let server = world().tool("login", login).serve();
     server.client().call("login", json!({"pin": "hunter2-hunter2"}));

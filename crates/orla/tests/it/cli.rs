@@ -79,7 +79,7 @@ fn list_shows_what_would_be_served() {
 }
 
 #[test]
-fn list_without_tools_says_how_to_add_one() {
+fn list_without_tools_explains_how_to_add_one() {
     let listed = world().run(&["list"]);
     assert_eq!(listed.code, Some(0), "{listed:?}");
     assert!(listed.all().contains("tools"), "{listed:?}");
@@ -136,7 +136,7 @@ fn call_prints_the_text_to_stdout_and_the_errors_to_stderr() {
 }
 
 #[test]
-fn what_is_not_served_is_not_called_from_the_command_line_either() {
+fn the_command_line_cannot_call_what_is_not_served() {
     let world = world()
         .tool("secret", sh("touch ran"))
         .tool("off", sh("touch ran"))
@@ -150,7 +150,7 @@ fn what_is_not_served_is_not_called_from_the_command_line_either() {
 }
 
 #[test]
-fn a_rule_about_a_tool_holds_under_the_name_that_it_is_given() {
+fn rules_apply_to_the_final_name_of_a_tool() {
     let serve = |rule: &str| {
         let config = format!(
             "auth_tokens: {{ada: a-secret}}\nhistory: false\ntools: {{a: {{rename: z}}, b: {{rename: y}}}}\n{rule}"
@@ -324,7 +324,7 @@ fn connect_prints_or_writes_the_entry_of_every_client() {
 }
 
 #[test]
-fn connect_says_what_keeps_the_client_from_starting_orla() {
+fn connect_reports_what_keeps_the_client_from_starting_orla() {
     let old = r#"{"mcpServers": {"files": {"command": "npx"}, "mine": {"command": "x"}}}"#;
     let config = "audit: a.jsonl\nmcpServers: {files: {url: 'http://127.0.0.1:9', headers: {k: '${CORP_KEY} ${HOME}'}}}\n";
     let world = world().config(config).file(".cursor/mcp.json", old);
@@ -344,7 +344,7 @@ fn connect_says_what_keeps_the_client_from_starting_orla() {
 }
 
 #[test]
-fn connect_writes_the_address_of_a_server_that_runs_elsewhere() {
+fn connect_writes_the_address_of_a_remote_server() {
     let world = world();
     let there = ["--url", "https://orla.example:8443", "--token-env", "MY_TOKEN"];
     let written = world.run(&[&["connect", "cursor", "--write"][..], &there].concat());
@@ -401,7 +401,7 @@ fn output_to_a_closed_pipe_is_no_panic() {
 }
 
 #[test]
-fn connect_says_that_it_replaced_an_entry_and_does_not_wait_for_a_pipe() {
+fn connect_reports_a_replaced_entry_and_does_not_wait_for_a_pipe() {
     let world = world();
     let written = world.run(&["connect", "cursor", "--write"]);
     assert!(written.stdout.contains("Wrote orla to"), "{written:?}");
@@ -453,7 +453,7 @@ fn check_names_programs_that_cannot_start_with_the_words_of_the_call() {
 }
 
 #[test]
-fn check_says_what_it_did_not_ask_and_which_patterns_fit_nothing() {
+fn check_reports_skipped_servers_and_unmatched_patterns() {
     let world = world().config("allow: ['wrod_*', 'wo*']\ndeny: [world]\n").tool("word", sh("echo"));
     let checked = world.run(&["check"]);
     assert_eq!((checked.code, checked.stdout.contains("not asked")), (Some(0), false), "{checked:?}");
@@ -503,7 +503,7 @@ fn check_names_rules_that_fit_nothing_and_their_places() {
 }
 
 #[test]
-fn a_tools_directory_that_nobody_asked_for_is_not_missed() {
+fn a_missing_default_tools_directory_is_reported_only_if_needed() {
     let world = world().config("mcpServers: {a: {command: 'false'}}\n");
     assert!(!world.run(&["check"]).all().contains("no such directory"));
     for config in ["", "tools_dir: ./tools\nmcpServers: {a: {command: 'false'}}\n"] {
@@ -536,7 +536,7 @@ fn every_command_has_a_manual_page() {
 }
 
 #[test]
-fn a_call_on_a_server_ends_at_the_timeout_that_was_asked_for() {
+fn a_call_on_a_server_ends_at_the_requested_timeout() {
     let server = world().tool("slow", sh("exec sleep 600")).config("timeout: 600\n").serve();
     let url = format!("http://{}", server.address());
     for raw in [false, true] {
@@ -589,7 +589,7 @@ fn check_names_files_that_were_meant_to_be_tools_and_tools_that_were_not() {
 }
 
 #[test]
-fn what_a_beginner_gets_wrong_is_answered_with_what_to_do() {
+fn common_beginners_mistakes_get_advice() {
     let world = world()
         .tool("pack", sh("# /// orla\n# input_schema: {folder: string}\n# ///\necho packed"))
         .config("audit: nowhere/audit.jsonl\n");
@@ -609,7 +609,7 @@ fn what_a_beginner_gets_wrong_is_answered_with_what_to_do() {
 }
 
 #[test]
-fn an_answer_that_cannot_be_written_is_a_failure_and_a_reader_that_left_is_none() {
+fn a_full_disk_is_a_failure_and_a_closed_pipe_is_not() {
     let world = |script| world().tool("hello", sh("echo hello")).through(&["sh", "-c", script, "--"]);
     for arguments in [&["call", "hello"][..], &["list"], &["rtfs", "-e", "1"]] {
         let ran = world("exec \"$@\" > /dev/full").run(arguments);

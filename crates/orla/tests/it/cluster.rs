@@ -11,7 +11,7 @@ fn unused_address() -> String {
 }
 
 #[test]
-fn a_node_that_cannot_reach_nats_serves_what_it_has_and_says_so() {
+fn a_node_that_cannot_reach_nats_serves_its_own_tools_and_reports_it() {
     let config = format!("cluster: {{nats: \"{}\", name: t, node: alpha}}\n", unused_address());
     let server = world().tool("hello", sh("echo hello")).config(&config).serve();
     assert_eq!(server.client().call("hello", json!({})).stdout(), "hello\n");
@@ -29,13 +29,13 @@ fn a_node_that_cannot_reach_nats_serves_what_it_has_and_says_so() {
 fn a_misspelt_cluster_is_named_with_its_place() {
     let config = "cluster:\n  nats: http://h:4222\n  name: a.b\n  nodes: x\n";
     let run = world().config(config).run(&["check"]);
-    let told = format!("{}{}", run.stdout, run.stderr);
+    let output = format!("{}{}", run.stdout, run.stderr);
     for words in [
         "cluster.nats: expected an address such as nats://host:4222 at orla.yaml:2:9",
         "cluster.name: expected a name of at most 48 letters, digits, `_` or `-` at orla.yaml:3:9",
         "cluster.nodes: unknown key, did you mean node? at orla.yaml:4:3",
     ] {
-        assert!(told.contains(words), "{words}: {told}");
+        assert!(output.contains(words), "{words}: {output}");
     }
 }
 

@@ -169,7 +169,7 @@ fn a_flag_wins_over_the_environment_that_over_the_file_and_that_over_the_default
 }
 
 #[test]
-fn yaml_and_json_are_told_apart_by_content_and_found_by_name() {
+fn configuration_files_are_found_by_name_and_parsed_by_content() {
     let tools = |world: World| world.serve().client().tool_names();
     let filled = || {
         let world = world();

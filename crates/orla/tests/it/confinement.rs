@@ -63,7 +63,7 @@ fn a_process_reads_and_writes_what_it_declares_and_nothing_else() {
 }
 
 #[test]
-fn the_temporary_directory_is_the_calls_own_and_gone_after_it() {
+fn the_temporary_directory_belongs_to_one_call_and_is_removed_after_it() {
     let code = "echo $TMPDIR $HOME; ls -A $TMPDIR | wc -l; echo x > $TMPDIR/f && stat -c %a $TMPDIR; cp /bin/true $TMPDIR/run; t run $TMPDIR/run";
     let server = world().tool("t", probe("permissions: []", code)).serve();
     let [one, other] = [tried(&server, "t"), tried(&server, "t")];
@@ -224,7 +224,7 @@ fn a_process_sees_no_other_and_its_tree_ends_with_it() {
 }
 
 #[test]
-fn how_a_confined_program_ended_is_said_as_of_any_other() {
+fn a_confined_programs_exit_is_reported_like_any_other() {
     let head = "# /// orla\n# permissions: []\n# ///\n";
     let server = world()
         .tool("seven", sh(&format!("{head}echo out; echo err >&2; exit 7")))
@@ -255,7 +255,7 @@ fn a_misspelt_permission_is_an_error_of_the_declaration() {
 }
 
 #[test]
-fn what_cannot_be_enforced_is_unavailable_unless_it_may_run_with_less() {
+fn a_tool_that_cannot_be_confined_is_unavailable_unless_fallback_is_allowed() {
     let tool = || probe("permissions: ['unix:/run/x.sock']", "t true true");
     let server = world().tool("t", tool()).serve();
     let called = server.client().call("t", json!({}));
@@ -319,7 +319,7 @@ fn a_server_that_goes_over_its_limits_ends_with_an_error_that_names_the_limit() 
 }
 
 #[test]
-fn a_launcher_that_was_killed_is_started_anew() {
+fn a_killed_launcher_is_restarted() {
     let server = world().tool("t", probe("permissions: []", "t true true")).serve();
     assert_eq!(tried(&server, "t"), "true=ok");
     let launchers = launchers_of(server.id());
@@ -331,7 +331,7 @@ fn a_launcher_that_was_killed_is_started_anew() {
 }
 
 #[test]
-fn nothing_that_a_call_leaves_is_there_for_the_next_one() {
+fn nothing_that_a_call_leaves_is_visible_to_the_next_one() {
     let code = "python3 -c \"
 import ctypes, os, subprocess
 libc = ctypes.CDLL(None)
@@ -448,25 +448,25 @@ pub(crate) fn launchers_of(server: u32) -> Vec<i32> {
 }
 
 #[test]
-fn doctor_says_what_is_in_force() {
+fn doctor_reports_what_is_in_force() {
     let world = world()
         .tool("t", probe("permissions: ['fs:read:/usr/share']", "true"))
         .tool("u", probe("title: U", "true"));
-    let told = world.run(&["doctor", "--json"]);
-    let report: Value = serde_json::from_str(&told.stdout).unwrap();
-    assert_eq!(told.code, Some(0), "{}", told.all());
+    let output = world.run(&["doctor", "--json"]);
+    let report: Value = serde_json::from_str(&output.stdout).unwrap();
+    assert_eq!(output.code, Some(0), "{}", output.all());
     let rows = report["capabilities"].as_array().unwrap();
     let row = |name: &str| rows.iter().find(|row| row["name"] == name).unwrap();
     assert_eq!(row("t")["sandbox"], "enforced");
     assert_eq!(row("t")["permissions"], json!(["fs:read:/usr/share"]));
     assert_eq!((&row("u")["sandbox"], &row("u")["missing"]), (&json!("unconfined"), &json!([])));
     let world = world.tool("n", probe("permissions: ['fs:read:/no/such/path']", "true"));
-    let told = world.run(&["doctor"]);
-    assert_eq!(told.code, Some(1), "{}", told.all());
+    let output = world.run(&["doctor"]);
+    assert_eq!(output.code, Some(1), "{}", output.all());
     assert!(
-        told.stdout.contains("Landlock") && told.stdout.contains("/no/such/path"),
+        output.stdout.contains("Landlock") && output.stdout.contains("/no/such/path"),
         "{}",
-        told.stdout
+        output.stdout
     );
 }
 

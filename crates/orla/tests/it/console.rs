@@ -253,7 +253,7 @@ fn booked_input(booked: &Value) -> Value {
 }
 
 #[test]
-fn what_is_marked_is_not_shown_again() {
+fn passwords_and_write_only_fields_are_not_shown_again() {
     const LOGIN: &str = "#!/bin/sh\n# /// orla\n# input_schema: {type: object, properties: {user: {type: string, minLength: 2}, \
         pass: {type: string, format: password, minLength: 8}, key: {type: object, writeOnly: true}}}\n# ///\ncat > got.json\n";
     let server = world().tool("login", LOGIN).serve();

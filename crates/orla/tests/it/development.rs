@@ -14,7 +14,7 @@ fn is_installed(program: &str) -> bool {
 }
 
 #[test]
-fn what_is_new_can_be_called_at_once_and_is_never_written_twice() {
+fn a_new_tool_can_be_called_at_once_and_is_never_overwritten() {
     for (language, needs) in [("python", "python3"), ("node", "node"), ("bash", "jq")] {
         if !is_installed(needs) {
             continue;
@@ -48,7 +48,7 @@ fn a_name_that_cannot_be_one_is_explained() {
 }
 
 #[test]
-fn what_is_saved_is_what_answers_next() {
+fn saved_code_answers_the_next_call() {
     let world = world();
     assert_eq!(world.run(&["new", "capsule", "count", "--lang", "python"]).code, Some(0));
     let program = "tools/count/main.py";

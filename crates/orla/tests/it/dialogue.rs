@@ -31,7 +31,7 @@ fn says(terminal: &mut Terminal, mut at: usize, rows: &[(&str, &str)]) -> usize 
 }
 
 #[test]
-fn what_is_defined_stays_and_the_last_values_have_names() {
+fn definitions_persist_and_the_last_values_have_names() {
     let world = plain().file("words.rtfs", "(defn hello [name] (str \"Hello, \" name))");
     let (mut terminal, at) = dialogue(world);
     let at = says(
@@ -137,7 +137,7 @@ fn colours_are_shown_at_a_terminal_and_brackets_with_their_partner() {
 }
 
 #[test]
-fn elsewhere_than_at_a_terminal_nothing_is_asked_and_nothing_is_coloured() {
+fn without_a_terminal_there_is_no_prompt_and_no_colour() {
     let ran = world().run_with_input(&["rtfs"], b"(+ 1\n 1)");
     assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), "2\n"), "{}", ran.all());
     assert_eq!(ran.stderr, "");

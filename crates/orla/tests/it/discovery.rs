@@ -28,7 +28,7 @@ fn the_three_tools_of_the_document_are_listed_by_name() {
 
 /// T1
 #[test]
-fn a_missing_tools_directory_is_one_warning_that_says_how_to_add_a_tool() {
+fn a_missing_tools_directory_is_one_warning_with_advice() {
     let server = world().serve();
     assert_eq!(server.client().tool_names(), Vec::<String>::new());
     server.log_says(&["\"warn\""]);
@@ -88,7 +88,7 @@ fn a_reload_that_finds_no_directory_keeps_the_old_tools() {
 
 /// T3
 #[test]
-fn a_file_without_any_executable_bit_is_no_tool_and_debug_says_why() {
+fn a_file_without_any_executable_bit_is_no_tool_and_the_debug_log_explains() {
     let server =
         world().file("tools/readme.md", "# Tools").tool("a", sh("echo a")).config("log_level: debug\n");
     for (name, mode) in [("owner", 0o744), ("group", 0o654), ("other", 0o645)] {
@@ -123,7 +123,7 @@ fn files_with_one_name_are_all_served_and_one_warning_names_their_paths() {
 }
 
 #[test]
-fn a_clash_without_extensions_is_told_apart_by_number() {
+fn clashing_names_without_extensions_get_numbers() {
     // Both become `a_b`, and neither has an extension to add.
     let server = world()
         .tool("a b", sh("echo space"))
@@ -132,14 +132,14 @@ fn a_clash_without_extensions_is_told_apart_by_number() {
         .serve();
     let mut client = server.client();
     assert_eq!(client.tool_names(), ["a_b", "a_b_2", "a_b_3"]);
-    let said: BTreeSet<_> =
+    let outputs: BTreeSet<_> =
         ["a_b", "a_b_2", "a_b_3"].map(|name| client.call(name, json!({})).stdout().to_owned()).into();
-    assert_eq!(said.len(), 3, "each name runs another file: {said:?}");
+    assert_eq!(outputs.len(), 3, "each name runs another file: {outputs:?}");
 }
 
 /// T5
 #[test]
-fn what_is_no_regular_file_is_skipped_and_never_opened() {
+fn special_files_are_skipped_and_never_opened() {
     let world = world()
         .tool("real.sh", sh("echo real"))
         .file("elsewhere/target", "")
@@ -195,9 +195,9 @@ fn a_file_with_any_name_gets_a_safe_unique_stable_tool_name() {
             && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-".contains(&b))
     };
     assert!(listed.iter().all(safe), "{listed:?}");
-    let said: BTreeSet<_> =
+    let outputs: BTreeSet<_> =
         listed.iter().map(|name| client.call(name, json!({})).stdout().to_owned()).collect();
-    assert_eq!(said.len(), listed.len(), "every name runs a file of its own: {said:?}");
+    assert_eq!(outputs.len(), listed.len(), "every name runs a file of its own: {outputs:?}");
     server.reload();
     assert_eq!(server.client().tool_names(), listed, "the same names again");
 }
@@ -264,7 +264,7 @@ fn a_file_that_is_being_written_is_a_clear_error_or_runs() {
 
 /// T10
 #[test]
-fn a_tool_with_a_broken_self_description_is_unavailable_and_says_where() {
+fn a_tool_with_a_broken_self_description_is_unavailable_with_the_place() {
     let world = world()
         .tool("yaml.sh", "#!/bin/sh\n# /// orla\n# description: [never closed\n# ///\necho yaml\n")
         .tool("key.sh", "#!/bin/sh\n# /// orla\n# descriptoin: hi\n# ///\necho key\n")

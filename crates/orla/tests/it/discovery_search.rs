@@ -32,7 +32,7 @@ fn ids(found: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn the_tools_of_discovery_are_there_and_not_listed() {
+fn discovery_tools_are_callable_but_not_listed() {
     let server = shop().serve();
     for mut client in server.clients() {
         assert_eq!(client.tool_names(), ["fail", "send_mail", "weather"]);
@@ -73,7 +73,7 @@ fn with_expose_search_only_they_are_listed_and_everything_else_can_be_called() {
 }
 
 #[test]
-fn what_a_call_through_another_gives_is_what_the_call_gives() {
+fn a_call_through_capability_call_gives_the_same_result() {
     let server = shop().serve();
     let mut client = server.client();
     for (id, input) in [("send_mail", json!({"to": "x@y.z", "body": "é"})), ("fail", json!({}))] {
@@ -96,7 +96,7 @@ fn what_a_call_through_another_gives_is_what_the_call_gives() {
 }
 
 #[test]
-fn what_is_denied_is_neither_found_nor_described_nor_called() {
+fn denied_tools_are_not_found_described_or_called() {
     let server = shop().config("expose: search\nallow: [weather, fail]\ndeny: [fail]\n").serve();
     let mut client = server.client();
     assert_eq!(client.tool_names(), TOOLS, "they lead to what is allowed alone");
@@ -202,7 +202,7 @@ fn a_tool_of_ones_own_keeps_its_name() {
 }
 
 #[test]
-fn a_reload_changes_what_is_listed_and_what_models_are_told() {
+fn a_reload_changes_the_list_and_the_instructions() {
     let server = shop().config("expose: all\n").serve();
     let tells = |words: &str| {
         server.session().server["instructions"].as_str().unwrap().contains(words)

@@ -253,7 +253,7 @@ fn a_secret_of_the_configuration_is_passed_by_its_name_alone() {
 
 /// A capsule that runs is restarted when the configuration passes it something else.
 #[test]
-fn what_is_passed_takes_effect_with_a_reload() {
+fn passed_variables_take_effect_on_reload() {
     let manifest = r#"{"name": "c", "version": "1.0.0", "entrypoint": "run"}"#;
     let code = r#"#!/usr/bin/env python3
 import json, os, sys

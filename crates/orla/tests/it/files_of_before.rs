@@ -71,13 +71,16 @@ fn a_lock_of_before_is_installed_and_not_rewritten() {
 #[test]
 fn an_audit_log_of_before_is_verified_and_continued() {
     for world in versions() {
-        let said = printed(&world, &["audit", "verify", "--key", AUDIT_KEY]);
-        assert!(said.contains("ok: 9 records") && said.contains("signed up to record 9"), "{said}");
+        let output = printed(&world, &["audit", "verify", "--key", AUDIT_KEY]);
+        assert!(
+            output.contains("ok: 9 records") && output.contains("signed up to record 9"),
+            "{output}"
+        );
         let lines = world.read("audit.jsonl").lines().count();
         let mut server = world.serve();
         assert!(server.terminate().success(), "{}", server.log());
-        let said = server.run(&["audit", "verify"]);
-        assert_eq!(said.code, Some(0), "{}", said.all());
+        let output = server.run(&["audit", "verify"]);
+        assert_eq!(output.code, Some(0), "{}", output.all());
         assert!(server.read("audit.jsonl").lines().count() > lines, "nothing was added");
     }
 }
@@ -85,8 +88,8 @@ fn an_audit_log_of_before_is_verified_and_continued() {
 #[test]
 fn an_attestation_of_before_holds() {
     for world in versions() {
-        let said = world.run(&["verify"]).stdout;
-        assert!(said.lines().any(|line| line.starts_with("weather.current  verified")), "{said}");
+        let output = world.run(&["verify"]).stdout;
+        assert!(output.lines().any(|line| line.starts_with("weather.current  verified")), "{output}");
     }
 }
 

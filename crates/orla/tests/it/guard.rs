@@ -116,7 +116,7 @@ fn prompts_resources_and_completion_obey_the_policy_and_are_audited() {
 }
 
 #[test]
-fn a_caller_whose_scope_is_too_small_for_a_prompt_or_a_resource_is_told_which_helps() {
+fn a_prompt_or_resource_beyond_the_scope_is_refused_with_the_scope_that_helps() {
     let issuer = Issuer::start();
     let config = issuer.config("{hr: ['mcp:hr/*']}", "expose: search\npolicy_reveal: true\npolicy:\n- {to: [bob], allow: ['exec:*']}\nmcpServers: {hr: {command: ./peer}}\n");
     let server = world().tool("../peer", PEER).tool("open", sh("echo o")).config(&config).serve();
@@ -184,7 +184,7 @@ fn a_completion_asks_the_server_for_what_the_policy_decided_on() {
 }
 
 #[test]
-fn what_is_denied_by_a_reload_is_denied_to_open_sessions_too() {
+fn a_denial_by_reload_applies_to_open_sessions() {
     let server = served("policy:\n- {to: [ada, bob], allow: ['*']}\n");
     let mut bob = server.session_as(BOB);
     assert_eq!(bob.call("open", json!({})).stdout(), "o\n");
@@ -202,19 +202,23 @@ fn what_is_denied_by_a_reload_is_denied_to_open_sessions_too() {
         ("rtfs_check", json!({"program": "(call :open {})"})),
         ("rtfs", json!({"program": "(call :open {})"})),
     ] {
-        let told = |input: Value, bob: &mut Client| match bob.try_call(tool, input) {
+        let refusal = |input: Value, bob: &mut Client| match bob.try_call(tool, input) {
             Ok(answer) => format!("{answer:?}"),
             Err(refused) => refused.to_string(),
         };
         let unknown: Value = input.to_string().replace("open", "zzzz").parse().expect("JSON");
-        assert_eq!(told(input, &mut bob).replace("open", "zzzz"), told(unknown, &mut bob), "{tool}");
+        assert_eq!(
+            refusal(input, &mut bob).replace("open", "zzzz"),
+            refusal(unknown, &mut bob),
+            "{tool}"
+        );
     }
     let found = bob.call("capability_search", json!({"query": "open"}));
     assert!(!found.json.to_string().contains("\"open\""), "{found:?}");
 }
 
 #[test]
-fn a_revealing_policy_says_which_permission_is_missing() {
+fn a_revealing_policy_names_the_missing_permission() {
     let server = served(&format!("policy_reveal: true\n{POLICY}"));
     let mut bob = server.client_as(BOB);
     assert!(bob.call("hidden_one", json!({})).sentence().contains("requires exec:/"));
@@ -223,7 +227,7 @@ fn a_revealing_policy_says_which_permission_is_missing() {
 }
 
 #[test]
-fn what_a_server_lists_and_does_not_complete_has_no_values() {
+fn completion_without_server_support_has_no_values() {
     let server = served("");
     let mut ada = server.client_as(ADA);
     for asked in
@@ -246,9 +250,9 @@ fn weak_tokens_are_refused_and_not_shown() {
         let world = world().config(&config);
         let checked = world.run(&["check"]);
         assert_eq!(checked.code, Some(1), "{checked:?}");
-        let told = checked.all();
-        assert!(told.contains(word) && told.contains("orla.yaml:1:"), "{told}");
-        assert!(!told.contains(ADA) && !told.contains("short-one"), "{told}");
+        let output = checked.all();
+        assert!(output.contains(word) && output.contains("orla.yaml:1:"), "{output}");
+        assert!(!output.contains(ADA) && !output.contains("short-one"), "{output}");
         assert_eq!(world.run(&["serve", "--port", "0"]).code, Some(2));
     }
     assert_eq!(world().config("auth_tokens: {a: short-one}\n").run(&["check"]).code, Some(0));

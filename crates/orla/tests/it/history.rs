@@ -80,7 +80,7 @@ fn a_backup_beside_the_server_costs_it_no_history() {
 }
 
 #[test]
-fn a_call_that_runs_shows_its_input_and_what_it_said() {
+fn a_running_call_shows_its_input_and_notices() {
     let server = world()
         .tool("slow", sh("echo '::log info half-way' >&2; until [ -e done ]; do sleep 0.05; done"))
         .serve();
@@ -191,7 +191,7 @@ const TELLS: &str = r#"
         result = {"content": []}"#;
 
 #[test]
-fn what_an_mcp_server_tells_is_kept_though_its_caller_does_not_listen() {
+fn notices_of_an_mcp_server_are_recorded_without_a_listening_caller() {
     let config = "mcpServers: {far: {command: python3, args: [tells.py]}}\n";
     let server = world().file("tells.py", mcp_script("work", "", TELLS)).config(config).serve();
     eventually("the server is known", || server.client().tool_names().contains(&"far__work".to_owned()));
@@ -199,8 +199,8 @@ fn what_an_mcp_server_tells_is_kept_though_its_caller_does_not_listen() {
     assert!(result.notifications.is_empty(), "{result:?}");
     let all = server.http().get("/calls").json();
     let detail = server.http().get(&format!("/calls/{}", all[0]["id"].as_str().unwrap())).json();
-    let said = &detail["notices"][0];
-    assert_eq!((&said["message"], &said["total"]), (&json!("half-way"), &json!(2.0)), "{detail}");
+    let notice = &detail["notices"][0];
+    assert_eq!((&notice["message"], &notice["total"]), (&json!("half-way"), &json!(2.0)), "{detail}");
 }
 
 #[test]
@@ -275,7 +275,7 @@ fn a_locked_file_costs_no_call_and_one_line_and_nothing_is_lost() {
 }
 
 #[test]
-fn a_list_without_the_newest_calls_says_so() {
+fn a_list_without_the_newest_calls_reports_it() {
     let config = "history: {path: ./calls.db}\nauth_tokens: {ada: a-token-of-ada-1234}\n";
     let server = world().tool("hello", sh("echo hello")).config(config).serve();
     server.client_as("a-token-of-ada-1234").call("hello", json!({}));
@@ -293,7 +293,7 @@ fn a_list_without_the_newest_calls_says_so() {
 }
 
 #[test]
-fn a_command_whose_server_goes_away_says_so() {
+fn a_command_reports_that_its_server_was_stopped() {
     let mut server = world().tool("slow", sh("sleep 60")).serve();
     let url = format!("http://{}", server.address());
     let mut command = server.spawn(&["call", "slow", "--url", &url], "said");

@@ -16,15 +16,15 @@ use crate::world;
 struct Api {
     address: SocketAddr,
     stop: Arc<AtomicBool>,
-    asked: Arc<Mutex<Vec<String>>>,
+    requests: Arc<Mutex<Vec<String>>>,
 }
 
 impl Api {
     fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
-        let (stop, asked) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
-        let (ended, seen) = (Arc::clone(&stop), Arc::clone(&asked));
+        let (stop, requests) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
+        let (ended, seen) = (Arc::clone(&stop), Arc::clone(&requests));
         thread::spawn(move || {
             while let Ok((stream, _)) = listener.accept() {
                 if ended.load(Ordering::Relaxed) {
@@ -34,15 +34,15 @@ impl Api {
                 thread::spawn(move || serve(stream, &seen));
             }
         });
-        Self { address, stop, asked }
+        Self { address, stop, requests }
     }
 
     fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    fn asked(&self) -> Vec<String> {
-        self.asked.lock().clone()
+    fn requests(&self) -> Vec<String> {
+        self.requests.lock().clone()
     }
 }
 
@@ -115,7 +115,7 @@ fn endpoint(id: &str, base_url: &str, more: &str) -> String {
 }
 
 #[test]
-fn with_the_documents_fields_the_input_is_posted_and_comes_back_to_the_last_digit() {
+fn with_the_documents_fields_numbers_are_posted_and_returned_exactly() {
     let api = Api::start();
     let config = format!(
         "capabilities:\n  - id: api.echo\n    description: Echoes\n    provider: {{Http: {{base_url: \"{}/echo\", auth_token: s3cret-token, timeout_ms: 5000}}}}\n",
@@ -126,17 +126,17 @@ fn with_the_documents_fields_the_input_is_posted_and_comes_back_to_the_last_digi
     let input = r#"{"n":1.10,"far":18446744073709551616,"url":"http://127.0.0.1:1/"}"#;
     let result = client.call_text("api__echo", input).unwrap();
     assert_eq!(result.text(), input);
-    let asked = api.asked();
-    assert!(asked[0].starts_with("POST /echo HTTP/1.1\r\n"), "{}", asked[0]);
-    assert!(asked[0].contains("authorization: Bearer s3cret-token\r\n"), "{}", asked[0]);
-    assert!(asked[0].ends_with(input), "{}", asked[0]);
+    let requests = api.requests();
+    assert!(requests[0].starts_with("POST /echo HTTP/1.1\r\n"), "{}", requests[0]);
+    assert!(requests[0].contains("authorization: Bearer s3cret-token\r\n"), "{}", requests[0]);
+    assert!(requests[0].ends_with(input), "{}", requests[0]);
     assert!(
         !server.log().contains("s3cret-token") && !server.status().to_string().contains("s3cret-token")
     );
 }
 
 #[test]
-fn v1_a_server_that_misbehaves_costs_its_own_call_and_the_error_says_why() {
+fn v1_a_misbehaving_server_fails_only_its_own_call_with_the_reason() {
     let api = Api::start();
     let (url, host) = (api.url(), api.address.to_string());
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
@@ -305,15 +305,15 @@ fn each_operation_of_an_openapi_document_is_a_tool() {
     assert_eq!(found.structured()["path"], "/items/7?fields%5B%5D=a&fields%5B%5D=b%20c");
     let posted = client.call_text("shop__post_echo", r#"{"name":null,"price":1.10}"#).unwrap();
     assert_eq!(posted.text(), r#"{"name":null,"price":1.10}"#);
-    assert!(api.asked().iter().all(|asked| asked.contains("x-key: s3cret-key\r\n")));
+    assert!(api.requests().iter().all(|request| request.contains("x-key: s3cret-key\r\n")));
     let wrong = client.call("shop__getItem", json!({"id": "seven"}));
     assert!(wrong.sentence().contains("input.id: expected an integer"), "{}", wrong.sentence());
-    assert_eq!(api.asked().len(), 2, "what is wrong is not sent");
+    assert_eq!(api.requests().len(), 2, "what is wrong is not sent");
     assert!(!server.log().contains("s3cret-key"));
 }
 
 #[test]
-fn what_a_document_cannot_give_is_told_with_its_place() {
+fn unusable_operations_of_a_document_are_reported_with_the_place() {
     let api = Api::start();
     let checked = shop(&api).run(&["check"]);
     let place = "#/paths/~1broken~1{id}/get: the path's parameter id is not declared";
@@ -368,7 +368,7 @@ fn a_document_in_several_files_is_read_below_its_directory_alone() {
 }
 
 #[test]
-fn what_is_left_out_of_a_document_is_named_and_a_refused_document_fails_the_list() {
+fn skipped_parts_of_a_document_are_named_and_a_refused_document_fails_the_list() {
     let document = "openapi: 3.1.0\ninfo: {title: Odd, version: '1'}\nservers: [{url: 'http://127.0.0.1:1'}]\nwebhooks: {born: {post: {}}}\npaths: {/a: {get: {operationId: a}, trace: {operationId: b}, query: {}}, no/slash: {get: {}}}\n";
     let listed = world()
         .file("odd.yaml", document)

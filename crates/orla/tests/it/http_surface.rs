@@ -27,7 +27,7 @@ fn status_shows_the_version_the_snapshot_and_every_capability() {
 }
 
 #[test]
-fn liveness_readiness_and_metrics_are_there() {
+fn liveness_readiness_and_metrics_are_served() {
     let server = world().tool("t", sh("exit $2")).serve();
     let mut http = server.http();
     assert_eq!(http.get("/healthz").status, 200);

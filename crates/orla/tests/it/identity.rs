@@ -77,7 +77,7 @@ fn a_caller_without_a_token_is_led_to_the_authorization_server() {
 }
 
 #[test]
-fn a_caller_who_lacks_a_scope_is_told_which_where_the_policy_reveals() {
+fn a_revealing_policy_names_the_missing_scope() {
     let issuer = Issuer::start();
     let scopes = "{'tools:run': ['exec:*'], admin: ['*']}";
     let policy = "audit: audit.jsonl\npolicy:\n- {to: ['*'], capabilities: [a], allow: ['*']}\n";
@@ -87,10 +87,10 @@ fn a_caller_who_lacks_a_scope_is_told_which_where_the_policy_reveals() {
     let call = server.session_as(&poor).post("tools/call", Some("b"));
     let body = json!({"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "b"}});
     let answer = server.http().send(&call.body(body.to_string())).expect("an answer");
-    let told = challenge(&answer);
+    let header = challenge(&answer);
     assert_eq!(answer.status, 403, "{}", answer.text());
-    assert!(told.contains(r#"error="insufficient_scope", scope="tools:run""#), "{told}");
-    assert!(told.contains("resource_metadata="), "{told}");
+    assert!(header.contains(r#"error="insufficient_scope", scope="tools:run""#), "{header}");
+    assert!(header.contains("resource_metadata="), "{header}");
     let answer = server.send_as("POST", "/rtfs", &poor, r#"{"call": "b"}"#);
     assert_eq!((answer.status, challenge(&answer).contains("scope=\"tools:run\"")), (403, true));
     assert_eq!(server.send_as("POST", "/rtfs", &rich, r#"{"call": "b"}"#).status, 200);
@@ -127,7 +127,7 @@ fn keys_rotate_and_outlive_their_issuer() {
 }
 
 #[test]
-fn several_issuers_are_told_apart_and_opaque_tokens_are_introspected() {
+fn several_issuers_are_distinguished_and_opaque_tokens_are_introspected() {
     let (one, two) = (Issuer::start(), Issuer::start());
     let config = format!(
         "auth:\n  tokens: {{ada: {ADA}}}\n  oauth:\n  - {{issuer: '{0}', audience: '{AUDIENCE}'}}\n  \
@@ -241,7 +241,7 @@ fn a_policy_explains_which_rule_decides() {
     assert_eq!(world.run(&["policy", "explain", "eve", "nothing"]).code, Some(1));
     let tokens = "auth_tokens: {eve: 0123456789abcdef}\n";
     let world = self::world().tool("b", sh("echo b")).config(tokens);
-    let told = |name: &str| world.run(&["policy", "explain", name, "b"]).stderr;
-    assert_eq!(told("evee").trim(), "No token here has this name: evee");
-    assert_eq!(told("eve"), "");
+    let explain = |name: &str| world.run(&["policy", "explain", name, "b"]).stderr;
+    assert_eq!(explain("evee").trim(), "No token here has this name: evee");
+    assert_eq!(explain("eve"), "");
 }

@@ -39,7 +39,7 @@ fn ended(event: &str) -> bool {
 }
 
 #[test]
-fn what_runs_for_a_revoked_token_ends_at_once() {
+fn calls_and_streams_of_a_revoked_token_end_at_once() {
     let server = world()
         .tool("slow", sh("echo x >> began; sleep 60"))
         .config(&format!("watch: true\nauth_tokens: {{ada: {ADA}}}\n"))

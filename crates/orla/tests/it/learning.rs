@@ -21,13 +21,13 @@ fn reader(world: &World) -> String {
 
 /// Returns the proposal; `None` where no actions can be recorded.
 fn learned(world: &World, arguments: &[&str]) -> Option<String> {
-    let told = world.run(&[&["sandbox", "learn"], arguments].concat());
-    if told.stderr.contains("strace records what a tool does") {
+    let output = world.run(&[&["sandbox", "learn"], arguments].concat());
+    if output.stderr.contains("strace records what a tool does") {
         // Not every system has it.
         return None;
     }
-    assert_eq!(told.code, Some(0), "{}", told.all());
-    Some(told.stdout)
+    assert_eq!(output.code, Some(0), "{}", output.all());
+    Some(output.stdout)
 }
 
 fn files() -> World {
@@ -35,7 +35,7 @@ fn files() -> World {
 }
 
 #[test]
-fn what_an_installed_server_needs_is_learned_and_granted() {
+fn permissions_of_an_installed_server_are_learned_and_granted() {
     let world = files();
     world.write("server.py", reader(&world), 0o644);
     bundle(&world, "w.mcpb", "1.0.0", "{}", &[]);
@@ -55,7 +55,7 @@ fn what_an_installed_server_needs_is_learned_and_granted() {
 }
 
 #[test]
-fn what_a_configured_server_needs_is_learned_and_declared() {
+fn permissions_of_a_configured_server_are_learned_and_declared() {
     let world = files();
     world.write("server.py", reader(&world), 0o644);
     // Another server with the same interpreter, which is not to be recorded.
@@ -70,12 +70,12 @@ fn what_a_configured_server_needs_is_learned_and_declared() {
     world.write("orla.yaml", format!("{entry}{line}"), 0o644);
     assert_eq!(call(&world, "notes.forecast"), "inside");
     // The process ends before it reports its capabilities.
-    let told = world.run(&["sandbox", "learn", "other"]);
-    assert!(told.stderr.contains("the call failed"), "{}", told.all());
+    let output = world.run(&["sandbox", "learn", "other"]);
+    assert!(output.stderr.contains("the call failed"), "{}", output.all());
 }
 
 #[test]
-fn what_npx_itself_needs_is_its_preset() {
+fn permissions_of_npx_itself_are_covered_by_its_preset() {
     let world = files().file(".npm/x", "downloaded");
     world.write("server.py", reader(&world), 0o644);
     world.write("bin/npx", "#!/bin/sh\nread x < ~/.npm/x\nexec python3 server.py\n", 0o755);
@@ -89,7 +89,7 @@ fn what_npx_itself_needs_is_its_preset() {
 }
 
 #[test]
-fn what_a_capsule_needs_is_learned_and_declared() {
+fn permissions_of_a_capsule_are_learned_and_declared() {
     let world = world().config("log_level: info\n").file("data/in", "inside");
     let manifest =
         "name: notes\nversion: 1.0.0\nentrypoint: main.py\nruntime: {mode: capsule}\npermissions: []\n";

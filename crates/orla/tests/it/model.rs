@@ -36,15 +36,15 @@ pub(crate) enum Reply {
 /// A running server. It answers each request with the next reply, and the last one again and again.
 pub(crate) struct Scripted {
     address: SocketAddr,
-    asked: Arc<Mutex<Vec<ReceivedRequest>>>,
+    requests: Arc<Mutex<Vec<ReceivedRequest>>>,
 }
 
 impl Scripted {
     pub(crate) fn new(replies: Vec<Reply>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("its address");
-        let asked: Arc<Mutex<Vec<ReceivedRequest>>> = Arc::default();
-        let seen = Arc::clone(&asked);
+        let requests: Arc<Mutex<Vec<ReceivedRequest>>> = Arc::default();
+        let seen = Arc::clone(&requests);
         // It ends with the process of the tests.
         std::thread::spawn(move || {
             let last = replies.last().cloned();
@@ -57,15 +57,15 @@ impl Scripted {
                 let _ = write(stream, &reply);
             }
         });
-        Self { address, asked }
+        Self { address, requests }
     }
 
     pub(crate) fn base(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    pub(crate) fn asked(&self) -> Vec<ReceivedRequest> {
-        self.asked.lock().clone()
+    pub(crate) fn requests(&self) -> Vec<ReceivedRequest> {
+        self.requests.lock().clone()
     }
 }
 

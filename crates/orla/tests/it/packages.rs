@@ -82,23 +82,23 @@ pub(crate) fn folder(world: &World, version: &str, permissions: &str) {
 
 /// Returns the answer of a tool, or orla's error instead.
 pub(crate) fn call(world: &World, tool: &str) -> String {
-    let told = world.run(&["call", tool]);
-    if told.code == Some(0) { told.stdout.trim().to_owned() } else { told.all() }
+    let output = world.run(&["call", tool]);
+    if output.code == Some(0) { output.stdout.trim().to_owned() } else { output.all() }
 }
 
 #[track_caller]
 pub(crate) fn ok(world: &World, arguments: &[&str]) -> String {
-    let told = world.run(arguments);
-    assert_eq!(told.code, Some(0), "{arguments:?}: {}", told.all());
-    told.all()
+    let output = world.run(arguments);
+    assert_eq!(output.code, Some(0), "{arguments:?}: {}", output.all());
+    output.all()
 }
 
 #[track_caller]
 pub(crate) fn refused(world: &World, arguments: &[&str], words: &[&str]) {
-    let told = world.run(arguments);
-    assert_ne!(told.code, Some(0), "{arguments:?}: {}", told.all());
+    let output = world.run(arguments);
+    assert_ne!(output.code, Some(0), "{arguments:?}: {}", output.all());
     for word in words {
-        assert!(told.all().contains(word), "{arguments:?} says nothing of {word:?}: {}", told.all());
+        assert!(output.all().contains(word), "{arguments:?} says nothing of {word:?}: {}", output.all());
     }
 }
 
@@ -106,8 +106,8 @@ pub(crate) fn refused(world: &World, arguments: &[&str], words: &[&str]) {
 fn a_folder_is_added_updated_and_removed() {
     let world = project();
     folder(&world, "1.0.0", "[]");
-    let told = world.run(&["add", "./src/greet"]);
-    assert!(told.stderr.contains("  publisher    it does not say\n"), "{}", told.all());
+    let output = world.run(&["add", "./src/greet"]);
+    assert!(output.stderr.contains("  publisher    it does not say\n"), "{}", output.all());
     refused(&world, &["add", "./src/greet"], &["--yes", "greet 1.0.0", "main.sh"]);
     assert!(!world.path("orla.lock").exists());
     ok(&world, &["add", "./src/greet", "--yes"]);
@@ -173,19 +173,23 @@ fn a_bundle_is_confined_and_asks_for_its_settings() {
     let world = project();
     let settings = r#"{"user_config": {"key": {"type": "string", "title": "Key\nsha256  fake", "sensitive": true, "required": true}}}"#;
     bundle(&world, "w.mcpb", "1.0.0", settings, &[]);
-    let told = world.run(&["add", "mcpb:w.mcpb", "--yes"]);
-    assert_eq!(told.code, Some(1), "{}", told.all());
-    assert!(!told.all().contains("ran confined"), "nothing ran: {}", told.all());
-    assert!(!told.all().contains("\nsha256  fake"), "a title writes no line of its own: {}", told.all());
+    let output = world.run(&["add", "mcpb:w.mcpb", "--yes"]);
+    assert_eq!(output.code, Some(1), "{}", output.all());
+    assert!(!output.all().contains("ran confined"), "nothing ran: {}", output.all());
+    assert!(
+        !output.all().contains("\nsha256  fake"),
+        "a title writes no line of its own: {}",
+        output.all()
+    );
     let name =
-        told.stderr.split('`').find(|text| text.starts_with("orla secret set")).expect("a command");
+        output.stderr.split('`').find(|text| text.starts_with("orla secret set")).expect("a command");
     let name = name.rsplit(' ').next().unwrap().to_owned();
     // A secret of the same package name from elsewhere is not given to it.
     assert_eq!(world.run_with_input(&["secret", "set", "weather.key"], b"other").code, Some(0));
     refused(&world, &["add", "mcpb:w.mcpb", "--yes"], &[&name]);
     assert_eq!(world.run_with_input(&["secret", "set", &name], b"s3cr3t-k3y-0123").code, Some(0));
-    let told = ok(&world, &["add", "mcpb:w.mcpb", "--yes"]);
-    assert!(!told.contains("s3cr3t-k3y"), "{told}");
+    let output = ok(&world, &["add", "mcpb:w.mcpb", "--yes"]);
+    assert!(!output.contains("s3cr3t-k3y"), "{output}");
     assert_eq!(call(&world, "weather.forecast"), "1.0.0 [redacted]");
     let doctor = world.run(&["doctor", "--json"]).stdout;
     assert!(doctor.contains("enforced") && doctor.contains("forecast"), "{doctor}");
@@ -204,7 +208,7 @@ fn a_bundle_starts_the_programs_that_it_brings() {
 }
 
 #[test]
-fn what_a_project_brings_is_not_taken_for_what_was_installed() {
+fn modified_packages_in_the_project_are_not_trusted() {
     let world = project();
     folder(&world, "1.0.0", "[]");
     ok(&world, &["add", "./src/greet", "--yes"]);
@@ -228,7 +232,7 @@ fn what_a_project_brings_is_not_taken_for_what_was_installed() {
 }
 
 #[test]
-fn a_link_in_the_project_leads_no_removal_elsewhere() {
+fn a_link_in_the_project_cannot_redirect_a_removal() {
     let world = project();
     folder(&world, "1.0.0", "[]");
     std::fs::create_dir(world.path(".orla")).unwrap();
@@ -281,7 +285,7 @@ fn a_lock_that_was_edited_is_an_error_with_its_place() {
 }
 
 #[test]
-fn a_tool_that_says_something_else_is_not_served_before_it_is_accepted() {
+fn a_changed_tool_description_is_not_served_until_it_is_accepted() {
     let world = project().env("ORLA_PASS_ENV", "E2E_*,SAYS").env("SAYS", "Tells the weather.");
     bundle(&world, "w.mcpb", "1.0.0", "{}", &[]);
     ok(&world, &["add", "mcpb:w.mcpb", "--yes"]);
@@ -417,8 +421,8 @@ fn of_several_bundles_the_one_for_this_system_is_installed() {
     server("io.github.acme/away", &[named.clone(), named]);
     let add =
         |name: &'static str| ["add", name, "--registry", &registry.url(), "--yes"].map(str::to_owned);
-    let told = world.run(&add("io.github.acme/weather"));
-    assert_eq!(told.code, Some(0), "{}", told.all());
+    let output = world.run(&add("io.github.acme/weather"));
+    assert_eq!(output.code, Some(0), "{}", output.all());
     assert_eq!(call(&world, "weather.forecast"), "1.0.2 no key");
     assert!(world.read("orla.lock").contains("/files/b.mcpb"));
     assert!(ok(&world, &["outdated"]).contains("weather"));
@@ -468,7 +472,7 @@ fn a_registry_that_fails_or_lies_installs_nothing() {
 }
 
 #[test]
-fn packages_that_are_added_at_once_are_all_there() {
+fn packages_added_concurrently_are_all_installed() {
     let world = project();
     let names = ["a", "b", "c", "d"];
     for name in names {

@@ -84,7 +84,7 @@ fn with_progress(client: &mut Client, name: &str, arguments: &Value) -> ToolResu
 }
 
 #[test]
-fn a_program_reads_what_a_plugin_says_of_its_failure() {
+fn a_program_can_read_the_error_of_a_plugin() {
     let fail = "say(id=id, error={'kind': 'not-found', 'message': 'no such city', 'city': 'Atlantis'}); return Own";
     let world = with(&[("find", fail)], "");
     let program =
@@ -169,7 +169,7 @@ fn calls_go_to_one_process_at_once_and_are_answered_in_any_order() {
 }
 
 #[test]
-fn processes_are_given_one_call_at_a_time() {
+fn each_process_gets_one_call_at_a_time() {
     let body = "mine = open(os.path.join(here, 'gate'), 'a')\n    mine.write('x'); mine.close()\n    while os.path.getsize(os.path.join(here, 'gate')) < input['of']: time.sleep(0.005)\n    return os.getpid()";
     let server = with(&[("meet", body)], ", processes: 3").serve();
     let mut client = server.client();
@@ -189,11 +189,11 @@ fn progress_goes_to_the_client_of_the_call() {
     let mut client = server.client();
     let result = with_progress(&mut client, "p", &json!({}));
     assert_eq!(result.text(), "done");
-    let told = result.notified("notifications/progress");
-    let first = &told[0];
+    let progress = result.notified("notifications/progress");
+    let first = &progress[0];
     assert_eq!((first["progress"].as_f64(), first["total"].as_f64()), (Some(0.5), Some(1.0)), "{first}");
     assert_eq!(first["message"], "half");
-    assert_eq!(told.len(), 2);
+    assert_eq!(progress.len(), 2);
 }
 
 #[test]
@@ -282,7 +282,7 @@ fn v4_a_concurrent_plugin_gets_calls_although_another_call_failed() {
 }
 
 #[test]
-fn v4_one_that_obeys_a_cancellation_goes_on() {
+fn v4_a_plugin_that_obeys_a_cancellation_is_not_restarted() {
     let code = r#"#!/usr/bin/env python3
 import json, sys
 waiting = {}
@@ -313,7 +313,7 @@ for line in sys.stdin:
 }
 
 #[test]
-fn v4_one_that_cannot_start_says_why() {
+fn v4_a_plugin_that_cannot_start_reports_why() {
     let world = world().config(
         r#"
 capsules: {max_failures: 2, backoff_min_ms: 1, backoff_max_ms: 1}
@@ -412,7 +412,7 @@ fn a_plugin_ends_with_its_server() {
 }
 
 #[test]
-fn check_says_what_is_wrong_and_where() {
+fn check_reports_problems_with_their_places() {
     let world = world().config(
         r#"
 plugins:

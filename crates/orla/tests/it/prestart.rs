@@ -44,22 +44,22 @@ fn arguments_come_on_standard_input_and_the_call_is_named_there() {
     let server = serve_echo();
     let before = starts(&server);
     let mut client = server.client();
-    let said = answer(
+    let answer = answer(
         &mut client,
         "echo",
         json!({"city": "Paris", "args": ["-x"], "stdin": "text", "_meta": 1}),
     );
-    let given = &said["given"];
+    let given = &answer["given"];
     assert_eq!(
         (&given["city"], &given["args"], &given["stdin"]),
         (&json!("Paris"), &json!(["-x"]), &json!("text"))
     );
     assert!(given["_meta"]["call_id"].is_string(), "{given}");
     assert_eq!(
-        (&said["args"], &said["call"], &said["tool"]),
+        (&answer["args"], &answer["call"], &answer["tool"]),
         (&json!([]), &Value::Null, &json!("echo"))
     );
-    assert!(before.contains(&said["pid"].to_string()), "it was started before the call");
+    assert!(before.contains(&answer["pid"].to_string()), "it was started before the call");
 }
 
 #[test]
@@ -71,10 +71,11 @@ fn every_one_of_many_callers_gets_its_own_answer_from_a_process_of_its_own() {
                 let mut client = server.client();
                 scope.spawn(move || {
                     let call = |turn: i32| {
-                        let said = answer(&mut client, "echo", json!({"caller": caller, "turn": turn}));
-                        assert_eq!(said["given"]["caller"], caller);
-                        assert_eq!(said["given"]["turn"], turn);
-                        said["pid"].to_string()
+                        let answer =
+                            answer(&mut client, "echo", json!({"caller": caller, "turn": turn}));
+                        assert_eq!(answer["given"]["caller"], caller);
+                        assert_eq!(answer["given"]["turn"], turn);
+                        answer["pid"].to_string()
                     };
                     (0..25).map(call).collect::<Vec<_>>()
                 })
@@ -122,8 +123,8 @@ fn a_reload_that_changes_nothing_of_a_tool_keeps_its_processes() {
     server.log_says(&[r#""message":"reloaded","added":1,"removed":0,"changed":0"#]);
     // A call right after the reload may start a new process.
     eventually("one that waited before is called", || {
-        let said = answer(&mut client, "echo", json!({}));
-        before.contains(&said["pid"].to_string())
+        let answer = answer(&mut client, "echo", json!({}));
+        before.contains(&answer["pid"].to_string())
     });
     // A changed file has new processes.
     server.write("tools/echo.py", ECHO.replace("'call'", "'now': 1, 'call'"), 0o755);
@@ -142,7 +143,7 @@ fn nothing_waits_once_the_server_has_ended_however_it_ends() {
 }
 
 #[test]
-fn one_that_reads_nothing_or_leaves_children_does_no_harm_and_is_named() {
+fn unsuitable_prestarted_tools_are_reported_and_do_no_harm() {
     let cases = [
         ("echo done >> runs; exit 4", "a prestarted process exits before a call (exit code 4)", 4),
         (
@@ -170,7 +171,7 @@ fn one_that_reads_nothing_or_leaves_children_does_no_harm_and_is_named() {
 }
 
 #[test]
-fn the_configuration_says_it_too_and_bounds_it() {
+fn the_configuration_sets_and_bounds_prestart() {
     let plain = ECHO.replace("# prestart: 4\n", "");
     let server = world()
         .tool("echo.py", &plain)
@@ -181,9 +182,9 @@ fn the_configuration_says_it_too_and_bounds_it() {
     assert!(server.log().contains("raise max_prestarted"), "{}", server.log());
     // Prestarted and new processes give the same result.
     for name in ["echo", "other", "other", "echo"] {
-        let said = answer(&mut server.client(), name, json!({"n": 18_446_744_073_709_551_615_u64}));
-        assert_eq!(said["given"]["n"], json!(18_446_744_073_709_551_615_u64));
-        assert_eq!(said["tool"], name);
+        let answer = answer(&mut server.client(), name, json!({"n": 18_446_744_073_709_551_615_u64}));
+        assert_eq!(answer["given"]["n"], json!(18_446_744_073_709_551_615_u64));
+        assert_eq!(answer["tool"], name);
     }
 }
 
@@ -203,9 +204,9 @@ fn a_timeout_and_a_large_input_are_as_for_every_tool() {
     let result = server.client().call("slow", json!({}));
     assert!(result.is_error() && result.sentence().contains("timed out"), "{}", result.sentence());
     let text = "x".repeat(1 << 20);
-    let said =
+    let answer =
         answer(&mut server.client(), "echo", json!({"length": text.len(), "text": &text[..300_000]}));
-    assert_eq!(said["given"]["length"], 1 << 20);
+    assert_eq!(answer["given"]["length"], 1 << 20);
 }
 
 #[test]

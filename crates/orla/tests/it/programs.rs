@@ -284,7 +284,7 @@ fn a_million_turns_and_a_thousand_programs_at_once_are_within_the_limits() {
 }
 
 #[test]
-fn what_a_program_may_use_is_configured_and_can_only_be_tightened() {
+fn program_limits_are_configured_and_callers_can_only_tighten_them() {
     let world = world()
         .file("tools/busy.rtfs", "(defn main [] (loop [i 0] (if (< i 5000) (recur (inc i)) i)))")
         .config(

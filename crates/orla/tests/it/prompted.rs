@@ -33,9 +33,9 @@ fn a_prompt_of_a_client_is_carried_out_by_the_model_with_the_tools_that_are_serv
         let server = greeting(&model, "");
         let mut client = Client::connect(server.address(), revision, None);
         assert_eq!(client.tool_names(), ["agent", "greet"]);
-        let told = client.call("agent", json!({"prompt": "greet Ada"}));
-        assert_eq!(told.text(), "Hello Ada.\nThat is all.", "{told:?}");
-        let structured = told.structured();
+        let result = client.call("agent", json!({"prompt": "greet Ada"}));
+        assert_eq!(result.text(), "Hello Ada.\nThat is all.", "{result:?}");
+        let structured = result.structured();
         assert_eq!(structured["answer"], "Hello Ada.\nThat is all.");
         assert_eq!((&structured["reason"], &structured["steps"]), (&json!("answered"), &json!(2)));
         assert_eq!(
@@ -45,11 +45,11 @@ fn a_prompt_of_a_client_is_carried_out_by_the_model_with_the_tools_that_are_serv
         assert_eq!(structured["calls"][0]["name"], "greet");
         assert_eq!(structured["calls"][0]["is_error"], false);
 
-        let asked = model.asked();
+        let requests = model.requests();
         // It is not offered to begin the same once more.
-        assert_eq!((WIRES[0].tools)(&asked[0].body), ["greet"]);
-        assert!(asked[0].body.to_string().contains("greet Ada"));
-        assert!((WIRES[0].results)(&asked[1].body)[0].contains("hello Ada"));
+        assert_eq!((WIRES[0].tools)(&requests[0].body), ["greet"]);
+        assert!(requests[0].body.to_string().contains("greet Ada"));
+        assert!((WIRES[0].results)(&requests[1].body)[0].contains("hello Ada"));
     }
 }
 
@@ -60,13 +60,13 @@ fn each_step_is_progress_and_the_answer_can_be_read_while_it_is_written() {
     let meta = json!({"progressToken": 7, "io.modelcontextprotocol/logLevel": "info"});
     let params = json!({"name": "agent", "arguments": {"prompt": "greet Ada"}, "_meta": meta});
     let pending = client.begin("tools/call", params);
-    let told = client.finish_call(pending).unwrap();
-    let steps: Vec<Value> = told.notified("notifications/progress");
+    let result = client.finish_call(pending).unwrap();
+    let steps: Vec<Value> = result.notified("notifications/progress");
     let steps: Vec<&str> = steps.iter().filter_map(|step| step["message"].as_str()).collect();
     assert_eq!(steps[0], r#"greet {"stdin":"Ada"}"#);
     assert!(steps[1].starts_with("greet (") && steps[1].ends_with(" ms)"), "{steps:?}");
     assert_eq!(steps.len(), 2);
-    let texts = told.notified("notifications/message");
+    let texts = result.notified("notifications/message");
     let texts: Vec<&str> = texts.iter().filter_map(|text| text["data"].as_str()).collect();
     assert_eq!(texts, ["Let me see.", "Hello Ada.\nThat ", "is all."]);
 }
@@ -82,10 +82,10 @@ fn one_of_the_prompts_that_are_served_is_carried_out_by_its_name() {
         .config(&asking(&model, ""))
         .serve();
     let mut client = server.client();
-    let told = client.call("agent", json!({"name": "welcome", "arguments": {"who": "Ada"}}));
-    assert_eq!(told.text(), "Hello Ada.\nThat is all.", "{told:?}");
-    let asked = model.asked()[0].body.to_string();
-    assert!(asked.contains("Greet Ada well.") && asked.contains("Use these tools:"), "{asked}");
+    let result = client.call("agent", json!({"name": "welcome", "arguments": {"who": "Ada"}}));
+    assert_eq!(result.text(), "Hello Ada.\nThat is all.", "{result:?}");
+    let text = model.requests()[0].body.to_string();
+    assert!(text.contains("Greet Ada well.") && text.contains("Use these tools:"), "{text}");
 
     for (arguments, sentence) in [
         (json!({"name": "welcom"}), "agent: unknown prompt: welcom; did you mean welcome?"),
@@ -93,15 +93,15 @@ fn one_of_the_prompts_that_are_served_is_carried_out_by_its_name() {
         (json!({}), "agent: give either `prompt` or `name`"),
         (json!({"prompt": "x", "name": "welcome"}), "agent: give either `prompt` or `name`"),
     ] {
-        let told = client.call("agent", arguments);
-        assert!(told.is_error());
-        assert_eq!(told.sentence(), sentence);
+        let result = client.call("agent", arguments);
+        assert!(result.is_error());
+        assert_eq!(result.sentence(), sentence);
     }
-    assert_eq!(model.asked().len(), 2, "the model is asked nothing that makes no sense");
+    assert_eq!(model.requests().len(), 2, "the model is asked nothing that makes no sense");
 }
 
 #[test]
-fn without_a_model_or_its_key_there_is_no_such_tool() {
+fn without_a_model_or_its_key_the_tool_is_absent() {
     let none = world().tool("greet", safe("true")).serve();
     assert_eq!(none.client().tool_names(), ["greet"]);
     for (config, said) in [
@@ -132,9 +132,9 @@ fn a_destructive_call_needs_the_approval_of_the_caller() {
     };
     let model = script();
     let server = serve(&model);
-    let told = server.client().call("agent", json!({"prompt": "wipe"}));
-    assert_eq!(told.text(), "done");
-    for result in (WIRES[0].results)(&model.asked()[1].body) {
+    let result = server.client().call("agent", json!({"prompt": "wipe"}));
+    assert_eq!(result.text(), "done");
+    for result in (WIRES[0].results)(&model.requests()[1].body) {
         assert!(
             result.contains("no one to agree") && result.contains("agent: {approve: never}"),
             "{result}"
@@ -199,9 +199,9 @@ fn a_run_has_the_rights_of_its_caller_and_each_of_its_calls_is_audited() {
     let mut ada = server.client_as("ada-token");
     assert_eq!(ada.tool_names(), ["agent", "greet"]);
     assert_eq!(ada.call("agent", json!({"prompt": "x"})).text(), "so");
-    let asked = model.asked();
-    assert_eq!((WIRES[0].tools)(&asked[0].body), ["greet"]);
-    let results = (WIRES[0].results)(&asked[1].body);
+    let requests = model.requests();
+    assert_eq!((WIRES[0].tools)(&requests[0].body), ["greet"]);
+    let results = (WIRES[0].results)(&requests[1].body);
     assert!(results[0].contains("hello"), "{results:?}");
     assert!(results[1].contains("unknown tool: other"), "{results:?}");
     let world = &server;
@@ -215,11 +215,11 @@ fn a_run_has_the_rights_of_its_caller_and_each_of_its_calls_is_audited() {
 #[test]
 fn limits_and_cancellation_end_the_run_and_its_calls() {
     let again = Scripted::new(vec![openai(&["again"], &[("greet", json!({}))])]);
-    let told = greeting(&again, ", max_steps: 3").client().call("agent", json!({"prompt": "x"}));
-    assert!(told.is_error());
+    let result = greeting(&again, ", max_steps: 3").client().call("agent", json!({"prompt": "x"}));
+    assert!(result.is_error());
     let sentence = "agent: the model has answered 3 times without a final answer (agent.max_steps)";
-    assert_eq!((told.sentence(), &told.structured()["reason"]), (sentence, &json!("max_steps")));
-    assert_eq!((&told.structured()["steps"], again.asked().len()), (&json!(3), 3));
+    assert_eq!((result.sentence(), &result.structured()["reason"]), (sentence, &json!("max_steps")));
+    assert_eq!((&result.structured()["steps"], again.requests().len()), (&json!(3), 3));
 
     let slow = Scripted::new(vec![openai(&["Wait."], &[("slow", json!({}))])]);
     let serve = |more: &str| {
@@ -227,8 +227,8 @@ fn limits_and_cancellation_end_the_run_and_its_calls() {
         world().tool("slow", tool).config(&(asking(&slow, more) + "timeout: 500\n")).serve()
     };
     let server = serve(", timeout: 1");
-    let told = server.client().call("agent", json!({"prompt": "x"}));
-    assert_eq!(told.sentence(), "agent timed out after 1 s");
+    let result = server.client().call("agent", json!({"prompt": "x"}));
+    assert_eq!(result.sentence(), "agent timed out after 1 s");
     server.assert_no_tool_is_left();
 
     let server = serve("");
@@ -239,8 +239,8 @@ fn limits_and_cancellation_end_the_run_and_its_calls() {
     eventually("nothing goes on", || server.children().iter().all(|child| child.name() != "sleep"));
 
     let broken = Scripted::new(vec![Reply::Status(500, "{\"error\": \"on fire\"}".to_owned())]);
-    let told = greeting(&broken, "").client().call("agent", json!({"prompt": "x"}));
-    assert!(told.is_error() && told.sentence().contains("on fire"), "{}", told.sentence());
+    let result = greeting(&broken, "").client().call("agent", json!({"prompt": "x"}));
+    assert!(result.is_error() && result.sentence().contains("on fire"), "{}", result.sentence());
 }
 
 #[test]
@@ -252,22 +252,25 @@ fn a_run_that_begins_runs_of_its_own_ends_with_all_of_them() {
     ] {
         let model = Scripted::new(vec![openai(&[], &[call])]);
         let server = greeting(&model, ", max_steps: 12, approve: never");
-        let told = server.client().call("agent", json!({"prompt": "x"}));
-        assert!(told.is_error());
+        let result = server.client().call("agent", json!({"prompt": "x"}));
+        assert!(result.is_error());
         assert!(
-            told.sentence().contains("agent: the model has answered 12 times"),
+            result.sentence().contains("agent: the model has answered 12 times"),
             "{}",
-            told.sentence()
+            result.sentence()
         );
-        assert!(model.asked().len() <= 12, "{}", model.asked().len());
+        assert!(model.requests().len() <= 12, "{}", model.requests().len());
     }
     // Where there are steps enough, it is the depth that ends.
     let model = Scripted::new(vec![openai(&[], &[("agent", json!({"prompt": "again"}))])]);
     let server = greeting(&model, ", max_steps: 100, approve: never");
-    let told = server.client().call("agent", json!({"prompt": "x"}));
-    assert!(told.is_error(), "{told:?}");
-    let results =
-        model.asked().iter().flat_map(|asked| (WIRES[0].results)(&asked.body)).collect::<Vec<_>>();
+    let result = server.client().call("agent", json!({"prompt": "x"}));
+    assert!(result.is_error(), "{result:?}");
+    let results = model
+        .requests()
+        .iter()
+        .flat_map(|request| (WIRES[0].results)(&request.body))
+        .collect::<Vec<_>>();
     assert!(
         results.iter().any(|result| result.contains("calls nested 64 deep (max_depth)")),
         "{results:?}"
@@ -282,29 +285,29 @@ fn a_text_that_an_agent_sends_is_a_prompt_and_what_has_to_be_agreed_to_a_questio
     let wipe =
         sh("cat > wiped; echo '::progress 0.5 half' >&2; while [ ! -e seen ]; do sleep 0.02; done");
     let server = world().tool("wipe", wipe).config(&asking(&model, "")).serve();
-    let asked = task(&server, &message(&json!({"text": "tidy up"})));
-    assert_eq!(state(&asked), "TASK_STATE_INPUT_REQUIRED", "{asked}");
-    let question = asked["status"]["message"]["parts"][0]["text"].as_str().unwrap_or_default();
-    assert!(question.contains("wants to call wipe"), "{asked}");
+    let task_asking = task(&server, &message(&json!({"text": "tidy up"})));
+    assert_eq!(state(&task_asking), "TASK_STATE_INPUT_REQUIRED", "{task_asking}");
+    let question = task_asking["status"]["message"]["parts"][0]["text"].as_str().unwrap_or_default();
+    assert!(question.contains("wants to call wipe"), "{task_asking}");
     assert!(!server.path("wiped").exists());
 
     // A follower receives the text while it is written.
     let mut events = server
         .http()
-        .write(&rpc("SubscribeToTask", &json!({"id": asked["id"]})))
+        .write(&rpc("SubscribeToTask", &json!({"id": task_asking["id"]})))
         .unwrap()
         .head()
         .unwrap();
     let mut yes = message(&json!({"text": "yes"}));
-    yes["message"]["taskId"] = asked["id"].clone();
-    let (mut told, mut steps) = (Vec::new(), Vec::new());
+    yes["message"]["taskId"] = task_asking["id"].clone();
+    let (mut texts, mut steps) = (Vec::new(), Vec::new());
     let done = std::thread::scope(|scope| {
         let answered = scope.spawn(|| task(&server, &yes));
         while let Some(event) = events.next_event().unwrap() {
             let event: Value = serde_json::from_str(&event).unwrap();
             let update = &event["result"]["artifactUpdate"];
             if let Some(text) = update["artifact"]["parts"][0]["text"].as_str() {
-                told.push((text.to_owned(), update["append"] == true));
+                texts.push((text.to_owned(), update["append"] == true));
             }
             let said = &event["result"]["statusUpdate"]["status"]["message"]["parts"][0]["text"];
             if let Some(step) = said.as_str().filter(|step| *step == "wipe: half") {
@@ -323,9 +326,9 @@ fn a_text_that_an_agent_sends_is_a_prompt_and_what_has_to_be_agreed_to_a_questio
     );
     assert_eq!(done["artifacts"].as_array().map(Vec::len), Some(1), "{done}");
     assert_eq!(server.read("wiped"), "all");
-    assert!(model.asked()[0].body.to_string().contains("tidy up"));
+    assert!(model.requests()[0].body.to_string().contains("tidy up"));
     let expected = [("It is\n", true), ("gone.", true), ("It is\ngone.", false)];
-    assert_eq!(told, expected.map(|(text, append)| (text.to_owned(), append)));
+    assert_eq!(texts, expected.map(|(text, append)| (text.to_owned(), append)));
     assert_eq!(steps, ["wipe: half"]);
 
     // Named for texts, it is given the prompt alone.
@@ -338,12 +341,13 @@ fn a_text_that_an_agent_sends_is_a_prompt_and_what_has_to_be_agreed_to_a_questio
 }
 
 #[test]
-fn the_clients_own_model_is_asked_where_that_is_configured() {
+fn a_configured_agent_samples_the_clients_model() {
     let config = "agent: {model: sampling}\n";
     let server = world().tool("greet", safe("echo hello $(cat)")).config(config).serve();
     let mut client = server.session_able_to(&json!({"sampling": {"tools": {}}}));
     let mut call = client.begin_call("agent", json!({"prompt": "greet Ada"}));
-    let told = |question: &Value| question["params"]["messages"].as_array().cloned().unwrap_or_default();
+    let messages =
+        |question: &Value| question["params"]["messages"].as_array().cloned().unwrap_or_default();
     let use_it = json!({"type": "tool_use", "id": "1", "name": "greet", "input": {"stdin": "Ada"}});
     let mut count = 0;
     for (content, stop) in
@@ -352,8 +356,8 @@ fn the_clients_own_model_is_asked_where_that_is_configured() {
         let question = question(&mut call);
         assert_eq!(question["method"], "sampling/createMessage");
         assert_eq!(question["params"]["tools"][0]["name"], "greet", "{question}");
-        count = told(&question).len();
-        if let Some(result) = told(&question).get(2) {
+        count = messages(&question).len();
+        if let Some(result) = messages(&question).get(2) {
             assert!(
                 result["content"][0]["content"][0]["text"]
                     .as_str()
@@ -366,23 +370,23 @@ fn the_clients_own_model_is_asked_where_that_is_configured() {
         let body = json!({"jsonrpc": "2.0", "id": question["id"], "result": result});
         server.http().send(&client.post("", None).body(body.to_string())).unwrap();
     }
-    let told = client.finish_call(call).unwrap();
-    assert_eq!((told.text().as_str(), count), ("Hello.", 3));
+    let result = client.finish_call(call).unwrap();
+    assert_eq!((result.text().as_str(), count), ("Hello.", 3));
     assert_eq!(
-        (&told.structured()["model"], &told.structured()["steps"]),
+        (&result.structured()["model"], &result.structured()["steps"]),
         (&json!("sampling"), &json!(2))
     );
 
     let mut unable = server.session_able_to(&json!({"sampling": {}, "elicitation": {}}));
-    let told = unable.call("agent", json!({"prompt": "x"}));
-    assert_eq!(told.sentence(), "agent: the client has no model with tools (sampling.tools)");
+    let result = unable.call("agent", json!({"prompt": "x"}));
+    assert_eq!(result.sentence(), "agent: the client has no model with tools (sampling.tools)");
     let alone = server.run(&["agent", "go"]);
     assert_eq!(alone.code, Some(2));
     assert!(alone.stderr.contains("sampling is the model of a client"), "{}", alone.stderr);
 }
 
 #[test]
-fn a_program_leaves_a_task_to_the_model_and_goes_on_with_its_answer() {
+fn a_program_calls_the_agent_and_uses_its_answer() {
     let model = Scripted::new(vec![openai(&["Lisbon"], &[])]);
     let world: World = world().config(&asking(&model, ""));
     let program = "(str \"Go to \" (:answer (call :agent {:prompt \"where to?\"})) \".\")";

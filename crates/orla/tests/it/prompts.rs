@@ -56,7 +56,7 @@ fn arguments_are_filled_in_as_they_are() {
 }
 
 #[test]
-fn what_is_missing_or_unknown_is_named() {
+fn errors_name_missing_arguments_and_unknown_prompts() {
     let server = world().file("prompts/greeting.md", GREETING).serve();
     for mut client in server.clients() {
         let err = client.request("prompts/get", json!({"name": "greeting"})).unwrap_err();

@@ -59,7 +59,7 @@ fn the_endpoint_is_also_at_the_root() {
 }
 
 #[test]
-fn a_sessionless_list_says_how_long_it_may_be_kept() {
+fn a_sessionless_list_has_a_time_to_live() {
     let server = world().tool("t", sh("echo ok")).serve();
     let listed = server.client().request("tools/list", json!({})).unwrap();
     assert!(listed["ttlMs"].is_u64(), "{listed}");
@@ -68,7 +68,7 @@ fn a_sessionless_list_says_how_long_it_may_be_kept() {
 
 /// P3
 #[test]
-fn what_does_not_exist_is_named_with_a_suggestion() {
+fn errors_name_unknown_methods_and_tools_with_a_suggestion() {
     let server = world().tool("summarize", sh("cat")).tool("word_count", sh("cat")).serve();
     for mut client in server.clients() {
         let err = client.request("tools/shout", json!({})).unwrap_err();

@@ -96,7 +96,7 @@ fn the_headers_of_a_request_have_to_be_those_of_mcp() {
 
 /// P1: the requirements of the sessionless revision for every request.
 #[test]
-fn a_sessionless_request_says_its_version_and_method_in_its_headers() {
+fn a_sessionless_request_needs_its_version_and_method_headers() {
     let server = world().tool("t", sh("echo ok")).serve();
     let mut http = server.http();
     let meta = json!({
@@ -234,7 +234,7 @@ fn readable(stream: &TcpStream) -> bool {
 }
 
 #[test]
-fn what_is_not_http_is_turned_away() {
+fn malformed_http_is_refused() {
     let mut server = world().tool("t", sh("echo ok")).serve();
     let floods = [
         b"\x16\x03\x01\x02\0\x01\0\x01\xfc\x03\x03".to_vec(),
@@ -331,7 +331,7 @@ fn configured_hosts_and_origins_are_let_in() {
 
 /// P5
 #[test]
-fn a_session_that_is_not_there_is_answered_as_the_specification_says() {
+fn an_unknown_session_gets_the_error_of_the_specification() {
     let server = world().tool("t", sh("echo ok")).serve();
     let mut client = server.session();
     let own = client.session().unwrap().to_owned();

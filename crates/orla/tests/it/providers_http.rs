@@ -58,10 +58,10 @@ capabilities:
         let refused = client.call("weather__current", json!({"units": 3}));
         assert!(refused.is_error() && refused.sentence().contains("\"city\""), "{refused:?}");
     }
-    let asked = upstream.asked();
-    assert_eq!(asked.len(), 2, "what breaks its schema is not sent");
-    assert_eq!(asked[0].line, "GET /v1/weather/Paris?units=metric");
-    assert_eq!(asked[0].headers["authorization"], "Bearer s3cret");
+    let requests = upstream.requests();
+    assert_eq!(requests.len(), 2, "what breaks its schema is not sent");
+    assert_eq!(requests[0].line, "GET /v1/weather/Paris?units=metric");
+    assert_eq!(requests[0].headers["authorization"], "Bearer s3cret");
     let status = server.status();
     let row = &status["capabilities"][0];
     assert_eq!((&row["name"], &row["kind"]), (&json!("weather__current"), &json!("http")));
@@ -82,14 +82,14 @@ fn overrides_and_patterns_hold_for_what_is_declared_too() {
     assert_eq!(client.tool_names(), ["first"]);
     assert_eq!(client.tool("first")["description"], "The first.");
     assert_eq!(client.call("first", json!({"x": 1})).text(), "1");
-    assert_eq!(upstream.asked()[0].body, r#"{"x":1}"#);
+    assert_eq!(upstream.requests()[0].body, r#"{"x":1}"#);
     for gone in ["a", "b", "c"] {
         assert_eq!(client.try_call(gone, json!({})).unwrap_err().code, -32602);
     }
 }
 
 #[test]
-fn builtins_are_called_by_id_and_listed_where_that_is_asked_for() {
+fn builtins_are_called_by_id_and_listed_only_if_configured() {
     let world = world().tool("text_upper", sh("echo mine")).config("builtins: ['math.a*']\n");
     let sum = world.run(&["call", "math.add", "a=1", "b=2"]);
     assert_eq!((sum.code, sum.stdout.trim()), (Some(0), "3"), "{}", sum.all());
@@ -114,7 +114,7 @@ fn builtins_are_called_by_id_and_listed_where_that_is_asked_for() {
 }
 
 #[test]
-fn what_a_user_declares_wins_over_a_builtin_of_the_same_id() {
+fn a_declared_capability_overrides_a_builtin_of_the_same_id() {
     let upstream = Upstream::start();
     upstream.set("POST /", 200, "\"mine\"");
     let config = format!(
@@ -167,7 +167,7 @@ fn a_document_at_an_address_is_served_when_it_has_come() {
     let config = format!("openapi: {}/pets.json\n", upstream.url());
     let world = world().tool("a", sh("echo a")).config(&config);
     let server = world.serve();
-    eventually("it was asked for", || !upstream.asked().is_empty());
+    eventually("it was asked for", || !upstream.requests().is_empty());
     assert_eq!(server.client().call("a", json!({})).stdout(), "a\n", "no call waits for it");
     assert_eq!(server.client().tool_names(), ["a"]);
     server.log_says(&["fetching an OpenAPI document failed", "404"]);
@@ -180,9 +180,9 @@ fn a_document_at_an_address_is_served_when_it_has_come() {
     );
     // The earlier capabilities stay when the document is gone.
     upstream.set("GET /pets.json", 500, "");
-    let asked = upstream.asked().len();
+    let count = upstream.requests().len();
     server.reload();
-    eventually("it was asked for again", || upstream.asked().len() > asked);
+    eventually("it was asked for again", || upstream.requests().len() > count);
     assert_eq!(server.client().tool_names(), ["a", "pets__addPet", "pets__getPet"]);
 }
 

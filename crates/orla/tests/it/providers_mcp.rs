@@ -89,7 +89,7 @@ fn a_server_pasted_from_another_clients_file_is_served() {
 }
 
 #[test]
-fn what_is_added_to_a_server_changes_what_is_served_of_it() {
+fn settings_of_a_server_entry_change_what_is_served() {
     let config = "mcpServers:\n  calc:\n    command: python3\n    args: [calc.py]\n    cwd: .\n    env: {TOOLS: 'add,env,drop_all,log'}\n    prefix: c_\n    rename: {env: surroundings}\n    exclude: ['drop_*', log]\ntools:\n  c_add: {description: Adds two numbers.}\n";
     let server = calc().config(config).serve();
     let mut client = server.client();
@@ -175,7 +175,7 @@ fn a_tool_name_may_be_a_pattern_and_one_that_no_tool_has_is_a_finding() {
 }
 
 #[test]
-fn a_server_that_does_not_start_delays_no_other_and_says_why() {
+fn a_server_that_does_not_start_delays_no_other_and_reports_why() {
     let config = "mcpServers:\n  none: {command: /no/such/program}\n  calc: {command: python3, args: [calc.py], cwd: .}\n";
     let world = calc().config(config);
     assert_eq!(world.run(&["check"]).code, Some(1));
@@ -190,9 +190,9 @@ fn a_server_that_does_not_start_delays_no_other_and_says_why() {
     assert!(listed.stderr.contains("MCP server none: "), "{}", listed.all());
     let url = format!("http://{}", server.address());
     for (command, code) in [("list", 0), ("status", 0), ("check", 1)] {
-        let told = server.run(&[command, "--url", &url]);
-        assert_eq!(told.code, Some(code), "{command}: {}", told.all());
-        assert!(told.stderr.contains("MCP server none: "), "{command}: {}", told.all());
+        let output = server.run(&[command, "--url", &url]);
+        assert_eq!(output.code, Some(code), "{command}: {}", output.all());
+        assert!(output.stderr.contains("MCP server none: "), "{command}: {}", output.all());
     }
 }
 
@@ -203,18 +203,18 @@ fn a_server_is_listed_and_checked_with_what_its_servers_serve() {
         let config = "mcpServers:\n  calc: {command: python3, args: [calc.py], cwd: .}\n";
         calc().config(&format!("{config}{more}")).serve()
     };
-    let told = |server: &Server, command: &str| {
+    let run = |server: &Server, command: &str| {
         server.run(&[command, "--url", &format!("http://{}", server.address())])
     };
     for command in ["list", "check"] {
         let server = serve("  none: {command: /no/such/program}\n");
-        let told = told(&server, command);
-        assert_eq!(told.code, Some(i32::from(command == "check")), "{}", told.all());
-        assert!(told.stderr.contains("MCP server none: "), "{command}: {}", told.all());
-        assert!(command == "check" || told.stdout.contains("calc__add"), "{}", told.all());
+        let output = run(&server, command);
+        assert_eq!(output.code, Some(i32::from(command == "check")), "{}", output.all());
+        assert!(output.stderr.contains("MCP server none: "), "{command}: {}", output.all());
+        assert!(command == "check" || output.stdout.contains("calc__add"), "{}", output.all());
     }
     let server = serve("");
-    let checked = told(&server, "check");
+    let checked = run(&server, "check");
     assert_eq!(
         (checked.code, checked.stdout.contains("2 capabilities")),
         (Some(0), true),
@@ -232,14 +232,14 @@ fn a_session_that_calls_before_it_lists_finds_what_a_server_serves() {
 }
 
 #[test]
-fn what_a_server_says_of_its_own_keys_is_not_repeated() {
+fn keys_in_a_servers_output_are_redacted() {
     let config = "mcpServers:\n  bad: {command: /bin/sh, args: [-c, 'echo the key is $API_KEY >&2; exit 3'], env: {API_KEY: canary-4242}}\n";
     let server = world().config(config).serve();
     server.client().tool_names();
     server.log_says(&["the key is ***"]);
     let listed = server.run(&["list"]);
-    let told = format!("{} {} {}", server.log(), server.status(), listed.all());
-    assert!(!told.contains("canary-4242"), "{told}");
+    let output = format!("{} {} {}", server.log(), server.status(), listed.all());
+    assert!(!output.contains("canary-4242"), "{output}");
 }
 
 #[test]
@@ -299,7 +299,7 @@ fn a_server_that_starts_slowly_does_not_hold_up_the_tools_of_the_others() {
 }
 
 #[test]
-fn a_command_lists_what_starts_slowly_too_and_says_for_whom_it_waits() {
+fn list_waits_for_slow_servers_and_names_them() {
     let mut listing = with_a_slow_server("listing_timeout: 0.5\n").at_terminal(&["list"]);
     listing.shows(0, "Waiting for slow");
     listing.write("gate", "", 0o644);
@@ -308,7 +308,7 @@ fn a_command_lists_what_starts_slowly_too_and_says_for_whom_it_waits() {
 }
 
 #[test]
-fn a_server_that_refuses_orla_is_told_once_with_what_to_do() {
+fn a_server_that_refuses_orla_is_logged_once_with_advice() {
     let upstream = Upstream::start();
     for (path, status) in [("/old", 405), ("/closed", 403)] {
         upstream.set(&format!("POST {path}"), status, "");
@@ -318,10 +318,10 @@ fn a_server_that_refuses_orla_is_told_once_with_what_to_do() {
     assert_eq!(server.client().tool_names(), [] as [&str; 0]);
     for (name, words) in [("old", "ends in /mcp"), ("closed", "are its headers right?")] {
         server.log_says(&[name, "CRASHED", words]);
-        let asked =
-            upstream.asked().iter().filter(|asked| asked.line == format!("POST /{name}")).count();
+        let count =
+            upstream.requests().iter().filter(|request| request.line == format!("POST /{name}")).count();
         // As 2026-07-28 and as the older revisions do.
-        assert_eq!(asked, 2, "{name} is not asked again soon");
+        assert_eq!(count, 2, "{name} is not asked again soon");
     }
     assert_eq!(server.logged("warn").iter().filter(|line| line.says(&["CRASHED"])).count(), 2);
     let unknown = server.run(&["login", "nosuch"]);

@@ -126,7 +126,7 @@ fn calls_at_once_are_bounded_and_a_refusal_comes_at_once() {
 }
 
 #[test]
-fn what_is_used_of_a_day_is_kept_over_a_reload_a_restart_and_a_crash() {
+fn daily_use_survives_a_reload_a_restart_and_a_crash() {
     let quota = |calls: u32| format!("  - {{to: [bob], capabilities: [a], per: day, calls: {calls}}}\n");
     let mut server = world_with(&quota(5)).serve();
     let calls = |server: &Server, count: usize| {
@@ -170,7 +170,7 @@ fn sixteen_clients_get_all_of_a_quota_and_not_one_call_more() {
 }
 
 #[test]
-fn a_program_over_a_quota_says_when_to_try_again() {
+fn a_program_over_a_quota_reports_when_to_retry() {
     let server = world_with("  - {to: [bob], capabilities: [a], per: hour, calls: 1}\n")
         .file("tools/p.rtfs", "(defn main [input] (call :a {}))\n")
         .serve();

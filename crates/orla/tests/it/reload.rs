@@ -41,7 +41,7 @@ fn a_session_that_never_lists_keeps_the_snapshot_it_began_on() {
 }
 
 #[test]
-fn a_session_is_told_that_the_list_has_changed() {
+fn a_session_is_notified_that_the_tool_list_changed() {
     let server = world().tool("a", sh("echo a")).serve();
     let mut client = server.session();
     client.tool_names();
@@ -69,7 +69,7 @@ fn a_sessionless_client_listens_for_changes() {
 }
 
 #[test]
-fn prompts_that_changed_are_told_too() {
+fn a_session_is_notified_that_the_prompts_changed() {
     let server = world().file("prompts/a.md", "A\n").serve();
     let mut client = server.session();
     client.request("prompts/list", json!({})).unwrap();
@@ -120,7 +120,7 @@ fn settings_change_on_a_reload_and_the_address_does_not() {
 }
 
 #[test]
-fn what_needs_a_restart_says_so_on_a_reload() {
+fn a_reload_logs_changes_that_need_a_restart() {
     let server = world().config("timeout: 5\n").serve();
     let changed = "history: {path: ./h}\nstate_dir: ./st\nstate: memory\n\
         telemetry: {otlp: 'http://127.0.0.1:9'}\na2a: {allow_private_push: true}\n";

@@ -113,7 +113,7 @@ fn a_program_that_is_withdrawn_at_the_first_leaves_nothing_running_at_the_third(
 }
 
 #[test]
-fn the_time_that_a_caller_has_is_the_time_of_the_call_there() {
+fn the_callers_timeout_bounds_the_remote_call() {
     let third = world().tool("slow", sh("echo begun; exec sleep 600")).serve();
     let config = format!(
         "capabilities:\n- {{id: slow, timeout: 0.5, provider: {{remote: {{endpoint: 'http://{}'}}}}}}\n",
@@ -197,7 +197,7 @@ fn a_token_opens_the_other_instance_and_is_not_revealed() {
 }
 
 #[test]
-fn a_remotes_error_is_said_to_be_the_remotes() {
+fn an_error_of_a_remote_names_the_remote() {
     let there = world().tool("echo", sh("cat")).serve();
     let config = format!(
         "capabilities:\n- {{id: nosuch, description: Not there., provider: {{RemoteRTFS: {{endpoint: 'http://{}', timeout_ms: 5000}}}}}}\n",

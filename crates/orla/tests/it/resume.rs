@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::{sh, world};
 
 #[test]
-fn an_answer_is_kept_for_a_client_that_comes_back_for_it() {
+fn an_answer_is_kept_for_a_client_that_reconnects() {
     let body = "echo '::progress 1/2 begun' >&2; while [ ! -e go ]; do sleep 0.02; done; touch ended; echo finished";
     let server = world().tool("t", sh(body)).serve();
     let mut client = server.session();

@@ -26,7 +26,7 @@ fn refusing() -> String {
     format!("http://127.0.0.1:{port}")
 }
 
-fn said(client: &mut Client, name: &str, input: Value) -> String {
+fn call_text(client: &mut Client, name: &str, input: Value) -> String {
     let result = client.call(name, input);
     assert!(!result.is_error(), "{}", result.sentence());
     result.text().trim_matches('"').to_owned()
@@ -50,7 +50,7 @@ fn failover_uses_the_first_provider_that_can_be_reached() {
         .serve();
     let mut client = server.client();
     for _ in 0..7 {
-        assert_eq!(said(&mut client, "over", json!({})), "two");
+        assert_eq!(call_text(&mut client, "over", json!({})), "two");
     }
     let row = row(&server, "over");
     assert_eq!(row["route"], "failover");
@@ -63,7 +63,7 @@ fn failover_uses_the_first_provider_that_can_be_reached() {
 }
 
 #[test]
-fn a_call_that_may_have_run_is_made_elsewhere_only_if_repeating_it_does_no_harm() {
+fn only_idempotent_calls_move_to_another_provider_after_they_may_have_run() {
     let (failing, other) = (Upstream::start(), texts("other"));
     failing.set("POST /", 503, "{}");
     let providers = format!("[{}, {}]", http(&failing.url(), "POST"), http(&other.url(), "POST"));
@@ -75,7 +75,7 @@ fn a_call_that_may_have_run_is_made_elsewhere_only_if_repeating_it_does_no_harm(
     let mut client = server.client();
     let result = client.call("once", json!({}));
     assert!(result.is_error() && result.sentence().contains("503"), "{}", result.sentence());
-    assert_eq!(said(&mut client, "again", json!({})), "other");
+    assert_eq!(call_text(&mut client, "again", json!({})), "other");
 }
 
 #[test]
@@ -88,10 +88,10 @@ fn round_robin_takes_providers_in_turn_and_the_same_value_goes_to_the_same_provi
         ))
         .serve();
     let mut client = server.client();
-    let all: Vec<String> = (0..6).map(|_| said(&mut client, "round", json!({}))).collect();
+    let all: Vec<String> = (0..6).map(|_| call_text(&mut client, "round", json!({}))).collect();
     assert_eq!(all, ["one", "two", "one", "two", "one", "two"]);
-    assert_eq!(said(&mut client, "busy", json!({})), "one");
-    let by = |client: &mut Client, user: u32| said(client, "by", json!({ "user": user }));
+    assert_eq!(call_text(&mut client, "busy", json!({})), "one");
+    let by = |client: &mut Client, user: u32| call_text(client, "by", json!({ "user": user }));
     let firsts: Vec<String> = (0..12).map(|user| by(&mut client, user)).collect();
     let seconds: Vec<String> = (0..12).map(|user| by(&mut client, user)).collect();
     assert_eq!(firsts, seconds);

@@ -111,7 +111,7 @@ fn a_file_of_the_language_describes_itself_in_a_block_or_beside_it() {
 }
 
 #[test]
-fn what_cannot_hold_for_a_file_of_the_language_makes_it_unavailable_with_its_place() {
+fn inapplicable_settings_make_a_program_file_unavailable_with_the_place() {
     let world = world()
         .file("tools/args.rtfs", "; /// orla\n; title: x\n; args: [-n]\n; ///\n(defn main [] 1)")
         .file("tools/soon.rtfs", "; /// orla\n; timeout: soon\n; ///\n(defn main [] 1)")
@@ -329,7 +329,7 @@ fn one_program_gives_the_same_answer_in_every_way_to_run_it() {
 }
 
 #[test]
-fn what_goes_wrong_has_a_kind_a_place_and_a_status() {
+fn errors_have_a_kind_a_place_and_a_status() {
     let server = reporting(&Upstream::start()).serve();
     let mut http = server.http();
     for (body, status, kind, line) in [
@@ -379,7 +379,7 @@ fn what_goes_wrong_has_a_kind_a_place_and_a_status() {
 }
 
 #[test]
-fn what_calls_itself_ends_at_the_depth_of_calls() {
+fn recursive_calls_end_at_max_depth() {
     let server = world().file("tools/self.rtfs", "(defn main [input] (call :self input))").serve();
     let mut http = server.http();
     let own = "(call :rtfs {:program (:p input) :input input})";
@@ -394,7 +394,7 @@ fn what_calls_itself_ends_at_the_depth_of_calls() {
 }
 
 #[test]
-fn what_may_run_once_at_a_time_and_calls_itself_is_told_so_at_once() {
+fn a_recursive_call_beyond_max_concurrency_fails_at_once() {
     // By itself, and through another.
     let server = world()
         .config("tools: {a: {max_concurrency: 1}, b: {max_concurrency: 1}, two: {max_concurrency: 2}}\n")
@@ -422,9 +422,9 @@ fn an_error_comes_through_programs_as_it_was_thrown() {
     let caught = "(try (call :outer {}) (catch :mine e [(:message e) (:data e) (:capability e)]))";
     let ran = world.run(&["rtfs", "-e", caught]);
     assert_eq!(ran.stdout.trim(), r#"["boom" {:n 1} :outer]"#, "{}", ran.all());
-    let told = world.run(&["rtfs", "-e", "(call :outer {})"]).stderr;
-    assert!(told.starts_with("1:1: mine: boom\n"), "{told}");
-    assert!(told.ends_with("\nin outer at 1:20\nin inner at 2:3\n"), "{told}");
+    let stderr = world.run(&["rtfs", "-e", "(call :outer {})"]).stderr;
+    assert!(stderr.starts_with("1:1: mine: boom\n"), "{stderr}");
+    assert!(stderr.ends_with("\nin outer at 1:20\nin inner at 2:3\n"), "{stderr}");
     let logged = world.run(&["rtfs", "-e", "(do (log :info \"so far\" 1) 2)"]);
     assert_eq!(
         (logged.stdout.trim(), logged.stderr.contains("so far 1")),
@@ -542,7 +542,7 @@ fn a_program_whose_time_is_over_runs_no_handler_at_any_door() {
 }
 
 #[test]
-fn what_a_file_takes_and_gives_is_checked_like_that_of_any_tool() {
+fn input_and_output_of_a_program_file_are_validated() {
     let world = world()
         .file("tools/rt.rtfs", "(defn main [x :- [:map [:v :any]]] :- [:map [:n :int]] {:n (:v x)})")
         .file("tools/e.rtfs", "(defn main [input] input)");

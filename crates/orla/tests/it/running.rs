@@ -277,7 +277,7 @@ fn progress_in_both_forms_is_on_the_scale_of_the_first() {
 }
 
 #[test]
-fn without_being_asked_for_no_progress_is_sent_and_the_lines_are_still_no_output() {
+fn unrequested_progress_is_not_sent_and_its_lines_are_no_output() {
     let server = world()
         .tool("p", sh("echo '::progress 1/2 x' >&2; echo '::log info y' >&2; echo z >&2"))
         .serve();

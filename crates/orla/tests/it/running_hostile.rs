@@ -9,7 +9,7 @@ use crate::{sh, world};
 
 /// X1
 #[test]
-fn what_cannot_be_started_says_why() {
+fn start_failures_are_explained() {
     let mut foreign = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x02\0\xf3\xf3\x01\0\0\0".to_vec();
     foreign.resize(4096, 0);
     let server = world()
@@ -85,7 +85,7 @@ fn text_without_a_shebang_runs_under_the_shell() {
 
 /// X2
 #[test]
-fn every_way_to_end_is_told_by_code_or_by_name() {
+fn exits_are_reported_by_code_or_signal_name() {
     let server = world()
         .tool("exit", sh("exit $2"))
         .tool("kill", sh("echo before; kill -$2 $$; sleep 10"))
@@ -207,7 +207,7 @@ fn stderr_that_is_not_utf8_is_shown_with_replacement_characters() {
 
 /// X7
 #[test]
-fn a_tool_that_closes_its_input_at_once_fails_only_if_it_says_so() {
+fn a_tool_that_closes_its_input_at_once_fails_only_by_its_exit_code() {
     let server =
         world().tool("deaf", sh("exec 0<&-; echo done")).config("max_body_bytes: 20000000\n").serve();
     let input = "x".repeat(10_000_000);

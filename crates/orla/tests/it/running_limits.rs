@@ -27,7 +27,7 @@ fn a_tool_that_ignores_sigterm_and_all_its_children_end_within_timeout_and_grace
 
 /// X3: SIGTERM comes first, so that a tool may tidy up.
 #[test]
-fn a_tool_may_tidy_up_when_it_is_asked_to_end() {
+fn a_tool_may_clean_up_on_sigterm() {
     let body = "trap 'echo tidied; rm -f lock; exit 0' TERM\ntouch lock\nwhile :; do sleep 0.05; done";
     let server = world().tool("tidy", sh(body)).config("timeout: 0.5\n").serve();
     let result = server.client().call("tidy", json!({}));
@@ -145,7 +145,7 @@ fn an_only_tool_may_run_all_calls_and_one_of_several_leaves_room() {
 
 /// X12
 #[test]
-fn beyond_the_queue_a_call_is_told_that_the_server_is_busy() {
+fn a_call_beyond_the_queue_gets_a_busy_error() {
     let server = world()
         .tool("t", sh("while [ ! -e go ]; do sleep 0.02; done; echo ok"))
         .config("max_concurrency: 2\nmax_queue: 3\n")
@@ -310,7 +310,7 @@ fn whenever_the_server_is_killed_nothing_is_left() {
 
 /// X14, politely
 #[test]
-fn a_server_that_is_asked_to_end_finishes_what_runs() {
+fn a_terminating_server_finishes_running_calls() {
     let mut server = world()
         .tool("slow", sh("touch started; while [ ! -e go ]; do sleep 0.02; done; echo finished"))
         .serve();
@@ -426,7 +426,7 @@ fn a_server_out_of_descriptors_recovers_when_they_come_back() {
 
 /// X15: a user of its own for the bomb, so that the limit counts no other processes.
 #[test]
-fn a_fork_bomb_is_ended_and_other_calls_are_told_why_they_could_not_start() {
+fn a_fork_bomb_is_ended_and_other_calls_report_why_they_could_not_start() {
     let Some(world) = world_of_its_own_user(60) else { return };
     let mut server = world
         .tool("bomb", "#!/bin/bash\nwhile :; do (sleep 100 & sleep 100) & done\n")

@@ -22,10 +22,10 @@ fn python(header: &str, code: &str) -> String {
 
 /// Returns the rows of `orla doctor` by name, and its exit code.
 fn doctor(world: &World) -> (Option<i32>, Value) {
-    let told = world.run(&["doctor", "--json"]);
+    let output = world.run(&["doctor", "--json"]);
     let report =
-        serde_json::from_str(&told.stdout).unwrap_or_else(|err| panic!("{err}: {}", told.all()));
-    (told.code, report)
+        serde_json::from_str(&output.stdout).unwrap_or_else(|err| panic!("{err}: {}", output.all()));
+    (output.code, report)
 }
 
 fn row<'v>(rows: &'v Value, name: &str) -> &'v Value {
@@ -119,7 +119,7 @@ fn a_fault_that_has_nothing_to_do_with_confinement_is_no_missing_one() {
 }
 
 #[test]
-fn what_sandbox_off_leaves_out_is_missing_also_if_it_is_an_empty_list_or_a_limit() {
+fn sandbox_off_reports_every_declared_restriction_as_missing() {
     let world = world()
         .config("sandbox: off\n")
         .tool("plain", sh("echo ran"))
@@ -188,7 +188,7 @@ fn permissions_of_capabilities_confine_the_processes_that_they_start() {
 }
 
 #[test]
-fn permissions_of_tools_hold_under_the_name_that_a_tool_is_given() {
+fn permissions_apply_to_the_final_name_of_a_tool() {
     let look = || sh("cat other/out || echo refused");
     let world = world()
         .file("other/out", "outside")
@@ -207,7 +207,7 @@ fn permissions_of_tools_hold_under_the_name_that_a_tool_is_given() {
 }
 
 #[test]
-fn what_cannot_start_fails_the_check() {
+fn tools_that_cannot_start_fail_the_check() {
     let world = world()
         .tool("t", tool("permissions: ['fs:read:/nowhere/data']", "true"))
         .config("capabilities:\n- id: feed\n  provider: {stream: {command: no-such-program}}\n");
@@ -222,7 +222,7 @@ fn what_cannot_start_fails_the_check() {
 }
 
 #[test]
-fn what_may_change_declarations_is_warned_of() {
+fn doctor_warns_of_tools_that_can_write_declarations() {
     let world = world()
         .file("out/x", "")
         .tool("tools", tool("permissions: ['fs:write:.']", "true"))
@@ -286,7 +286,7 @@ fn limits_alone_cannot_be_escaped_by_hiding_from_the_watch() {
 }
 
 #[test]
-fn a_reload_follows_links_anew() {
+fn a_reload_resolves_links_again() {
     let world = world()
         .file("a/x", "first")
         .file("b/x", "second")
@@ -373,7 +373,7 @@ fn the_attestation_of_a_capsule_with_one_tool_is_not_doubted_before_it_runs() {
 }
 
 #[test]
-fn a_command_is_tried_in_a_sandbox_with_the_given_permissions() {
+fn sandbox_run_applies_the_given_permissions() {
     let world = world().file("data/in", "inside\n").file("other/out", "outside\n");
     let run = |arguments: &[&str]| world.run(&[&["sandbox", "run"][..], arguments].concat());
     let read = run(&["--permission", "fs:read:data", "--", "cat", "data/in"]);
@@ -398,7 +398,7 @@ fn a_sandbox_is_explained_in_sentences() {
         .file("data/in", "inside")
         .tool("t", tool("permissions: ['fs:read:../data', 'env:X_*']\nlimits: {memory: 64Mi}", "true"))
         .tool("u", sh("true"));
-    let told = world.run(&["sandbox", "explain", "t"]).stdout;
+    let output = world.run(&["sandbox", "explain", "t"]).stdout;
     let data = std::fs::canonicalize(world.path("data")).unwrap();
     for sentence in [
         "t is confined",
@@ -408,7 +408,7 @@ fn a_sandbox_is_explained_in_sentences() {
         "at most 64 MiB of memory.",
         "Landlock ABI",
     ] {
-        assert!(told.contains(sentence), "{sentence}: {told}");
+        assert!(output.contains(sentence), "{sentence}: {output}");
     }
     assert!(world.run(&["sandbox", "explain", "u"]).stdout.starts_with("u is not confined"));
     let json = world.run(&["sandbox", "explain", "t", "--json"]).stdout;

@@ -47,7 +47,7 @@ fn set_back(world: &World, hours: u64) {
 }
 
 #[test]
-fn instants_that_were_missed_are_made_up_for_once_as_far_as_the_schedule_says() {
+fn missed_runs_are_caught_up_once_as_configured() {
     let mut server = world().tool("hello", sh("echo hello")).config(HOURLY).serve();
     eventually("the schedule is known", || {
         server.path(".orla/state.db").exists() && names(&server) == ["tick"]
@@ -118,7 +118,7 @@ fn a_reload_changes_the_schedules_and_a_wrong_one_changes_nothing() {
 }
 
 #[test]
-fn what_a_schedule_or_a_program_can_never_do_is_found_by_check_with_its_place() {
+fn check_finds_impossible_schedules_with_their_places() {
     let price = "# /// orla\n# input_schema: {bytes: integer}\n# ///\necho 1";
     let tasks = "tasks:\n\
         \x20 - {name: fine, capability: price, input: {bytes: 3}, schedule: \"* * * * *\"}\n\

@@ -112,7 +112,7 @@ fn a_program_with_an_error_in_its_body_is_unavailable_and_named_once() {
 }
 
 #[test]
-fn schemas_of_a_provider_that_cannot_be_enforced_are_passed_on_and_said_to_be() {
+fn unenforceable_provider_schemas_are_passed_on_and_reported() {
     let far = json!({"type": "object", "properties": {"a": {"$ref": "https://schemas.invalid/x.json"}}});
     let around = json!({"type": "object", "properties": {"a": {"type": "string", "pattern": "(?=x)"}}});
     let tools = json!([{"name": "far", "inputSchema": far}, {"name": "around", "inputSchema": around}]);

@@ -46,7 +46,7 @@ struct Script {
     stop: AtomicBool,
     tasks: AtomicUsize,
     seen: Mutex<Vec<String>>,
-    asked: Mutex<Vec<String>>,
+    requests: Mutex<Vec<String>>,
 }
 
 impl Agent {
@@ -91,7 +91,7 @@ impl Agent {
             stop: AtomicBool::new(false),
             tasks: AtomicUsize::new(0),
             seen: Mutex::default(),
-            asked: Mutex::default(),
+            requests: Mutex::default(),
         });
         let listen = |listener: TcpListener, serve: fn(TcpStream, &Script)| {
             let script = Arc::clone(&script);
@@ -125,9 +125,9 @@ impl Agent {
     }
 
     /// Returns how often an operation was asked for.
-    pub(crate) fn asked(&self, operation: &str) -> usize {
-        let asked = self.script.asked.lock();
-        asked.iter().filter(|asked| *asked == operation).count()
+    pub(crate) fn request_count(&self, operation: &str) -> usize {
+        let requests = self.script.requests.lock();
+        requests.iter().filter(|request| *request == operation).count()
     }
 
     /// Returns the set of its public keys.
@@ -209,9 +209,9 @@ impl Script {
     }
 
     fn note(&self, operation: &str) -> usize {
-        let mut asked = self.asked.lock();
-        asked.push(operation.to_owned());
-        asked.iter().filter(|asked| *asked == operation).count()
+        let mut requests = self.requests.lock();
+        requests.push(operation.to_owned());
+        requests.iter().filter(|request| *request == operation).count()
     }
 
     /// Returns the reaction to a message.
@@ -405,12 +405,12 @@ fn rpc(to: &mut TcpStream, script: &Script, call: &Value) -> bool {
         Err(error) => {
             whole(to, "200 OK", &json!({"jsonrpc": "2.0", "id": call["id"], "error": error}).to_string())
         }
-        Ok(told) => {
-            let events = told
+        Ok(reply) => {
+            let events = reply
                 .events
                 .iter()
                 .map(|event| wrap(if is_older { older(event) } else { event.clone() }));
-            answer(to, operation, events.collect(), told.then)
+            answer(to, operation, events.collect(), reply.then)
         }
     }
 }
@@ -431,7 +431,9 @@ fn rest(to: &mut TcpStream, script: &Script, method: &str, path: &str, body: &Va
     }
     match script.answer(operation, &params) {
         Err(error) => whole(to, "400 Bad Request", &json!({ "error": error }).to_string()),
-        Ok(told) => answer(to, operation, told.events.iter().map(Value::to_string).collect(), told.then),
+        Ok(reply) => {
+            answer(to, operation, reply.events.iter().map(Value::to_string).collect(), reply.then)
+        }
     }
 }
 
@@ -462,8 +464,8 @@ fn over_socket(stream: TcpStream, script: &Script) {
         let Message::Text(text) = message else { continue };
         let call: Value = serde_json::from_str(text.as_str()).expect("JSON");
         let operation = operation(call["method"].as_str().unwrap_or_default());
-        let Ok(told) = script.answer(operation, &call["params"]) else { return };
-        for event in told.events {
+        let Ok(reply) = script.answer(operation, &call["params"]) else { return };
+        for event in reply.events {
             let response = json!({"jsonrpc": "2.0", "id": call["id"], "result": event});
             let _ = socket.send(Message::text(response.to_string()));
         }

@@ -95,7 +95,7 @@ capabilities:
 }
 
 #[test]
-fn a_secret_reaches_the_tool_that_asks_for_it_and_is_redacted_from_all_output() {
+fn a_secret_reaches_its_tool_and_is_redacted_from_everything_returned() {
     const FIRST: &str = "s3cr3t-of-the-store/+first";
     const SECOND: &str = "s3cr3t-of-the-store/+second";
     let package = "name: teller\nversion: 1.0.0\nentrypoint: run.sh\ndescription: Tells.\n\
@@ -170,7 +170,7 @@ fn a_new_value_of_a_secret_is_in_use_at_once_though_only_a_package_asks_for_it()
 }
 
 #[test]
-fn a_script_is_given_secrets_by_its_block_and_by_the_configuration() {
+fn a_script_gets_secrets_from_its_block_and_from_the_configuration() {
     const OWN: &str = "secret-of-the-block";
     const GIVEN: &str = "secret-of-the-configuration";
     let block = "# /// orla\n# description: Pushes.\n# env: {KEY: 'own ${secret:push/own}', MODE: fast}\n# args: ['${secret:push/own}']\n# ///\n";
@@ -288,17 +288,21 @@ capabilities:
     ] {
         world.write("broken.yaml", broken, 0o644);
         for command in ["check", "list", "doctor"] {
-            let told = run(&world, &[command, "--config", "broken.yaml"]);
-            assert!(command != "check" || told.all().contains("[redacted]"), "{broken}: {}", told.all());
+            let output = run(&world, &[command, "--config", "broken.yaml"]);
+            assert!(
+                command != "check" || output.all().contains("[redacted]"),
+                "{broken}: {}",
+                output.all()
+            );
         }
     }
     let server = world.serve();
     let mut client = server.client();
     shown.push(("tools/list".to_owned(), format!("{:?}", client.tools())));
     for id in ["tele", "host", "t"] {
-        let told = client.call("capability_describe", json!({"id": id}));
-        assert!(format!("{told:?}").contains("[redacted]"), "{told:?}");
-        shown.push((format!("capability_describe {id}"), format!("{told:?}")));
+        let described = client.call("capability_describe", json!({"id": id}));
+        assert!(format!("{described:?}").contains("[redacted]"), "{described:?}");
+        shown.push((format!("capability_describe {id}"), format!("{described:?}")));
     }
     for path in ["/status", "/api/openapi.json", "/.well-known/agent-card.json", "/console/catalogue"] {
         shown.push((path.to_owned(), server.http().get(path).text()));

@@ -144,7 +144,7 @@ fn a_person_signs_in_once_and_the_tokens_are_refreshed_by_one_request_at_a_time(
 }
 
 #[test]
-fn a_tool_that_needs_more_scopes_says_so_and_the_next_sign_in_asks_for_them() {
+fn a_tool_that_needs_more_scopes_reports_them_and_the_next_sign_in_requests_them() {
     let authority = Authority::start();
     let world = authority.world("oauth", "");
     log_in(&world, &["up"]);
@@ -194,7 +194,7 @@ fn each_caller_signs_in_by_a_link_of_its_own_and_is_itself() {
 }
 
 #[test]
-fn a_client_that_opens_links_is_asked_to_and_its_call_goes_on() {
+fn a_client_that_opens_links_signs_in_and_its_call_continues() {
     let authority = Authority::open();
     let tokens = "auth_tokens:\n  ada: ada-token-0123456789\n";
     let server = authority.world("{per: caller}", tokens).serve();

@@ -247,9 +247,9 @@ fn a_source_is_a_resource_that_can_be_subscribed_to() {
     assert_eq!(listed["resources"][0]["uri"], "stream://news", "{listed}");
     let news = json!({"uri": "stream://news"});
     client.request("resources/subscribe", news.clone()).expect("a subscription");
-    let mut told = client.notification_stream(server.address());
+    let mut notifications = client.notification_stream(server.address());
     for _ in 0..2 {
-        let event = told.next_event().expect("a stream").expect("an event");
+        let event = notifications.next_event().expect("a stream").expect("an event");
         assert!(
             event.contains("notifications/resources/updated") && event.contains("stream://news"),
             "{event}"

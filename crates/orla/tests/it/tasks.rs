@@ -71,7 +71,7 @@ fn a_task_is_accepted_at_once_and_has_its_result_at_its_end() {
 }
 
 #[test]
-fn what_would_be_refused_is_refused_at_once() {
+fn an_invalid_task_is_refused_at_once() {
     let server = world().tool("n", waits("n", false)).serve();
     for (body, status, kind) in [
         (json!({"capability": "nothing"}), 404, "unknown-capability"),
@@ -321,7 +321,7 @@ fn a_program_is_one_call_with_all_its_steps_though_it_sleeps_and_its_server_is_k
 }
 
 #[test]
-fn a_task_that_cannot_be_kept_is_the_error_of_its_request() {
+fn a_task_that_cannot_be_stored_fails_its_request() {
     let server = world()
         .tool("hello", sh("echo hello"))
         .file("plain", "no directory")
@@ -387,7 +387,7 @@ fn the_state_in_memory_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_task_is_gone_soon_after_its_time() {
+fn a_finished_task_is_removed_after_task_keep() {
     let server = world().tool("hello", sh("echo hi")).config("task_keep: 1s\n").serve();
     let id = start(&server, &json!({"capability": "hello"}));
     eventually("it is gone", || server.http().get(&format!("/tasks/{id}")).status == 404);

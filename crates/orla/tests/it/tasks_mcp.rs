@@ -53,7 +53,7 @@ fn a_session_runs_a_tool_as_a_task_and_a_later_session_has_its_result_after_a_ki
 }
 
 #[test]
-fn a_session_that_waits_for_a_result_is_told_how_the_task_stands() {
+fn a_session_that_waits_for_a_result_gets_status_notifications() {
     let tool = "# /// orla\n# description: Says how far it is.\n# task: optional\n# ///\n\
         while [ ! -e go ]; do echo '::progress 1/2 half' >&2; sleep 0.02; echo '::progress 0/2 none' >&2; sleep 0.02; done\necho done";
     let server = world().tool("tells", sh(tool)).serve();
@@ -94,7 +94,7 @@ fn a_session_cannot_see_cancel_or_wait_for_a_task_of_another_caller() {
 }
 
 #[test]
-fn a_client_that_listens_is_told_of_its_tasks_and_of_no_others() {
+fn a_listening_client_is_notified_of_its_own_tasks_only() {
     let server = world_with_waits();
     let mut client = server.client();
     let meta = json!({"io.modelcontextprotocol/clientCapabilities":

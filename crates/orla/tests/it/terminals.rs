@@ -228,7 +228,7 @@ fn ends_with_zero_on_ctrl_c(terminal: &mut Terminal) {
 }
 
 #[test]
-fn what_is_served_is_watched_until_ctrl_c() {
+fn list_and_status_watch_until_ctrl_c() {
     let here = world().env("TERM", "xterm").tool("one", sh("echo"));
     let mut terminal = here.at_terminal(&["list", "--watch"]);
     let at = terminal.shows(0, "one");

@@ -127,7 +127,7 @@ fn decoded(request: &[u8]) -> (Vec<Span>, BTreeMap<String, String>) {
 
 /// Returns all spans that a collector has got.
 fn spans(collector: &Upstream) -> Vec<Span> {
-    collector.asked().iter().flat_map(|asked| decoded(&asked.bytes).0).collect()
+    collector.requests().iter().flat_map(|request| decoded(&request.bytes).0).collect()
 }
 
 fn named<'a>(spans: &'a [Span], name: &str) -> &'a Span {
@@ -207,8 +207,8 @@ fn a_program_that_calls_three_kinds_of_providers_is_one_tree() {
     let of = |parent: &Span| here.iter().find(|span| span.parent == parent.id).map(|span| context(span));
     assert_eq!(value["tool"].as_str().map(str::trim), of(way).as_deref());
     assert_eq!(value["inner"].as_str().map(str::trim), of(inner).as_deref());
-    let asked = upstream.asked();
-    assert_eq!(asked[0].headers.get("traceparent"), Some(&context(far)));
+    let requests = upstream.requests();
+    assert_eq!(requests[0].headers.get("traceparent"), Some(&context(far)));
     assert!(value["mcp"].to_string().contains(&context(mcp)), "{value}");
 
     // The content of the spans.
@@ -225,10 +225,10 @@ fn a_program_that_calls_three_kinds_of_providers_is_one_tree() {
     ] {
         assert_eq!(far.attributes.get(name).map(|text| &**text), Some(expected), "{name}");
     }
-    let asked = collector.asked();
-    assert_eq!(asked[0].headers["content-type"], "application/x-protobuf");
-    assert_eq!(asked[0].headers["x-team"], "red");
-    assert_eq!(decoded(&asked[0].bytes).1["service.name"], "orla");
+    let requests = collector.requests();
+    assert_eq!(requests[0].headers["content-type"], "application/x-protobuf");
+    assert_eq!(requests[0].headers["x-team"], "red");
+    assert_eq!(decoded(&requests[0].bytes).1["service.name"], "orla");
     // The history knows the trace too.
     let id = &way.attributes["gen_ai.tool.call.id"];
     let detail = server.http().get(&format!("/calls/{id}")).json();
@@ -267,7 +267,7 @@ fn many(server: &mut Server) {
 }
 
 #[test]
-fn a_collector_that_is_gone_costs_no_call_and_one_line() {
+fn an_unreachable_collector_fails_no_call_and_logs_one_line() {
     let gone = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a port");
     let mut server = traced(&format!("http://{gone}"), &Upstream::start(), "").serve();
     many(&mut server);
@@ -304,18 +304,21 @@ fn spans_are_sent_when_the_collector_is_back() {
     server.log_says(&["traces cannot be sent"]);
     collector.set("POST /v1/traces", 200, "");
     server.log_says(&["traces are sent again"]);
-    let asked = collector.asked();
-    assert!(asked.len() >= 2 && asked[0].bytes == asked[asked.len() - 1].bytes, "the same spans");
+    let requests = collector.requests();
+    assert!(
+        requests.len() >= 2 && requests[0].bytes == requests[requests.len() - 1].bytes,
+        "the same spans"
+    );
 }
 
 #[test]
-fn what_has_not_been_sent_is_sent_at_the_end() {
+fn buffered_traces_are_sent_at_shutdown() {
     let (collector, upstream) = (Upstream::start(), Upstream::start());
     let mut server = traced(&collector.url(), &upstream, "").serve();
     assert!(!server.client().call("here", json!({})).is_error());
     assert!(server.terminate().success());
     assert_eq!(spans(&collector).iter().filter(|span| span.name == "tools/call here").count(), 1);
-    assert!(collector.asked().iter().any(|asked| asked.line.contains("/v1/metrics")));
+    assert!(collector.requests().iter().any(|request| request.line.contains("/v1/metrics")));
 }
 
 #[test]
@@ -333,9 +336,10 @@ fn metrics_are_sent_at_an_interval() {
         Some((f64::from_bits(number(point, 4)), attributes(point, 7)["outcome"].clone()))
     };
     let found = eventually("the call is counted", || {
-        let asked = collector.asked();
-        let sent = asked.iter().filter(|asked| asked.line.contains("/v1/metrics"));
-        let metrics = sent.flat_map(|asked| messages(&asked.bytes, 1)).flat_map(|of| messages(of, 2));
+        let requests = collector.requests();
+        let sent = requests.iter().filter(|request| request.line.contains("/v1/metrics"));
+        let metrics =
+            sent.flat_map(|request| messages(&request.bytes, 1)).flat_map(|of| messages(of, 2));
         let mut metrics = metrics.flat_map(|scope| messages(scope, 2));
         metrics.find(|metric| text(metric, 1) == "orla_calls").and_then(counted)
     });
@@ -343,13 +347,13 @@ fn metrics_are_sent_at_an_interval() {
 }
 
 #[test]
-fn what_is_sent_is_compressed_if_the_environment_says_so() {
+fn exports_are_compressed_if_the_environment_sets_it() {
     let (collector, upstream) = (Upstream::start(), Upstream::start());
     collector.set("POST /v1/metrics", 200, "");
     let world = traced(&collector.url(), &upstream, "").env("OTEL_METRIC_EXPORT_INTERVAL", "100");
     let server = world.env("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip").serve();
     assert!(!server.client().call("here", json!({})).is_error());
-    let sent = eventually("metrics are sent", || collector.asked().into_iter().next());
+    let sent = eventually("metrics are sent", || collector.requests().into_iter().next());
     assert_eq!(sent.headers.get("content-encoding").map(String::as_str), Some("gzip"));
     assert!(sent.bytes.starts_with(&[0x1f, 0x8b]), "{:?}", &sent.bytes[..2]);
 }

@@ -18,7 +18,7 @@ pub(crate) struct Upstream {
 struct State {
     /// `METHOD /path` → status and body. Other requests get 404.
     answers: BTreeMap<String, (u16, String)>,
-    asked: Vec<ReceivedRequest>,
+    requests: Vec<ReceivedRequest>,
 }
 
 /// One request.
@@ -60,22 +60,18 @@ impl Upstream {
     }
 
     /// Returns the requests so far.
-    pub(crate) fn asked(&self) -> Vec<ReceivedRequest> {
-        self.state.lock().asked.clone()
+    pub(crate) fn requests(&self) -> Vec<ReceivedRequest> {
+        self.state.lock().requests.clone()
     }
 
     fn serve(&self, stream: &TcpStream) {
         let mut reader = BufReader::new(stream);
-        while let Some(asked) = read(&mut reader) {
-            let request = asked.line.split('?').next().unwrap_or_default().to_owned();
+        while let Some(request) = read(&mut reader) {
+            let key = request.line.split('?').next().unwrap_or_default().to_owned();
             let (status, body) = {
                 let mut state = self.state.lock();
-                state.asked.push(asked);
-                state
-                    .answers
-                    .get(&request)
-                    .cloned()
-                    .unwrap_or((404, "{\"no\":\"such thing\"}".to_owned()))
+                state.requests.push(request);
+                state.answers.get(&key).cloned().unwrap_or((404, "{\"no\":\"such thing\"}".to_owned()))
             };
             let head = format!(
                 "HTTP/1.1 {status} X\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",

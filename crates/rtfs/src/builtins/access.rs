@@ -1,6 +1,8 @@
 //! Access to collections: items, keys and parts.
 
-use super::{Answer, Entry, items_of, len_of, many, one, pay_key, room, shown, three, two, wrong};
+use super::{
+    Answer, Entry, items_of, len_of, many, one, pay_key, reserve_items, shown, three, two, wrong,
+};
 use crate::error::counted;
 use crate::lazy::{Range, Seq, State};
 use crate::machine::{Context, Fault, fault};
@@ -314,7 +316,7 @@ fn last(context: &mut Context, coll: &Value) -> Answer {
 
 /// Returns the items of a collection, copied to examine a few of them.
 fn all_items(context: &mut Context, name: &str, coll: &Value) -> Result<Vec<Value>, Box<Fault>> {
-    room(context, 4 * len_of(coll).unwrap_or(0))?;
+    reserve_items(context, 4 * len_of(coll).unwrap_or(0))?;
     items_of(name, coll)
 }
 

@@ -1,6 +1,8 @@
 //! Construction of collections.
 
-use super::{ANY, Answer, Entry, as_key, into_items, items_of, len_of, many, one, room, two, wrong};
+use super::{
+    ANY, Answer, Entry, as_key, into_items, items_of, len_of, many, one, reserve_items, two, wrong,
+};
 use crate::error::counted;
 use crate::lazy::Seq;
 use crate::machine::{Context, Fault, fault, float_of};
@@ -71,7 +73,7 @@ fn vec(context: &mut Context, args: &mut [Value]) -> Answer {
     if let Value::Vector(_) = args[0] {
         return Ok(std::mem::take(&mut args[0]));
     }
-    room(context, len_of(&args[0]).unwrap_or(0))?;
+    reserve_items(context, len_of(&args[0]).unwrap_or(0))?;
     super::vector(items_of("vec", &args[0])?)
 }
 
@@ -79,13 +81,13 @@ fn set(context: &mut Context, args: &mut [Value]) -> Answer {
     if let Value::Set(_) = args[0] {
         return Ok(std::mem::take(&mut args[0]));
     }
-    room(context, 4 * len_of(&args[0]).unwrap_or(0))?;
+    reserve_items(context, 4 * len_of(&args[0]).unwrap_or(0))?;
     set_of(into_items("set", &mut args[0])?.into_iter())
 }
 
 /// Charges for a copy that is needed because the collection is shared.
 fn copying(context: &mut Context, is_unique: bool, len: usize) -> Result<(), Box<Fault>> {
-    if is_unique || len < 16 { Ok(()) } else { room(context, len) }
+    if is_unique || len < 16 { Ok(()) } else { reserve_items(context, len) }
 }
 
 fn conj(context: &mut Context, args: &mut [Value]) -> Answer {
@@ -216,7 +218,7 @@ fn into(context: &mut Context, args: &mut [Value]) -> Answer {
         Value::Map(_) => entries_in(from.items().unwrap_or_default()),
         _ => 0,
     };
-    room(context, 3 * (more + len_of(to).unwrap_or(0)) + 4 * entries)?;
+    reserve_items(context, 3 * (more + len_of(to).unwrap_or(0)) + 4 * entries)?;
     if let (Value::Nil, _) = (&*to, &*from) {
         return Ok(std::mem::take(from));
     }
@@ -233,7 +235,7 @@ fn concat(context: &mut Context, args: &mut [Value]) -> Answer {
     for arg in args.iter() {
         len += len_of(arg).ok_or_else(|| wrong("concat", "collections", arg))?;
     }
-    room(context, len)?;
+    reserve_items(context, len)?;
     let Some((first, rest)) = args.split_first_mut() else { return super::vector(Vec::new()) };
     let mut items = into_items("concat", first)?;
     for arg in rest {
@@ -437,7 +439,7 @@ fn range(context: &mut Context, args: &mut [Value]) -> Answer {
     if count.is_nan() || count >= LONGEST_RANGE as f64 {
         return Err(crate::Error::limit("size", "`range` would give more than 2,000,000 items").into());
     }
-    room(context, count as usize)?;
+    reserve_items(context, count as usize)?;
     let later = (1..count as i64).map(|n| Value::Float(from + by * n as f64));
     let first = (count >= 1.0).then(|| start.clone());
     super::vector(first.into_iter().chain(later).collect())
@@ -454,7 +456,7 @@ fn integers(context: &mut Context, start: i64, end: i64, step: i64) -> Answer {
         context.has_lazy = true;
         return Ok(Value::Seq(Seq::range(start, step, Some(end))));
     }
-    room(context, count as usize)?;
+    reserve_items(context, count as usize)?;
     let numbers = (0..count as usize).map(|n| start.wrapping_add(step.wrapping_mul(n as i64)));
     Ok(Value::Vector(Vector::flat(numbers.map(Value::Int).collect())))
 }
@@ -470,13 +472,13 @@ fn numbers(context: &mut Context, a: &Value, b: &Value) -> Answer {
 
 fn repeat(context: &mut Context, n: &Value, x: &Value) -> Answer {
     let n = super::count_of("repeat", n)?;
-    room(context, n)?;
+    reserve_items(context, n)?;
     super::vector(vec![x.clone(); n])
 }
 
 fn zipmap(context: &mut Context, args: &mut [Value]) -> Answer {
     let [keys, values] = args else { return Ok(Value::Nil) };
-    room(context, 4 * len_of(keys).unwrap_or(0))?;
+    reserve_items(context, 4 * len_of(keys).unwrap_or(0))?;
     let (keys, values) = (items_of("zipmap", keys)?, items_of("zipmap", values)?);
     let mut map = Map::new();
     for (key, value) in keys.into_iter().zip(values) {

@@ -87,7 +87,7 @@ fn parse_json(context: &mut Context, x: &Value) -> Answer {
 
 fn json_text(context: &mut Context, x: &Value, pretty: bool) -> Answer {
     known(x)?;
-    let text = json::value_to_json_within(x, context.room()).map_err(|error| {
+    let text = json::value_to_json_within(x, context.remaining()).map_err(|error| {
         fault("invalid-argument", format!("this cannot be written as JSON: {error}"))
     })?;
     let Some(text) = text else { return Err(context.crowded()) };

@@ -57,12 +57,12 @@ mod tests {
     fn every_name_is_documented_once_and_nothing_else_is() {
         let known: BTreeSet<&str> =
             crate::all_names().into_iter().chain(crate::special_forms().iter().copied()).collect();
-        let mut said = BTreeSet::new();
+        let mut seen = BTreeSet::new();
         for name in documented().flat_map(|entry| entry.names.split(' ')) {
-            assert!(said.insert(name), "{name} is there twice");
+            assert!(seen.insert(name), "{name} is there twice");
         }
-        let missing: Vec<_> = known.difference(&said).collect();
-        let unknown: Vec<_> = said.difference(&known).collect();
+        let missing: Vec<_> = known.difference(&seen).collect();
+        let unknown: Vec<_> = seen.difference(&known).collect();
         assert!(missing.is_empty() && unknown.is_empty(), "missing {missing:?}, unknown {unknown:?}");
     }
 

@@ -15,7 +15,7 @@ pub(super) struct Draft {
 
 impl Draft {
     pub(super) fn new(context: &Context) -> Self {
-        Self { text: String::new(), most: context.room() }
+        Self { text: String::new(), most: context.remaining() }
     }
 
     /// Appends the `str` form of a value.

@@ -1,7 +1,7 @@
 //! Maps and sets.
 
 use super::build::{insert, set_of};
-use super::{ANY, Answer, Entry, as_key, items_of, len_of, many, one, room, two, wrong};
+use super::{ANY, Answer, Entry, as_key, items_of, len_of, many, one, reserve_items, two, wrong};
 use crate::machine::{Context, Fault};
 use crate::map::{Map, Set};
 use crate::value::Value;
@@ -39,7 +39,7 @@ fn entries_of(
     part: fn(&Value, &Value) -> Answer,
 ) -> Answer {
     let Some(map) = map_of(name, coll)? else { return super::vector(Vec::new()) };
-    room(context, map.len())?;
+    reserve_items(context, map.len())?;
     super::vector(map.iter().map(|(key, value)| part(key, value)).collect::<Result<_, _>>()?)
 }
 
@@ -50,7 +50,7 @@ fn merge(context: &mut Context, args: &mut [Value]) -> Answer {
     for arg in args.iter() {
         len += map_of("merge", arg)?.map_or(0, Map::len);
     }
-    room(context, 4 * len)?;
+    reserve_items(context, 4 * len)?;
     let mut args = args.iter_mut().filter(|arg| !matches!(arg, Value::Nil));
     let Some(Value::Map(mut map)) = args.next().map(std::mem::take) else {
         return Ok(Value::Map(Map::new()));
@@ -68,7 +68,7 @@ fn merge(context: &mut Context, args: &mut [Value]) -> Answer {
 fn select_keys(context: &mut Context, coll: &Value, keys: &Value) -> Answer {
     let mut selected = Map::new();
     let map = map_of("select-keys", coll)?;
-    room(context, 4 * len_of(keys).unwrap_or(0))?;
+    reserve_items(context, 4 * len_of(keys).unwrap_or(0))?;
     for key in items_of("select-keys", keys)? {
         if let Some(value) = map.and_then(|map| map.get(&key)) {
             insert(&mut selected, key, value.clone())?;
@@ -82,7 +82,7 @@ fn rename_keys(context: &mut Context, coll: &Value, names: &Value) -> Answer {
     let (Some(map), names) = (map_of("rename-keys", coll)?, map_of("rename-keys", names)?) else {
         return Ok(Value::Nil);
     };
-    room(context, 4 * map.len())?;
+    reserve_items(context, 4 * map.len())?;
     let mut renamed = Map::new();
     let new_name = |key: &Value| names.and_then(|names| names.get(key)).cloned();
     for (key, value) in map.iter() {
@@ -109,7 +109,7 @@ fn members(name: &str, value: &Value) -> Result<Set, Box<Fault>> {
 }
 
 fn union(context: &mut Context, args: &mut [Value]) -> Answer {
-    room(context, 4 * args.iter().filter_map(len_of).sum::<usize>())?;
+    reserve_items(context, 4 * args.iter().filter_map(len_of).sum::<usize>())?;
     let Some((first, rest)) = args.split_first_mut() else { return Ok(Value::Set(Set::new())) };
     let mut set = match std::mem::take(first) {
         Value::Set(set) => set,
@@ -125,7 +125,7 @@ fn union(context: &mut Context, args: &mut [Value]) -> Answer {
 }
 
 fn sift(context: &mut Context, name: &str, args: &[Value], keep: bool) -> Answer {
-    room(context, 4 * args.iter().filter_map(len_of).sum::<usize>())?;
+    reserve_items(context, 4 * args.iter().filter_map(len_of).sum::<usize>())?;
     let others = args[1..].iter().map(|arg| members(name, arg)).collect::<Result<Vec<_>, _>>()?;
     let first = members(name, &args[0])?;
     let stays = |item: &&Value| {

@@ -466,6 +466,6 @@ fn vector(items: Vec<Value>) -> Answer {
 }
 
 /// Reserves the memory of a vector of this many items.
-fn room(context: &mut Context, items: usize) -> Result<(), Box<Fault>> {
+fn reserve_items(context: &mut Context, items: usize) -> Result<(), Box<Fault>> {
     context.reserve(items.saturating_mul(16).saturating_add(56))
 }

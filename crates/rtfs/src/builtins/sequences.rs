@@ -1,8 +1,8 @@
 //! Finite sequences: parts, orders, groups. The prelude handles lazy ones.
 
 use super::{
-    ANY, Answer, Entry, as_key, count_of, into_items, items_of, len_of, many, one, room, shown, two,
-    wrong,
+    ANY, Answer, Entry, as_key, count_of, into_items, items_of, len_of, many, one, reserve_items, shown,
+    two, wrong,
 };
 use crate::error::counted;
 use crate::machine::{Context, Fault, arithmetic, compare_ordered, fault, float_of};
@@ -77,7 +77,7 @@ fn part(
 /// Charges for copied items, unless their vector is not shared. Must be called before anything is taken.
 fn copied(context: &mut Context, coll: &Value, len: usize) -> Result<(), Box<Fault>> {
     let is_moved = matches!(coll, Value::Vector(vector) if vector.is_unique());
-    if is_moved || len < 16 { Ok(()) } else { room(context, len) }
+    if is_moved || len < 16 { Ok(()) } else { reserve_items(context, len) }
 }
 
 fn subvec(context: &mut Context, args: &mut [Value]) -> Answer {
@@ -87,7 +87,7 @@ fn subvec(context: &mut Context, args: &mut [Value]) -> Answer {
     let range = usize::try_from(start).ok().zip(usize::try_from(end).ok());
     match range.and_then(|(start, end)| items.get(start..end)) {
         Some(part) => {
-            room(context, part.len())?;
+            reserve_items(context, part.len())?;
             super::vector(part.to_vec())
         }
         None => Err(fault(
@@ -102,7 +102,7 @@ fn subvec(context: &mut Context, args: &mut [Value]) -> Answer {
 
 fn split_at(context: &mut Context, args: &mut [Value]) -> Answer {
     let n = count_of("split-at", &args[0])?;
-    room(context, len_of(&args[1]).unwrap_or(0))?;
+    reserve_items(context, len_of(&args[1]).unwrap_or(0))?;
     let mut items = into_items("split-at", &mut args[1])?;
     let rest = items.split_off(n.min(items.len()));
     super::vector(vec![Value::vector(items)?, Value::vector(rest)?])
@@ -124,7 +124,7 @@ fn sorting(context: &mut Context, len: usize) {
 fn sort(context: &mut Context, args: &mut [Value]) -> Answer {
     let len = len_of(&args[0]).unwrap_or(0);
     sorting(context, len);
-    room(context, len)?;
+    reserve_items(context, len)?;
     let mut items = into_items("sort", &mut args[0])?;
     let integers: Option<Vec<i64>> =
         items.iter().map(|item| if let Value::Int(i) = item { Some(*i) } else { None }).collect();
@@ -169,7 +169,7 @@ fn sort_known(context: &mut Context, args: &mut [Value]) -> Answer {
         ">" if known => {
             let len = items.len();
             sorting(context, len);
-            room(context, len)?;
+            reserve_items(context, len)?;
             let mut items = into_items("sort", coll)?;
             items.sort_by(|a, b| b.compare(a));
             super::vector(items)
@@ -183,7 +183,7 @@ fn sort_by(context: &mut Context, args: &mut [Value]) -> Answer {
     let [keys, items] = args else { return Ok(Value::Nil) };
     let len = len_of(keys).unwrap_or(0);
     sorting(context, len);
-    room(context, 3 * len)?;
+    reserve_items(context, 3 * len)?;
     let keys = items_of("sort-by", keys)?;
     let items = into_items("sort-by", items)?;
     let mut pairs: Vec<_> = keys.into_iter().zip(items).collect();
@@ -192,7 +192,7 @@ fn sort_by(context: &mut Context, args: &mut [Value]) -> Answer {
 }
 
 fn frequencies(context: &mut Context, coll: &Value) -> Answer {
-    room(context, 4 * len_of(coll).unwrap_or(0))?;
+    reserve_items(context, 4 * len_of(coll).unwrap_or(0))?;
     let mut map = Map::new();
     let mut count = |item: &Value| -> Result<(), Box<Fault>> {
         as_key(item)?;
@@ -211,7 +211,7 @@ fn frequencies(context: &mut Context, coll: &Value) -> Answer {
 }
 
 fn distinct(context: &mut Context, args: &mut [Value]) -> Answer {
-    room(context, 4 * len_of(&args[0]).unwrap_or(0))?;
+    reserve_items(context, 4 * len_of(&args[0]).unwrap_or(0))?;
     let items = into_items("distinct", &mut args[0])?;
     let mut seen = Set::new();
     let mut kept = Vec::new();
@@ -236,7 +236,7 @@ fn partition(context: &mut Context, args: &mut [Value]) -> Answer {
     let step = if args.len() == 3 { size("partition", &args[1])? } else { n };
     let items = items_of("partition", &args[args.len() - 1])?;
     let parts = (items.len() + 1).saturating_sub(n).div_ceil(step);
-    room(context, parts.saturating_mul(n.min(items.len()) + 4))?;
+    reserve_items(context, parts.saturating_mul(n.min(items.len()) + 4))?;
     let mut all = Vec::new();
     let mut at = 0_usize;
     while let Some(part) = at.checked_add(n).and_then(|end| items.get(at..end)) {
@@ -249,7 +249,7 @@ fn partition(context: &mut Context, args: &mut [Value]) -> Answer {
 fn chunks(context: &mut Context, name: &str, n: &Value, coll: &Value) -> Answer {
     let n = size(name, n)?;
     let items = items_of(name, coll)?;
-    room(context, items.len() + 4 * (items.len() / n.max(1)))?;
+    reserve_items(context, items.len() + 4 * (items.len() / n.max(1)))?;
     super::vector(items.chunks(n).map(|part| Value::vector(part.to_vec())).collect::<Result<_, _>>()?)
 }
 
@@ -257,7 +257,7 @@ fn chunks(context: &mut Context, name: &str, n: &Value, coll: &Value) -> Answer 
 fn partition_by(context: &mut Context, keys: &Value, coll: &Value) -> Answer {
     let (keys, mut items) = (items_of("partition-by", keys)?, items_of("partition-by", coll)?);
     items.truncate(keys.len());
-    room(context, 5 * items.len())?;
+    reserve_items(context, 5 * items.len())?;
     let mut all = Vec::new();
     let mut start = 0;
     for at in 1..=items.len() {
@@ -272,13 +272,13 @@ fn partition_by(context: &mut Context, keys: &Value, coll: &Value) -> Answer {
 fn interleave(context: &mut Context, args: &mut [Value]) -> Answer {
     let colls = args.iter().map(|arg| items_of("interleave", arg)).collect::<Result<Vec<_>, _>>()?;
     let shortest = colls.iter().map(Vec::len).min().unwrap_or(0);
-    room(context, shortest * colls.len())?;
+    reserve_items(context, shortest * colls.len())?;
     super::vector((0..shortest).flat_map(|at| colls.iter().map(move |coll| coll[at].clone())).collect())
 }
 
 fn interpose(context: &mut Context, separator: &Value, coll: &Value) -> Answer {
     let items = items_of("interpose", coll)?;
-    room(context, 2 * items.len())?;
+    reserve_items(context, 2 * items.len())?;
     let mut all = Vec::with_capacity(2 * items.len());
     for item in items {
         if !all.is_empty() {
@@ -292,7 +292,7 @@ fn interpose(context: &mut Context, separator: &Value, coll: &Value) -> Answer {
 fn zip(context: &mut Context, args: &mut [Value]) -> Answer {
     let colls = args.iter().map(|arg| items_of("zip", arg)).collect::<Result<Vec<_>, _>>()?;
     let shortest = colls.iter().map(Vec::len).min().unwrap_or(0);
-    room(context, shortest * (colls.len() + 4))?;
+    reserve_items(context, shortest * (colls.len() + 4))?;
     let row = |at: usize| Value::vector(colls.iter().map(|coll| coll[at].clone()).collect());
     super::vector((0..shortest).map(row).collect::<Result<_, _>>()?)
 }
@@ -310,7 +310,7 @@ fn flatten(context: &mut Context, coll: &Value) -> Answer {
             _ => flat.push(item),
         }
     }
-    room(context, flat.len())?;
+    reserve_items(context, flat.len())?;
     super::vector(flat)
 }
 

@@ -78,7 +78,7 @@ mod tests {
 
     /// A wrong row makes the checker refuse valid programs, or assume wrong results.
     #[test]
-    fn what_a_row_excludes_fails_and_what_it_gives_is_as_it_says() {
+    fn signatures_match_the_behaviour_of_the_functions() {
         let samples = values(
             "nil true false 0 2 -3 2.5 123456789012345678901234567890 \"\" \"ab\" \"12\" :a 'x 2026-11-20T10:00:00Z \
              550e8400-e29b-41d4-a716-446655440000 [] [1 2] [\"a\" \"b\"] [[1 2] [3 4]] '() '(1 2) #{} #{1} {} {:a 1} \

@@ -98,7 +98,7 @@ fn append(context: &mut Context, own: &mut Str, others: &[Value]) -> Result<(), 
         _ => None,
     };
     match others.iter().map(size).sum::<Option<usize>>() {
-        Some(size) if size > context.room() => return Err(context.crowded()),
+        Some(size) if size > context.remaining() => return Err(context.crowded()),
         Some(_) => {
             for arg in others {
                 match arg {

@@ -11,7 +11,7 @@ use crate::syntax::Span;
 use crate::value::Value;
 
 /// The arguments of a call with their places, and their forms, if they are in the program's text.
-pub(super) struct Given<'g> {
+pub(super) struct Arguments<'g> {
     pub(super) types: &'g [Ty],
     pub(super) forms: &'g [Id],
     /// The whole call.
@@ -24,7 +24,7 @@ impl Walker<'_> {
         let types = self.walk_all(args);
         let span = self.span(id);
         if self.callable(&called, self.span(function)) {
-            self.apply(&called, &Given { types: &types, forms: args, span })
+            self.apply(&called, &Arguments { types: &types, forms: args, span })
         } else {
             Ty::ANY
         }
@@ -52,36 +52,36 @@ impl Walker<'_> {
     }
 
     /// Returns the result of a call, after reporting its mistakes.
-    pub(super) fn apply(&mut self, called: &Ty, given: &Given<'_>) -> Ty {
+    pub(super) fn apply(&mut self, called: &Ty, args: &Arguments<'_>) -> Ty {
         if let Some(function) = called.as_function() {
-            return self.apply_function(function, given);
+            return self.apply_function(function, args);
         }
-        let count = given.types.len();
+        let count = args.types.len();
         match called.value() {
             Some(Value::Native(native)) => {
                 let entry = builtins::native(native.0);
                 let (min, max) = entry.arity();
                 if count < min || count > max {
-                    self.wrong_arity(entry.name, &arity_text(min, max), given);
+                    self.wrong_arity(entry.name, &arity_text(min, max), args);
                     return Ty::ANY;
                 }
-                self.standard(entry.name, given.forms, given.types, given.span)
+                self.standard(entry.name, args.forms, args.types, args.span)
             }
             Some(Value::Code(code)) => {
                 let session = self.view.session;
                 let Some(name) = session.name_of_code(code.0) else { return Ty::ANY };
                 if session.select(code.0, count).is_none() {
-                    self.wrong_arity(name, &session.arity_text(code.0), given);
+                    self.wrong_arity(name, &session.arity_text(code.0), args);
                     return Ty::ANY;
                 }
-                self.standard(name, given.forms, given.types, given.span)
+                self.standard(name, args.forms, args.types, args.span)
             }
-            Some(head) => self.data_call(called, &head.clone(), given),
+            Some(head) => self.data_call(called, &head.clone(), args),
             None => {
                 if called.kinds.is_within(Kinds::CALLABLE.without(Kinds::FUNCTION))
                     && !(1..=2).contains(&count)
                 {
-                    self.wrong_arity(&called.kinds.to_string(), "1 or 2", given);
+                    self.wrong_arity(&called.kinds.to_string(), "1 or 2", args);
                 }
                 Ty::ANY
             }
@@ -89,14 +89,14 @@ impl Walker<'_> {
     }
 
     /// Checks the call of a keyword or a collection with a key.
-    fn data_call(&mut self, called: &Ty, head: &Value, given: &Given<'_>) -> Ty {
+    fn data_call(&mut self, called: &Ty, head: &Value, args: &Arguments<'_>) -> Ty {
         let shown = called.shown();
-        let (key, default) = match given.types {
+        let (key, default) = match args.types {
             [key] => (key, None),
             [key, default] => (key, Some(default)),
             types => {
                 let message = format!("{shown} takes 1 or 2 arguments, got {}", types.len());
-                self.error("arity", given.span, message);
+                self.error("arity", args.span, message);
                 return Ty::ANY;
             }
         };
@@ -106,23 +106,23 @@ impl Walker<'_> {
             && !key.is_never()
         {
             let message = format!("a vector is called with an index, got {}", key.shown());
-            self.error("type", given.span, message);
+            self.error("type", args.span, message);
         }
         let found = match head {
-            Value::Keyword(_) | Value::Symbol(_) => self.keyed(key, head, given.span),
+            Value::Keyword(_) | Value::Symbol(_) => self.keyed(key, head, args.span),
             _ => Ty::ANY,
         };
         default.map_or(found, |_| Ty::ANY)
     }
 
-    fn wrong_arity(&mut self, name: &str, expects: &str, given: &Given<'_>) {
-        let message = wrong_arity(name, expects, given.types.len());
-        let message = builtins::as_written(message, self.text(given.span), false);
-        self.error("arity", given.span, message);
+    fn wrong_arity(&mut self, name: &str, expects: &str, args: &Arguments<'_>) {
+        let message = wrong_arity(name, expects, args.types.len());
+        let message = builtins::as_written(message, self.text(args.span), false);
+        self.error("arity", args.span, message);
     }
 
-    fn apply_function(&mut self, function: &Function, given: &Given<'_>) -> Ty {
-        let count = given.types.len();
+    fn apply_function(&mut self, function: &Function, args: &Arguments<'_>) -> Ty {
+        let count = args.types.len();
         let fits = |arity: &&Arity| arity.fixed == count && !arity.rest;
         let takes = |arity: &&Arity| arity.rest && count >= arity.fixed;
         let arities = &function.arities;
@@ -131,7 +131,7 @@ impl Walker<'_> {
             let expects = builtins::arities_text(arities.iter().map(|arity| (arity.fixed, arity.rest)));
             let message = wrong_arity(name, &expects, count);
             let message = if function.name.is_empty() { message.replace('`', "") } else { message };
-            self.error("arity", given.span, message);
+            self.error("arity", args.span, message);
             return Ty::ANY;
         };
         let name = if function.name.is_empty() {
@@ -139,8 +139,8 @@ impl Walker<'_> {
         } else {
             format!("`{}`", function.name)
         };
-        for (at, (need, ty)) in arity.needs.iter().zip(given.types).enumerate() {
-            let span = given.forms.get(at).map_or(given.span, |&form| self.span(form));
+        for (at, (need, ty)) in arity.needs.iter().zip(args.types).enumerate() {
+            let span = args.forms.get(at).map_or(args.span, |&form| self.span(form));
             if ty.is_never() || need.ty.is_never() {
                 continue;
             }
@@ -151,7 +151,7 @@ impl Walker<'_> {
                     self.error("type", span, format!("{name}: {}", found.join("; ")));
                 }
             } else if !ty.kinds.meets(need.ty.kinds) {
-                let place = place(at, given.types.len());
+                let place = place(at, args.types.len());
                 let message = format!("{name} needs {}{place}, got {}", need.ty.kinds, ty.shown());
                 self.error("type", span, message);
             }
@@ -171,7 +171,7 @@ impl Walker<'_> {
             return Ty::ANY;
         }
         self.guarded += u32::from(!surely);
-        let ty = self.apply(function, &Given { types, forms: &[], span });
+        let ty = self.apply(function, &Arguments { types, forms: &[], span });
         self.guarded -= u32::from(!surely);
         ty
     }

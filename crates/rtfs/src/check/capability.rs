@@ -27,7 +27,7 @@ impl Walker<'_> {
         };
         let Some(known) = self.state.capability(&id) else { return Ty::ANY };
         match &*known {
-            Capability::Unsaid => Ty::ANY,
+            Capability::Undisclosed => Ty::ANY,
             Capability::Unknown { similar } => {
                 let hint =
                     similar.first().map_or(String::new(), |near| format!("; did you mean `:{near}`?"));

@@ -13,7 +13,7 @@ const MAX_DEPTH: u32 = 16;
 /// The maximum number of comparisons.
 const MAX_STEPS: u32 = 2_000;
 /// The maximum number of reported clashes.
-const MAX_SAID: usize = 10;
+const MAX_CLASHES: usize = 10;
 
 /// Returns why no value of this kind can have the type; empty if one may. `root` is the beginning of the
 /// paths.
@@ -24,22 +24,26 @@ pub(super) fn clashes(
     place: Place,
     root: &str,
 ) -> Vec<String> {
-    let mut comparison = Comparison { types, place, said: Vec::new(), steps: 0 };
+    let mut comparison = Comparison { types, place, clashes: Vec::new(), steps: 0 };
     comparison.compare(ty, wanted, root, 0);
-    comparison.said
+    comparison.clashes
 }
 
 struct Comparison<'d> {
     types: &'d Definitions,
     place: Place,
-    said: Vec<String>,
+    clashes: Vec<String>,
     steps: u32,
 }
 
 impl Comparison<'_> {
     fn compare(&mut self, ty: &Ty, wanted: &TypeExpr, path: &str, depth: u32) {
         self.steps += 1;
-        if ty.is_never() || depth > MAX_DEPTH || self.steps > MAX_STEPS || self.said.len() >= MAX_SAID {
+        if ty.is_never()
+            || depth > MAX_DEPTH
+            || self.steps > MAX_STEPS
+            || self.clashes.len() >= MAX_CLASHES
+        {
             return;
         }
         if !ty.kinds.meets(kinds_of(wanted, self.types, self.place)) {
@@ -56,7 +60,7 @@ impl Comparison<'_> {
             (_, TypeExpr::And(base, _)) => self.compare(ty, base, path, depth),
             (_, TypeExpr::Defined { ty: inner, definitions }) => {
                 let inside = clashes(ty, inner, definitions, self.place, path);
-                self.said.extend(inside);
+                self.clashes.extend(inside);
             }
             (_, TypeExpr::Ref(name)) => {
                 if let Some(wanted) = self.types.get(name) {
@@ -84,7 +88,8 @@ impl Comparison<'_> {
                             self.compare(&known.ty, &field.ty, &inner, depth);
                         }
                         None if record.closed && !field.optional => {
-                            self.said.push(format!("{inner}: expected {}, but it is missing", field.ty));
+                            self.clashes
+                                .push(format!("{inner}: expected {}, but it is missing", field.ty));
                         }
                         _ => {}
                     }
@@ -99,7 +104,7 @@ impl Comparison<'_> {
             }
             (Some(Detail::Items(items)), TypeExpr::Tuple(wanted)) if ty.kinds == Kinds::VECTOR => {
                 if items.len() != wanted.len() {
-                    self.said.push(format!(
+                    self.clashes.push(format!(
                         "{path}: expected {}, got {}",
                         counted(wanted.len() as u64, "item"),
                         items.len()
@@ -129,11 +134,11 @@ impl Comparison<'_> {
             let Err(again) = checking.check(wanted, &value, path) else { return };
             violations = again;
         }
-        let said = violations
+        let texts = violations
             .iter()
             .map(ToString::to_string)
-            .filter(|said| !said.contains("what can be compared"));
-        self.said.extend(said.take(MAX_SAID));
+            .filter(|text| !text.contains("what can be compared"));
+        self.clashes.extend(texts.take(MAX_CLASHES));
     }
 
     fn unknown_keys<'k>(&mut self, keys: impl Iterator<Item = &'k Value>, map: &MapType, path: &str) {
@@ -146,12 +151,12 @@ impl Comparison<'_> {
             }
             let near = nearest_key(key, map.fields.iter().map(|field| &field.key));
             let hint = near.map_or(String::new(), |near| format!("; did you mean {near:?}?"));
-            self.said.push(format!("{path}.{}: there is no such key{hint}", name_of(key)));
+            self.clashes.push(format!("{path}.{}: there is no such key{hint}", name_of(key)));
         }
     }
 
     fn say(&mut self, path: &str, wanted: &TypeExpr, ty: &Ty) {
-        self.said.push(format!("{path}: expected {wanted}, got {}", ty.shown()));
+        self.clashes.push(format!("{path}: expected {wanted}, got {}", ty.shown()));
     }
 }
 

@@ -78,7 +78,7 @@ pub enum Capability {
         similar: Vec<String>,
     },
     /// No information may be given about it.
-    Unsaid,
+    Undisclosed,
 }
 
 /// Returns all problems of a program, in the order of the text, at most [`MAX_FINDINGS`]; empty if there

@@ -47,9 +47,9 @@ impl Walker<'_> {
         if is_wrong {
             return Ty::of(signature.result);
         }
-        let given = self.result(name, types, span);
-        let given = given.narrowed(signature.result);
-        if given.is_never() { Ty::of(signature.result) } else { given }
+        let result = self.result(name, types, span);
+        let result = result.narrowed(signature.result);
+        if result.is_never() { Ty::of(signature.result) } else { result }
     }
 
     /// Reports a value that a function cannot iterate over.
@@ -180,7 +180,7 @@ impl Walker<'_> {
 
 /// Returns the type of the items that remain after a predicate was applied.
 fn chosen(name: &str, function: &Ty, item: Ty) -> Ty {
-    let asked = match function.value() {
+    let kinds = match function.value() {
         Some(Value::Native(native)) => predicate(crate::builtins::native(native.0).name),
         Some(value)
             if crate::builtins::lookup("identity").is_some_and(|same| same.value() == *value) =>
@@ -189,7 +189,7 @@ fn chosen(name: &str, function: &Ty, item: Ty) -> Ty {
         }
         _ => None,
     };
-    match (name, asked) {
+    match (name, kinds) {
         ("filter" | "filterv" | "take-while", Some(kinds)) => item.narrowed(kinds),
         ("remove", Some(kinds)) => item.narrowed(Kinds::ANY.without(kinds)),
         _ => item,

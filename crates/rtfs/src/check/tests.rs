@@ -17,14 +17,14 @@ impl Signatures for Served {
                 output: ty("[:map [:temp :float] [:sky [:enum \"clear\" \"grey\"]]]"),
             },
             "open" => Capability::Known { input: ty("[:map [:limit :int]]"), output: None },
-            "secret" => Capability::Unsaid,
+            "secret" => Capability::Undisclosed,
             _ => Capability::Unknown { similar: vec!["weather".to_owned()] },
         }
     }
 }
 
 /// Returns the findings as `error kind 1:2 message`, without their excerpts.
-fn said(text: &str) -> Vec<String> {
+fn diagnostics(text: &str) -> Vec<String> {
     let options = Options { inputs: vec!["input".to_owned()], ..Options::default() };
     let found = check(&Source::new("", text), &options, Some(Arc::new(Served)));
     let line = |found: &Diagnostic| {
@@ -35,13 +35,13 @@ fn said(text: &str) -> Vec<String> {
 }
 
 fn errors(text: &str) -> Vec<String> {
-    let mut all = said(text);
-    all.retain(|said| said.starts_with("error"));
+    let mut all = diagnostics(text);
+    all.retain(|diagnostic| diagnostic.starts_with("error"));
     all
 }
 
 #[test]
-fn what_must_fail_is_an_error_with_its_place() {
+fn certain_failures_are_errors_with_their_place() {
     let mut rows = Vec::new();
     for (text, expected) in [
         ("(inc 1)\n(+ 1 (zork 2))", "error undefined 2:7 `zork` is not defined"),
@@ -144,13 +144,13 @@ fn capabilities_are_called_as_they_say() {
         assert_eq!(errors(text), [""; 0], "{text}");
     }
     assert_eq!(
-        said("(:tmp (call :weather {:city \"Oslo\"}))"),
+        diagnostics("(:tmp (call :weather {:city \"Oslo\"}))"),
         ["warning key 1:1 there is no :tmp in this map; did you mean :temp?"]
     );
 }
 
 #[test]
-fn what_is_surely_not_meant_is_a_warning() {
+fn probable_mistakes_are_warnings() {
     for (text, expected) in [
         (
             "(let [x 1 y 2] y)",
@@ -186,12 +186,12 @@ fn what_is_surely_not_meant_is_a_warning() {
         ),
         ("(try (inc \"a\") (catch e 1))", "warning type 1:11 `inc` takes a number, got \"a\""),
     ] {
-        assert_eq!(said(text), [expected], "{text}");
+        assert_eq!(diagnostics(text), [expected], "{text}");
     }
 }
 
 #[test]
-fn what_may_succeed_is_let_be() {
+fn code_that_may_succeed_is_accepted() {
     for text in [
         "(defn f [x] (if (string? x) (upper x) (inc x))) (f 1) (f \"a\")",
         "(let [x (if input 1 \"a\")] (inc x))",
@@ -220,12 +220,12 @@ fn what_may_succeed_is_let_be() {
         "(-> [1 2] (nth 1) inc)",
         "(case 5 5 :a :b)",
     ] {
-        assert_eq!(said(text), [""; 0], "{text}");
+        assert_eq!(diagnostics(text), [""; 0], "{text}");
     }
 }
 
 #[test]
-fn what_a_test_guards_is_let_be() {
+fn guarded_code_is_accepted() {
     for text in [
         "(let [m {}] (if (contains? m :a) (inc (:a m)) 0))",
         "(let [xs []] (if (empty? xs) 0 (inc (first xs))))",
@@ -249,7 +249,7 @@ fn what_a_test_guards_is_let_be() {
         "(map inc (remove nil? [nil]))",
         "(->> [nil nil] (filter identity) (map inc))",
     ] {
-        assert_eq!(said(text), [""; 0], "{text}");
+        assert_eq!(diagnostics(text), [""; 0], "{text}");
     }
 }
 
@@ -278,13 +278,13 @@ fn a_test_of_something_else_guards_nothing() {
 }
 
 #[test]
-fn all_that_is_wrong_is_told_at_once_and_in_order() {
-    let found = said("(inc \"a\")\n(let [x] 1)\n(foo)\n(let [y 1] (dec :a))");
-    let places: Vec<_> = found.iter().filter_map(|said| said.split(' ').nth(2)).collect();
+fn all_errors_are_reported_at_once_and_in_order() {
+    let found = diagnostics("(inc \"a\")\n(let [x] 1)\n(foo)\n(let [y 1] (dec :a))");
+    let places: Vec<_> = found.iter().filter_map(|diagnostic| diagnostic.split(' ').nth(2)).collect();
     assert_eq!(places, ["1:6", "2:7", "3:2", "4:7", "4:17"], "{found:?}");
     let many = "(inc \"a\")\n".repeat(1_000);
-    assert_eq!(said(&many).len(), MAX_FINDINGS);
-    assert!(said("(inc \"a\"").iter().all(|said| said.contains("syntax")));
+    assert_eq!(diagnostics(&many).len(), MAX_FINDINGS);
+    assert!(diagnostics("(inc \"a\"").iter().all(|diagnostic| diagnostic.contains("syntax")));
 }
 
 #[test]
@@ -300,14 +300,14 @@ fn a_finding_shows_its_line() {
 #[test]
 fn deep_code_and_many_names_end_in_time() {
     let deep = format!("{}1{}", "(inc (let [x 1] ".repeat(400), "))".repeat(400));
-    assert!(!said(&deep).is_empty());
+    assert!(!diagnostics(&deep).is_empty());
     let wide = format!("(cond {} :else 0)", "(string? input) 1 ".repeat(20_000));
-    said(&wide);
+    diagnostics(&wide);
     let nested = (0..20_000).map(|i| format!("(def x{} [x{i} x{i}])", i + 1)).collect::<String>();
-    said(&format!("(def x0 [1]){nested}"));
+    diagnostics(&format!("(def x0 [1]){nested}"));
     let fields = (0..12).map(|i| format!(":f{i} [:ref T] ")).collect::<String>();
-    said(&format!("(defstruct T {fields}) (defn f [t :- T] (:f0 t)) (f {{:f1 {{:f2 5}}}})"));
-    said(&"(zork (call :zork)) ".repeat(20_000));
+    diagnostics(&format!("(defstruct T {fields}) (defn f [t :- T] (:f0 t)) (f {{:f1 {{:f2 5}}}})"));
+    diagnostics(&"(zork (call :zork)) ".repeat(20_000));
 }
 
 #[test]
@@ -329,7 +329,7 @@ fn code_nested_as_deep_as_may_be_is_checked() {
         ("(some-> input (str ", "))"),
     ] {
         for depth in [300, 480, 990] {
-            said(&format!("{}input{}", open.repeat(depth), close.repeat(depth)));
+            diagnostics(&format!("{}input{}", open.repeat(depth), close.repeat(depth)));
         }
     }
 }

@@ -471,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_survives_a_join_with_what_it_is_not_about() {
+    fn details_survive_a_join_with_unrelated_kinds() {
         let text = Ty::constant(&Value::from("a"));
         let or_nil = text.or(&Ty::NIL);
         assert_eq!(or_nil.kinds, Kinds::STRING.or(Kinds::NIL));

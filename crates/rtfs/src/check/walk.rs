@@ -99,7 +99,7 @@ pub(super) struct Target {
     /// The types of the variables at each `recur`.
     pub(super) seen: Option<Vec<Ty>>,
     /// The values that they are given there.
-    pub(super) given: Vec<(Var, Span, Ty)>,
+    pub(super) values: Vec<(Var, Span, Ty)>,
 }
 
 impl Walker<'_> {
@@ -249,7 +249,7 @@ impl Walker<'_> {
     fn announce(&mut self) {
         for ir in &self.view.arena.forms {
             let Ir::Def(global, value) = ir else { continue };
-            if self.view.session.is_given(*global) {
+            if self.view.session.is_predefined(*global) {
                 continue;
             }
             self.pending.insert(*global);
@@ -391,7 +391,7 @@ impl Walker<'_> {
             for (var, _, _) in &inits {
                 self.set(*var, Ty::ANY);
             }
-            self.frame().targets.push(Target { vars, given: inits, ..Target::default() });
+            self.frame().targets.push(Target { vars, values: inits, ..Target::default() });
             let ty = self.walk(form.body);
             self.end_of_loop(!ty.is_never());
             return ty;
@@ -420,7 +420,7 @@ impl Walker<'_> {
     fn end_of_loop(&mut self, ends: bool) {
         let Some(target) = self.frame().targets.pop() else { return };
         if let Some(needs) = self.needs(&target, ends) {
-            self.compare_given(target, &needs);
+            self.compare_values(target, &needs);
         }
     }
 
@@ -428,12 +428,12 @@ impl Walker<'_> {
     pub(super) fn end_of_body(&mut self, ends: bool) -> Option<Vec<Ty>> {
         let target = self.frame().targets.pop()?;
         let needs = self.needs(&target, ends)?;
-        self.compare_given(target, &needs);
+        self.compare_values(target, &needs);
         Some(needs)
     }
 
-    fn compare_given(&mut self, target: Target, needs: &[Ty]) {
-        for (var, span, ty) in target.given {
+    fn compare_values(&mut self, target: Target, needs: &[Ty]) {
+        for (var, span, ty) in target.values {
             let Some(at) = target.vars.iter().position(|&known| known == var) else { continue };
             let need = &needs[at];
             if !ty.is_never() && !need.is_never() && !ty.kinds.meets(need.kinds) {
@@ -467,8 +467,8 @@ impl Walker<'_> {
                 None => now.collect(),
                 Some(seen) => seen.iter().zip(now).map(|(a, b)| a.or(&b)).collect(),
             });
-            let given = target.vars.iter().zip(spans).zip(types);
-            target.given.extend(given.map(|((&var, span), ty)| (var, span, ty)));
+            let values = target.vars.iter().zip(spans).zip(types);
+            target.values.extend(values.map(|((&var, span), ty)| (var, span, ty)));
         }
         Ty::NEVER
     }

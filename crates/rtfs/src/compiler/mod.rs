@@ -208,7 +208,7 @@ pub(crate) struct Session {
     /// The state of the checker, if it is active.
     checking: Option<Box<check::State>>,
     /// The number of initially known names: those of an interactive session so far, and inputs.
-    given: usize,
+    predefined: usize,
 }
 
 /// The names of a text that are not values. A later entry of an interactive session continues with them.
@@ -265,12 +265,12 @@ impl Session {
             is_prelude: false,
             always_copy: false,
             checking: None,
-            given: 0,
+            predefined: 0,
         };
         for name in inputs {
             session.global(&name);
         }
-        session.given = session.globals.len();
+        session.predefined = session.globals.len();
         session
     }
 
@@ -357,13 +357,15 @@ impl Session {
     }
 
     /// Returns whether a top-level name has a value before the program begins.
-    pub(crate) fn is_given(&self, global: u32) -> bool {
-        (global as usize) < self.given
+    pub(crate) fn is_predefined(&self, global: u32) -> bool {
+        (global as usize) < self.predefined
     }
 
     /// Returns whether a top-level name has one definition, which nothing replaces.
     pub(crate) fn is_defined_once(&self, global: u32) -> bool {
-        !self.options.open && !self.is_given(global) && self.definitions.get(global as usize) == Some(&1)
+        !self.options.open
+            && !self.is_predefined(global)
+            && self.definitions.get(global as usize) == Some(&1)
     }
 
     pub(crate) fn global_name(&self, global: u32) -> &str {
@@ -518,9 +520,10 @@ impl Lower<'_> {
         let kids = self.tree.kids(node);
         let mut doc =
             kids.get(2).and_then(|&doc| self.tree.string(doc)).filter(|_| kids.len() > 3).map(Arc::from);
-        let said = kids.get(1).and_then(|&name| self.tree.metadata(name)).or(self.tree.metadata(node));
-        if let Some(said) = said {
-            for pair in self.tree.forms(said).chunks_exact(2) {
+        let metadata =
+            kids.get(1).and_then(|&name| self.tree.metadata(name)).or(self.tree.metadata(node));
+        if let Some(metadata) = metadata {
+            for pair in self.tree.forms(metadata).chunks_exact(2) {
                 if self.tree.keyword(pair[0]) == Some("doc") {
                     doc = self.tree.string(pair[1]).map(Arc::from).or(doc);
                 }

@@ -98,7 +98,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_is_too_wide_is_broken_at_its_items() {
+    fn wide_collections_are_broken_between_items() {
         let shown = |text: &str, width| pretty(&eval_pure(text).unwrap(), width);
         let text = "{:name \"Ada\" :langs [\"en\" \"fr\"] :age 36}";
         assert_eq!(shown(text, 80), "{:name \"Ada\", :langs [\"en\" \"fr\"], :age 36}");

@@ -111,14 +111,14 @@ impl Context {
     }
 
     /// Returns the remaining bytes, as known without a memory measurement.
-    pub(crate) fn room(&self) -> usize {
+    pub(crate) fn remaining(&self) -> usize {
         self.limit.saturating_sub(self.live.saturating_add(self.since))
     }
 
-    /// Returns the fault of an allocation that needs more bytes than [`room`](Self::room) returns.
+    /// Returns the fault of an allocation that needs more bytes than [`remaining`](Self::remaining) returns.
     #[cold]
     pub(crate) fn crowded(&self) -> Box<Fault> {
-        Box::new(Fault::Memory(self.room().saturating_add(1)))
+        Box::new(Fault::Memory(self.remaining().saturating_add(1)))
     }
 
     /// Returns the remaining steps after the last operations are paid.
@@ -138,8 +138,8 @@ impl Context {
         self.cost += 100 + text.len() as u64;
         let built = regex::RegexBuilder::new(text).size_limit(1 << 20).dfa_size_limit(1 << 20).build();
         let regex = Arc::new(built.map_err(|error| {
-            let said = error.to_string();
-            let what = said.lines().last().unwrap_or_default().trim();
+            let text = error.to_string();
+            let what = text.lines().last().unwrap_or_default().trim();
             let what = what.strip_prefix("error: ").unwrap_or(what);
             fault("invalid-argument", format!("`{text}` is no regular expression: {what}"))
         })?);

@@ -37,7 +37,7 @@ impl Run {
             .as_ref()
             .map_or(0, |strand| strand.outer_depth + strand.frames.len() + 1);
         strand.outer_depth = depth_here;
-        if self.kept.is_some()
+        if self.open_requests.is_some()
             && let Some(parent) = &self.strands[parent]
             && let Some(join) = &parent.join
         {

@@ -119,7 +119,7 @@ impl Run {
             HostOp::StepBegin => {
                 let name = first.to_string();
                 let number = self.new_scope();
-                if self.kept.is_some()
+                if self.open_requests.is_some()
                     && let Some(strand) = self.strands[id].as_mut()
                 {
                     strand.enter_step(&name, number);

@@ -18,7 +18,7 @@ use crate::syntax::Position;
 use crate::value::Value;
 
 /// The number of bytes of messages after which the run returns to the host.
-const MAX_TOLD: usize = 1 << 20;
+const MAX_EVENT_BYTES: usize = 1 << 20;
 
 /// The state of a run.
 #[derive(Clone, Debug)]
@@ -57,7 +57,7 @@ pub struct Run {
     pub(super) streams: BTreeSet<u64>,
     pub(super) events: Vec<Event>,
     /// The number of bytes of messages in the events.
-    told: usize,
+    event_bytes: usize,
     pub(super) place: unwind::LastPlace,
     /// Whether lazy parts of the result are being computed.
     pub(super) finishing: bool,
@@ -67,7 +67,7 @@ pub struct Run {
     /// The function that is called when the program is done, and its arguments.
     pub(super) then: Option<(String, Vec<Value>)>,
     /// The unanswered requests, if the run may be saved.
-    pub(super) kept: Option<BTreeMap<u64, (Request, Option<Position>)>>,
+    pub(super) open_requests: Option<BTreeMap<u64, (Request, Option<Position>)>>,
 }
 
 #[derive(Clone, Copy)]
@@ -135,13 +135,13 @@ impl Run {
             next_scope: 1,
             streams: BTreeSet::new(),
             events: Vec::new(),
-            told: 0,
+            event_bytes: 0,
             place: unwind::LastPlace::default(),
             finishing: false,
             root: 0,
             finished: None,
             then: None,
-            kept: None,
+            open_requests: None,
         }
     }
 
@@ -223,7 +223,7 @@ impl Run {
 
     /// Makes the run [resumable](Self::resumable).
     pub fn keep_requests(&mut self) {
-        self.kept.get_or_insert_default();
+        self.open_requests.get_or_insert_default();
     }
 
     /// Returns the limits.
@@ -255,7 +255,7 @@ impl Run {
     /// Returns the events for the host, in order. Each event is returned once.
     pub fn events(&mut self) -> std::vec::Drain<'_, Event> {
         self.close_streams();
-        self.told = 0;
+        self.event_bytes = 0;
         self.events.drain(..)
     }
 
@@ -325,7 +325,7 @@ impl Run {
                 Exit::Memory(bytes) => self.look_through(id, bytes),
                 Exit::Host { kind, d, a, n } => {
                     self.host(id, kind, d, a, n);
-                    if self.told > MAX_TOLD {
+                    if self.event_bytes > MAX_EVENT_BYTES {
                         return self.finished.clone().unwrap_or(Outcome::Yielded);
                     }
                 }
@@ -367,8 +367,8 @@ impl Run {
     /// Removes and returns the strand that waits for a ticket.
     pub(super) fn forget(&mut self, ticket: u64) -> Option<Waiting> {
         let at = self.waiting.binary_search_by_key(&ticket, |entry| entry.ticket).ok()?;
-        if let Some(kept) = &mut self.kept {
-            kept.remove(&ticket);
+        if let Some(requests) = &mut self.open_requests {
+            requests.remove(&ticket);
         }
         // The parts are moved individually, because they were just written, and usually the last entry
         // is the only one.
@@ -551,7 +551,7 @@ impl Run {
             _ => 0,
         };
         self.pay(text as u64 / 64);
-        self.told += text + size_of::<Event>();
+        self.event_bytes += text + size_of::<Event>();
         self.events.push(event);
     }
 
@@ -589,8 +589,8 @@ impl Run {
         let at = self.place.of(strand, &self.program);
         let scope = strand.scope.clone();
         self.waiting.push(Waiting { ticket, strand: id, kind });
-        if let Some(kept) = &mut self.kept {
-            kept.insert(ticket, (request.clone(), at));
+        if let Some(requests) = &mut self.open_requests {
+            requests.insert(ticket, (request.clone(), at));
         }
         // The value is built in place, because copying fresh data was slow.
         if kind.is_wait() {

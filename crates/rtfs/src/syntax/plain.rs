@@ -302,7 +302,7 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 4_096, ..ProptestConfig::default() })]
 
         #[test]
-        fn what_is_read_without_a_tree_is_what_the_tree_gives(text in any_text()) {
+        fn reading_without_a_tree_equals_reading_with_one(text in any_text()) {
             if let Some(plain) = values(&text) {
                 let general = values_of_tree(&Source::new("", &*text));
                 prop_assert_eq!(format!("{general:?}"), format!("Ok({plain:?})"));
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_nested_too_deeply_is_left_to_the_tree() {
+    fn deeply_nested_text_is_left_to_the_tree() {
         let nested = |levels: usize| "[".repeat(levels) + &"]".repeat(levels);
         assert!(values(&nested(MAX_NESTING)).is_some());
         assert!(values(&nested(MAX_NESTING + 1)).is_none());

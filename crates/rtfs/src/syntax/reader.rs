@@ -359,12 +359,12 @@ impl Reader {
                     return;
                 }
                 What::Metadata => {
-                    let said = self.pending.pop();
+                    let form = self.pending.pop();
                     let metadata = &mut self.tree.metadata;
-                    if let Some(said) = said
+                    if let Some(form) = form
                         && metadata.last().is_none_or(|last| last.0 < id)
                     {
-                        metadata.push((id, said));
+                        metadata.push((id, form));
                     }
                 }
             }

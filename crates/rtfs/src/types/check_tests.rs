@@ -218,7 +218,7 @@ fn says_where_what_was_expected_and_what_came() {
 }
 
 #[test]
-fn bounds_what_a_violation_shows_and_how_many_there_are() {
+fn violations_are_bounded_in_length_and_number() {
     let many = Value::vector(vec![Value::keyword("x".repeat(500)); 5_000]).unwrap();
     let found = ty("[:vector :int]").check(&many, "input").unwrap_err();
     assert_eq!(found.len(), 1_000);

@@ -33,8 +33,8 @@ impl Walk {
             };
             ty = resolved;
             match ty {
-                TypeExpr::Union(types) => match self.meant(types, value, form, level.same()) {
-                    Some(meant) => ty = meant,
+                TypeExpr::Union(types) => match self.closest(types, value, form, level.same()) {
+                    Some(closest) => ty = closest,
                     None => break,
                 },
                 TypeExpr::And(base, predicates) => {
@@ -167,7 +167,7 @@ impl Walk {
 
     /// Returns the alternative that the value was probably meant for: the only one of its kind, or the
     /// only record whose constants match.
-    fn meant<'t>(
+    fn closest<'t>(
         &self,
         types: &'t [TypeExpr],
         value: &Value,

@@ -37,7 +37,7 @@ pub(super) const PREDICATES: [&str; 24] = [
 ];
 
 /// The names of types in other languages.
-const ELSEWHERE: [(&str, &str); 10] = [
+const FOREIGN_NAMES: [(&str, &str); 10] = [
     ("integer", "int"),
     ("long", "int"),
     ("double", "float"),
@@ -51,7 +51,7 @@ const ELSEWHERE: [(&str, &str); 10] = [
 ];
 
 pub(super) fn similar_name(name: &str) -> Option<&'static str> {
-    let elsewhere = ELSEWHERE.iter().find(|(other, _)| *other == name).map(|(_, ours)| *ours);
+    let foreign = FOREIGN_NAMES.iter().find(|(other, _)| *other == name).map(|(_, ours)| *ours);
     let known = Primitive::ALL.iter().map(|primitive| primitive.name()).chain(FORMS);
-    elsewhere.or_else(|| nearest(name, known))
+    foreign.or_else(|| nearest(name, known))
 }

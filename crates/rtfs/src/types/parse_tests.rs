@@ -102,7 +102,7 @@ fn says_where_a_text_is_no_type_and_what_was_expected() {
 }
 
 #[test]
-fn quoted_data_says_which_part_is_wrong() {
+fn an_error_in_quoted_data_has_its_path() {
     let data = read(&Source::new("", "[:map {:a :int, :b [:vector :x]}]")).unwrap();
     let error = TypeExpr::from_value(&data[0]).unwrap_err();
     assert_eq!((error.position, error.path.as_slice()), (None, &[1, 3, 1][..]));

@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_type_is_said_in_words() {
+    fn a_type_is_described_in_words() {
         let cases = [
             (":number", Some("a number")),
             (":string?", Some("a string or null")),

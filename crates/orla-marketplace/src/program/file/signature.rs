@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_called_with_one_input_says_so() {
+    fn a_main_that_cannot_take_one_input_is_refused() {
         for (text, words) in [
             ("(defn main [a b] 1)", "one parameter"),
             ("(defn main [& all] 1)", "one parameter"),

@@ -35,7 +35,7 @@ fn a_file_describes_itself() {
 }
 
 #[test]
-fn what_is_wrong_with_a_file_has_its_place() {
+fn faults_of_a_file_have_their_place() {
     let faults = of("(defn helper [x] x)\n(defn main [a b] 1)").err().unwrap();
     assert_eq!((faults[0].at.line, faults[0].at.column), (2, 7), "{faults:?}");
     let faults = of("(defn main [a]\n  (if))").err().unwrap();
@@ -72,7 +72,7 @@ async fn a_call_runs_main_with_the_input() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_says_where_in_the_file() {
+async fn a_failure_names_the_place_in_the_file() {
     let input = serde_json::json!({"n": 0});
     for (text, words) in [
         ("(defn main [{:keys [n]}]\n  (quot 1 n))", "tools/greet.rtfs:2:3: arithmetic"),

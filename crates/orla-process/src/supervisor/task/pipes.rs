@@ -42,7 +42,7 @@ impl<S: Service> Task<S> {
         let Some(stdin) = &process.stdin else { return };
         while !self.protocol.unwritten().is_empty() {
             match stdin.try_write(self.protocol.unwritten()) {
-                Ok(count) => self.protocol.wrote(count),
+                Ok(count) => self.protocol.advance(count),
                 Err(err) if err.kind() == io::ErrorKind::WouldBlock => return,
                 Err(err) if err.kind() == io::ErrorKind::Interrupted => {}
                 Err(_) => return self.input_closed(),
@@ -70,7 +70,7 @@ impl<S: Service> Task<S> {
             };
             // Unlike `try_read_buf`, this treats a pipe as empty if it returned less than there was room
             // for.
-            match stdout.read_buf(self.protocol.room()).now_or_never() {
+            match stdout.read_buf(self.protocol.read_buffer()).now_or_never() {
                 Some(Ok(0)) => return self.output_ended().await,
                 Some(Ok(_)) => {
                     self.silence.broken();
@@ -226,7 +226,7 @@ impl<S: Service> Task<S> {
         if !line.is_empty() {
             let [capsule, server, plugin] = self.log_fields();
             tracing::info!(capsule, server, plugin, line = &*line, "stderr");
-            self.shared.note_line(&line);
+            self.shared.record_stderr_line(&line);
             if tells_why(&line) || !(tells_why(&self.last_words) || line.contains(NPM_TRAILER)) {
                 let shown = line.chars().take(MAX_LAST_WORDS);
                 self.last_words = shown.map(|c| if c.is_control() { ' ' } else { c }).collect();
@@ -243,7 +243,7 @@ impl<S: Service> Task<S> {
             let Some(stdout) = self.process.as_ref().and_then(|process| process.stdout.as_ref()) else {
                 break;
             };
-            match stdout.try_read_buf(self.protocol.room()) {
+            match stdout.try_read_buf(self.protocol.read_buffer()) {
                 Ok(count) if count > 0 => self.take_events().await,
                 _ => break,
             }
@@ -305,7 +305,7 @@ mod tests {
     use super::tells_why;
 
     #[test]
-    fn the_reason_is_told_from_what_follows_it() {
+    fn the_reason_is_distinguished_from_trailing_lines() {
         for line in [
             "Error [ERR_MODULE_NOT_FOUND]: Cannot find package 'x'",
             "ModuleNotFoundError: No module named 'x'",

@@ -35,7 +35,7 @@ pub(super) async fn send(
     request: &SendMessageRequest,
     is_stream: bool,
 ) -> Result<Events, Fault> {
-    let request = asked(wire, pbconv::to_proto_send_message_request(request));
+    let request = with_headers(wire, pbconv::to_proto_send_message_request(request));
     if is_stream {
         let answer =
             client(wire)?.send_streaming_message(request).await.map_err(|status| fault(&status))?;
@@ -53,7 +53,7 @@ pub(super) async fn send(
 pub(super) async fn get(wire: &Wire, task: &str) -> Result<Task, Fault> {
     let request =
         GetTaskRequest { id: task.to_owned(), history_length: Some(0), tenant: wire.tenant.clone() };
-    let request = asked(wire, pbconv::to_proto_get_task_request(&request));
+    let request = with_headers(wire, pbconv::to_proto_get_task_request(&request));
     let answer = client(wire)?.get_task(request).await.map_err(|status| fault(&status))?;
     let mut task = pbconv::from_proto_task(answer.get_ref());
     exact_task(&mut task);
@@ -62,14 +62,14 @@ pub(super) async fn get(wire: &Wire, task: &str) -> Result<Task, Fault> {
 
 pub(super) async fn subscribe(wire: &Wire, task: &str) -> Result<Events, Fault> {
     let request = SubscribeToTaskRequest { id: task.to_owned(), tenant: wire.tenant.clone() };
-    let request = asked(wire, pbconv::to_proto_subscribe_to_task_request(&request));
+    let request = with_headers(wire, pbconv::to_proto_subscribe_to_task_request(&request));
     let answer = client(wire)?.subscribe_to_task(request).await.map_err(|status| fault(&status))?;
     Ok(events(answer.into_inner()))
 }
 
 pub(super) async fn cancel(wire: &Wire, task: &str) -> Result<(), Fault> {
     let request = CancelTaskRequest { id: task.to_owned(), metadata: None, tenant: wire.tenant.clone() };
-    let request = asked(wire, pbconv::to_proto_cancel_task_request(&request));
+    let request = with_headers(wire, pbconv::to_proto_cancel_task_request(&request));
     client(wire)?.cancel_task(request).await.map_err(|status| fault(&status)).map(drop)
 }
 
@@ -115,39 +115,39 @@ fn client(wire: &Wire) -> Result<A2aServiceClient<Channel>, Fault> {
 
 pub(super) fn origin(wire: &Wire) -> Result<http::Uri, Fault> {
     let origin = wire.url.origin().ascii_serialization();
-    origin.parse().map_err(|_| Fault::Wrong("its address is invalid".to_owned()))
+    origin.parse().map_err(|_| Fault::Invalid("its address is invalid".to_owned()))
 }
 
-pub(super) fn asked<T>(wire: &Wire, message: T) -> tonic::Request<T> {
+pub(super) fn with_headers<T>(wire: &Wire, message: T) -> tonic::Request<T> {
     let mut request = tonic::Request::new(message);
     *request.metadata_mut() = MetadataMap::from_headers(wire.headers.clone());
     request
 }
 
 pub(super) fn empty() -> Fault {
-    Fault::Wrong("it answers with nothing".to_owned())
+    Fault::Invalid("it answers with nothing".to_owned())
 }
 
 pub(super) fn fault(status: &Status) -> Fault {
-    let said: String = status.message().chars().take(500).collect();
+    let message: String = status.message().chars().take(500).collect();
     let code = match status.code() {
         // The connection broke; tonic has no other status for it.
         Code::Unknown if std::error::Error::source(status).is_some() => {
-            return Fault::Away(format!("broke off: {}", root_cause(status).to_lowercase()));
+            return Fault::Unavailable(format!("broke off: {}", root_cause(status).to_lowercase()));
         }
         Code::Unavailable | Code::DeadlineExceeded | Code::ResourceExhausted => {
-            return Fault::Away(format!("is unavailable: {said}"));
+            return Fault::Unavailable(format!("is unavailable: {message}"));
         }
         Code::OutOfRange => return Fault::TooLarge,
         Code::Unauthenticated | Code::PermissionDenied => {
-            return Fault::Wrong(format!("the credentials are missing or not accepted: {said}"));
+            return Fault::Invalid(format!("the credentials are missing or not accepted: {message}"));
         }
         Code::NotFound => error_code::TASK_NOT_FOUND,
         Code::Unimplemented => error_code::UNSUPPORTED_OPERATION,
         Code::InvalidArgument => error_code::INVALID_PARAMS,
         _ => error_code::INTERNAL_ERROR,
     };
-    Fault::Refused(A2AError::new(code, said))
+    Fault::Refused(A2AError::new(code, message))
 }
 
 /// The HTTP client, as a tower service.

@@ -54,7 +54,7 @@ pub(super) async fn rest_send(
     stream: bool,
 ) -> Result<Events, Fault> {
     let path = if stream { "message:stream" } else { "message:send" };
-    let request = serde_json::to_value(request).map_err(|err| Fault::Wrong(err.to_string()))?;
+    let request = serde_json::to_value(request).map_err(|err| Fault::Invalid(err.to_string()))?;
     let request = wire.dialect.plain_request(request);
     let response = ask(wire, Method::POST, at(wire, &[path])?, Some(&request)).await?;
     events(wire, response, Envelope::Plain).await
@@ -78,7 +78,7 @@ pub(super) async fn rest_cancel(wire: &Wire, task: &str) -> Result<(), Fault> {
 
 /// Returns the request of a message, in the agent's dialect.
 pub(super) fn parameters(wire: &Wire, request: &SendMessageRequest) -> Result<Value, Fault> {
-    let request = serde_json::to_value(request).map_err(|err| Fault::Wrong(err.to_string()))?;
+    let request = serde_json::to_value(request).map_err(|err| Fault::Invalid(err.to_string()))?;
     Ok(wire.dialect.request(request))
 }
 
@@ -92,7 +92,7 @@ fn at(wire: &Wire, path: &[&str]) -> Result<Url, Fault> {
     let mut url = wire.url.clone();
     {
         let mut segments =
-            url.path_segments_mut().map_err(|()| Fault::Wrong("its address is invalid".to_owned()))?;
+            url.path_segments_mut().map_err(|()| Fault::Invalid("its address is invalid".to_owned()))?;
         let version = (wire.dialect == Dialect::V0).then_some("v1");
         segments.pop_if_empty().extend(version).extend(wire.tenant.iter()).extend(path);
     }
@@ -106,7 +106,7 @@ async fn ask(wire: &Wire, method: Method, url: Url, body: Option<&Value>) -> Res
     if let Some(body) = body {
         request = request.header(CONTENT_TYPE, JSON).body(body.to_string());
     }
-    let response = wire.execute(request.build().map_err(|err| away(&err))?).await?;
+    let response = wire.execute(request.build().map_err(|err| connection_fault(&err))?).await?;
     let status = response.status();
     if status.is_success() {
         return Ok(response);
@@ -120,24 +120,26 @@ fn failure(status: StatusCode, body: &[u8]) -> Fault {
         Some(reason) => format!("{} {reason}", status.as_u16()),
         None => status.as_u16().to_string(),
     };
-    let said: Option<Value> = serde_json::from_slice(body).ok();
-    let error = said.as_ref().map(|said| said.get("error").unwrap_or(said));
+    let body: Option<Value> = serde_json::from_slice(body).ok();
+    let error = body.as_ref().map(|body| body.get("error").unwrap_or(body));
     match status.as_u16() {
         401 | 403 => {
-            Fault::Wrong(format!("answers {title}: the credentials are missing or not accepted"))
+            Fault::Invalid(format!("answers {title}: the credentials are missing or not accepted"))
         }
-        300..=399 => Fault::Wrong(format!("answers {title}, and redirects are not followed")),
-        408 | 425 | 429 | 502..=504 => Fault::Away(format!("answers {title}")),
+        300..=399 => Fault::Invalid(format!("answers {title}, and redirects are not followed")),
+        408 | 425 | 429 | 502..=504 => Fault::Unavailable(format!("answers {title}")),
         _ => match error {
-            Some(error) if says_why(error) => refused(error, code(error, status)),
-            _ if status == StatusCode::INTERNAL_SERVER_ERROR => Fault::Away(format!("answers {title}")),
-            _ => Fault::Wrong(format!("answers {title}")),
+            Some(error) if has_details(error) => refused(error, code(error, status)),
+            _ if status == StatusCode::INTERNAL_SERVER_ERROR => {
+                Fault::Unavailable(format!("answers {title}"))
+            }
+            _ => Fault::Invalid(format!("answers {title}")),
         },
     }
 }
 
 /// Returns whether an error object has any content.
-fn says_why(error: &Value) -> bool {
+fn has_details(error: &Value) -> bool {
     ["code", "message", "detail", "title", "details"].iter().any(|name| error.get(*name).is_some())
 }
 
@@ -200,7 +202,7 @@ impl Reading {
             match response.chunk().await {
                 Ok(Some(bytes)) => self.events.push(&bytes),
                 Ok(None) => return Ok(None),
-                Err(err) => return Err(away(&err)),
+                Err(err) => return Err(connection_fault(&err)),
             }
         }
     }
@@ -216,11 +218,11 @@ impl Envelope {
         match self {
             Self::Plain => Ok(value),
             Self::Rpc if value.get("id").is_some_and(|id| *id != ID) => {
-                Err(Fault::Wrong("its answer is one to another request".to_owned()))
+                Err(Fault::Invalid("its answer is one to another request".to_owned()))
             }
             Self::Rpc => match value.get_mut("result") {
                 Some(result) => Ok(result.take()),
-                None => Err(Fault::Wrong("it answers with neither a result nor an error".to_owned())),
+                None => Err(Fault::Invalid("it answers with neither a result nor an error".to_owned())),
             },
         }
     }
@@ -236,7 +238,7 @@ pub(in crate::a2a) async fn read(mut response: Response, limit: usize) -> Result
         return Err(Fault::TooLarge);
     }
     let mut whole = BytesMut::new();
-    while let Some(chunk) = response.chunk().await.map_err(|err| away(&err))? {
+    while let Some(chunk) = response.chunk().await.map_err(|err| connection_fault(&err))? {
         if whole.len() + chunk.len() > limit {
             return Err(Fault::TooLarge);
         }
@@ -246,8 +248,8 @@ pub(in crate::a2a) async fn read(mut response: Response, limit: usize) -> Result
 }
 
 /// Returns the fault for a failed connection.
-pub(super) fn away(err: &reqwest::Error) -> Fault {
-    Fault::Away(match err.is_connect() {
+pub(super) fn connection_fault(err: &reqwest::Error) -> Fault {
+    Fault::Unavailable(match err.is_connect() {
         true if err.is_timeout() => "does not accept the connection in time".to_owned(),
         true => format!("cannot be reached: {}", root_cause(err).to_lowercase()),
         false => format!("broke off: {}", root_cause(err).to_lowercase()),
@@ -259,7 +261,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_without_a_reason_is_told_with_its_status_and_whether_to_try_again() {
+    fn an_error_without_details_is_classified_by_its_status() {
         for (status, body, says) in [
             (
                 500,

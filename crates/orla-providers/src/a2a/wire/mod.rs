@@ -51,13 +51,13 @@ pub(super) struct Wire {
 pub(super) enum Fault {
     /// The agent cannot be reached, or the connection was lost. A later attempt may succeed.
     #[error("{0}")]
-    Away(String),
+    Unavailable(String),
     /// The agent answered with an error of the protocol.
     #[error("{}", .0.message)]
     Refused(A2AError),
     /// The answer does not follow the protocol.
     #[error("{0}")]
-    Wrong(String),
+    Invalid(String),
     /// The answer exceeds the limit.
     #[error("it answers with more than 16 MiB")]
     TooLarge,
@@ -68,7 +68,7 @@ impl Fault {
     pub(super) fn of(self, name: &str, host: &str) -> RuntimeError {
         let id = name.to_owned();
         match self {
-            Self::Away(reason) => RuntimeError::Unavailable {
+            Self::Unavailable(reason) => RuntimeError::Unavailable {
                 id,
                 reason: format!("{host} {reason}; trying again may help"),
                 source: None,
@@ -78,7 +78,7 @@ impl Fault {
                 message: format!("{name} failed: {host} refuses: {} ({})", error.message, error.code),
                 outcome: None,
             },
-            Self::Wrong(problem) => RuntimeError::Failed {
+            Self::Invalid(problem) => RuntimeError::Failed {
                 id,
                 message: format!("{name} failed: {host}: {problem}"),
                 outcome: None,
@@ -133,8 +133,8 @@ impl Wire {
     /// Sends a request.
     async fn execute(&self, request: reqwest::Request) -> Result<reqwest::Response, Fault> {
         self.sender.execute(request).await.map_err(|unanswered| match unanswered {
-            Unanswered::Http(err) => http::away(&err),
-            Unanswered::Token(error) => Fault::Wrong(error.to_string()),
+            Unanswered::Http(err) => http::connection_fault(&err),
+            Unanswered::Token(error) => Fault::Invalid(error.to_string()),
         })
     }
 
@@ -241,10 +241,10 @@ pub(super) fn host(url: &Url) -> String {
 /// Parses a message.
 fn parse(json: &[u8]) -> Result<Value, Fault> {
     if read_size(json) > MAX_READ_SIZE {
-        return Err(Fault::Wrong("it answers with too many parts or members".to_owned()));
+        return Err(Fault::Invalid("it answers with too many parts or members".to_owned()));
     }
     serde_json::from_slice(json)
-        .map_err(|_| Fault::Wrong("it answers with something else than JSON".to_owned()))
+        .map_err(|_| Fault::Invalid("it answers with something else than JSON".to_owned()))
 }
 
 /// Estimates how many bytes a JSON text takes once it is parsed, besides its strings. Each part of a
@@ -272,7 +272,7 @@ fn event(dialect: Dialect, value: Value) -> Result<StreamResponse, Fault> {
 
 fn typed<T: DeserializeOwned>(value: Value) -> Result<T, Fault> {
     serde_json::from_value(value)
-        .map_err(|err| Fault::Wrong(format!("its answer cannot be read: {err}")))
+        .map_err(|err| Fault::Invalid(format!("its answer cannot be read: {err}")))
 }
 
 /// Returns the error of a JSON-RPC response, or of an answer over HTTP.

@@ -21,7 +21,7 @@ use serde_json::Value;
 use tonic::client::Grpc;
 use tonic_prost::ProstCodec;
 
-use super::grpc::{Channel, asked, empty, fault, origin};
+use super::grpc::{Channel, empty, fault, origin, with_headers};
 use super::{Events, Fault, MAX_MESSAGE, Wire};
 
 const SEND: &str = "/a2a.v1.A2AService/SendMessage";
@@ -68,7 +68,8 @@ where
     A: prost::Message + Default + 'static,
 {
     let path = PathAndQuery::from_static(path);
-    let answer = client(wire)?.unary(asked(wire, request), path, ProstCodec::<Q, A>::default()).await;
+    let answer =
+        client(wire)?.unary(with_headers(wire, request), path, ProstCodec::<Q, A>::default()).await;
     answer.map(tonic::Response::into_inner).map_err(|status| fault(&status))
 }
 
@@ -78,7 +79,7 @@ where
 {
     let (path, codec) =
         (PathAndQuery::from_static(path), ProstCodec::<Q, proto::StreamResponse>::default());
-    let answer = client(wire)?.server_streaming(asked(wire, request), path, codec).await;
+    let answer = client(wire)?.server_streaming(with_headers(wire, request), path, codec).await;
     let events = answer.map_err(|status| fault(&status))?.into_inner();
     Ok(events.map(|item| item.map_err(|status| fault(&status)).and_then(event)).boxed())
 }

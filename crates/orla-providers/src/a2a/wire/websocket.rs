@@ -22,7 +22,7 @@ use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{Error, Message};
 
-use super::http::{away, parameters};
+use super::http::{connection_fault, parameters};
 use super::{Events, Fault, MAX_MESSAGE, Wire, refused, typed};
 use crate::a2a::dialect::{Dialect, Operation};
 
@@ -64,9 +64,9 @@ async fn ask(wire: &Wire, operation: Operation, parameters: Value) -> Result<Soc
 async fn open(wire: &Wire) -> Result<Socket, Fault> {
     let mut nonce = [0; 16];
     getrandom::fill(&mut nonce)
-        .map_err(|err| Fault::Wrong(format!("the system provides no random bytes: {err}")))?;
+        .map_err(|err| Fault::Invalid(format!("the system provides no random bytes: {err}")))?;
     let key = STANDARD.encode(nonce);
-    let text = |value: &str| HeaderValue::from_str(value).map_err(|err| Fault::Wrong(err.to_string()));
+    let text = |value: &str| HeaderValue::from_str(value).map_err(|err| Fault::Invalid(err.to_string()));
     let fields: [(HeaderName, HeaderValue); 4] = [
         (CONNECTION, HeaderValue::from_static("Upgrade")),
         (UPGRADE, HeaderValue::from_static("websocket")),
@@ -76,17 +76,17 @@ async fn open(wire: &Wire) -> Result<Socket, Fault> {
     let mut headers = wire.headers.clone();
     headers.extend(fields);
     let request = wire.client.get(wire.url.clone()).headers(headers).build();
-    let response = wire.execute(request.map_err(|err| away(&err))?).await?;
+    let response = wire.execute(request.map_err(|err| connection_fault(&err))?).await?;
     let accept = response.headers().get(SEC_WEBSOCKET_ACCEPT).map(HeaderValue::as_bytes);
     if response.status() != StatusCode::SWITCHING_PROTOCOLS
         || accept != Some(derive_accept_key(key.as_bytes()).as_bytes())
     {
-        return Err(Fault::Wrong(format!(
+        return Err(Fault::Invalid(format!(
             "answered {} instead of opening a WebSocket",
             response.status()
         )));
     }
-    let upgraded = response.upgrade().await.map_err(|err| away(&err))?;
+    let upgraded = response.upgrade().await.map_err(|err| connection_fault(&err))?;
     let bounds =
         WebSocketConfig::default().max_message_size(Some(MAX_MESSAGE)).max_frame_size(Some(MAX_MESSAGE));
     Ok(WebSocketStream::from_raw_socket(upgraded, Role::Client, Some(bounds)).await)
@@ -95,7 +95,7 @@ async fn open(wire: &Wire) -> Result<Socket, Fault> {
 /// Returns the result of the only response.
 async fn only(socket: &mut Socket) -> Result<Value, Fault> {
     let next = next(socket).await?;
-    next.ok_or_else(|| Fault::Away("closed the socket before it answered".to_owned()))
+    next.ok_or_else(|| Fault::Unavailable("closed the socket before it answered".to_owned()))
 }
 
 /// Returns the result of the next response; `None` when the socket was closed.
@@ -106,7 +106,7 @@ async fn next(socket: &mut Socket) -> Result<Option<Value>, Fault> {
             Some(Ok(Message::Text(text))) => text,
             Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => continue,
             Some(Ok(Message::Binary(_))) => {
-                return Err(Fault::Wrong("it answered with bytes instead of text".to_owned()));
+                return Err(Fault::Invalid("it answered with bytes instead of text".to_owned()));
             }
             Some(Err(err)) => return Err(broken(err)),
         };
@@ -137,7 +137,9 @@ fn events(dialect: Dialect, socket: Socket, stream: bool) -> Events {
 fn broken(err: Error) -> Fault {
     match err {
         Error::Capacity(CapacityError::MessageTooLong { .. }) => Fault::TooLarge,
-        Error::ConnectionClosed | Error::AlreadyClosed => Fault::Away("closed the socket".to_owned()),
-        err => Fault::Away(format!("broke off: {}", root_cause(&err).to_lowercase())),
+        Error::ConnectionClosed | Error::AlreadyClosed => {
+            Fault::Unavailable("closed the socket".to_owned())
+        }
+        err => Fault::Unavailable(format!("broke off: {}", root_cause(&err).to_lowercase())),
     }
 }

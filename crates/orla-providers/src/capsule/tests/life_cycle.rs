@@ -34,7 +34,7 @@ async fn nothing_starts_after_a_shutdown() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_that_goes_and_comes_back_waits_for_the_end_of_its_predecessor() {
+async fn a_capsule_that_is_added_again_waits_for_the_end_of_its_predecessor() {
     let slow = Bare { post: "signal.signal(signal.SIGTERM, signal.SIG_IGN)", ..Bare::default() };
     let slow = slow.code().replace("\nbye()", "\ntime.sleep(0.15); bye()");
     let world = World::new(&slow, "");

@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_that_asks_for_ever_and_never_reads_is_ended_with_a_reason() {
+async fn a_capsule_that_floods_questions_without_reading_answers_is_ended() {
     let id = "'x' * (1 << 20)";
     let ask = format!("while True: out({{'jsonrpc': '2.0', 'id': {id}, 'method': 'ping'}})");
     let code = Bare { call: ask.leak(), ..Bare::default() }.code();

@@ -32,7 +32,7 @@ use crate::sign_in::{Unanswered, challenge};
 /// The pause before a stream is resumed, unless the server sets another.
 const RETRY: Duration = Duration::from_secs(1);
 /// How long a stream may continue after its answer.
-const END: Duration = Duration::from_secs(1);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 /// The maximum pause that a server can set.
 const MAX_RETRY: Duration = Duration::from_secs(30);
 /// The maximum number of open questions of one request.
@@ -82,7 +82,7 @@ impl fmt::Display for Failure {
             Self::Lost(reason)
             | Self::Token(reason)
             | Self::Refused(reason)
-            | Self::Fault(Fault::Gone(reason)) => f.write_str(reason),
+            | Self::Fault(Fault::Unavailable(reason)) => f.write_str(reason),
             Self::Fault(Fault::Refused(error)) => {
                 write!(f, "it refused: {} (code {})", error.message, error.code)
             }
@@ -94,7 +94,7 @@ impl fmt::Display for Failure {
 
 impl From<String> for Failure {
     fn from(reason: String) -> Self {
-        Self::Fault(Fault::Gone(reason))
+        Self::Fault(Fault::Unavailable(reason))
     }
 }
 
@@ -221,9 +221,9 @@ impl<'a> Exchange<'a> {
     }
 
     async fn exchange(self, request: Request) -> Result<Reply, Failure> {
-        let withdrawal = Withdrawal::new(&self);
+        let cancel = CancelOnDrop::new(&self);
         let answered = self.answered(request).await;
-        withdrawal.answered();
+        cancel.disarm();
         answered
     }
 
@@ -243,7 +243,7 @@ impl<'a> Exchange<'a> {
                         return Err("its stream ended before the answer".to_owned().into());
                     };
                     tokio::time::sleep(place.retry()).await;
-                    received = match self.take_up(&event).await {
+                    received = match self.resume(&event).await {
                         Ok(response) => self.receive(response, &mut place).await?,
                         Err(Failure::Lost(_)) => Received::Cut,
                         Err(other) => return Err(other),
@@ -254,7 +254,7 @@ impl<'a> Exchange<'a> {
     }
 
     /// Requests the rest of a stream after this event.
-    async fn take_up(&self, event: &Bytes) -> Result<Response, Failure> {
+    async fn resume(&self, event: &Bytes) -> Result<Response, Failure> {
         let mut request = Request::new(Method::GET, self.shared.url.clone());
         let fields = request.headers_mut();
         fields.clone_from(&self.channel.headers);
@@ -282,7 +282,7 @@ impl<'a> Exchange<'a> {
         }
         if is("application/json") {
             let limit = if status.is_success() { MAX_MESSAGE } else { MAX_ERROR };
-            let body = whole(response, limit).await?;
+            let body = read_body(response, limit).await?;
             for message in wire::messages(body) {
                 match wire::read(&message) {
                     Some(Message::Answer { id, result }) if id == self.ticket => {
@@ -322,11 +322,11 @@ impl<'a> Exchange<'a> {
         let mut answering: FuturesUnordered<Answering<'_>> = FuturesUnordered::new();
         loop {
             while let Some(event) = events.next().map_err(|_| too_large())? {
-                place.note(&event);
+                place.record(&event);
                 for message in wire::messages(event.data) {
-                    if let Some(answer) = self.take(&message, &mut answering) {
+                    if let Some(answer) = self.handle_message(&message, &mut answering) {
                         drop(answering);
-                        self.read_out(response);
+                        self.drain(response);
                         return Ok(Received::Answer(answer));
                     }
                 }
@@ -344,15 +344,15 @@ impl<'a> Exchange<'a> {
     }
 
     /// Reads a stream to its end after the answer, because its connection could not be used again otherwise.
-    fn read_out(&self, mut response: Response) {
+    fn drain(&self, mut response: Response) {
         self.shared.tasks.spawn(async move {
             let end = async { while let Ok(Some(_)) = response.chunk().await {} };
-            tokio::time::timeout(END, end).await
+            tokio::time::timeout(DRAIN_TIMEOUT, end).await
         });
     }
 
     /// Handles a message of this request's stream; returns the answer if it is one.
-    fn take<'e>(
+    fn handle_message<'e>(
         &'e self,
         message: &Bytes,
         answering: &mut FuturesUnordered<Answering<'e>>,
@@ -396,7 +396,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    pub(super) fn note(&mut self, event: &orla_mcp::framing::Event) {
+    pub(super) fn record(&mut self, event: &orla_mcp::framing::Event) {
         if let Some(id) = event.id.clone().filter(|id| !id.is_empty()) {
             self.last = Some(id);
         }
@@ -410,20 +410,20 @@ impl Place {
 
 /// Cancels a request of a session when it is dropped before the answer. A server without sessions
 /// notices that the connection ends.
-struct Withdrawal<'a>(Option<(&'a Shared, u64, &'a Channel)>);
+struct CancelOnDrop<'a>(Option<(&'a Shared, u64, &'a Channel)>);
 
-impl<'a> Withdrawal<'a> {
+impl<'a> CancelOnDrop<'a> {
     fn new(exchange: &Exchange<'a>) -> Self {
         let is_needed = exchange.channel.mode == RequestMode::Session;
         Self(is_needed.then_some((exchange.shared, exchange.ticket, exchange.channel)))
     }
 
-    fn answered(mut self) {
+    fn disarm(mut self) {
         self.0 = None;
     }
 }
 
-impl Drop for Withdrawal<'_> {
+impl Drop for CancelOnDrop<'_> {
     fn drop(&mut self) {
         let Some((shared, ticket, channel)) = self.0.take() else { return };
         let mut body = Vec::new();
@@ -439,7 +439,7 @@ impl Drop for Withdrawal<'_> {
 }
 
 /// Reads the whole body, which is not copied if it arrived in one piece.
-pub(super) async fn whole(mut response: Response, limit: usize) -> Result<Bytes, Failure> {
+pub(super) async fn read_body(mut response: Response, limit: usize) -> Result<Bytes, Failure> {
     let broken = |err: reqwest::Error| {
         Failure::from(format!("its answer breaks off: {}", root_cause(&err).to_lowercase()))
     };

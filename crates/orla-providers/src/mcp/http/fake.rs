@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 
 /// The behaviour of a server.
 #[derive(Clone, Debug)]
-pub(super) struct Manner {
+pub(super) struct Behaviour {
     pub(super) knows_sessions: bool,
     pub(super) is_sessionless: bool,
     /// Answers are streams of events.
@@ -29,7 +29,7 @@ pub(super) struct Manner {
     pub(super) redirects_to: Option<String>,
 }
 
-impl Default for Manner {
+impl Default for Behaviour {
     fn default() -> Self {
         Self {
             knows_sessions: true,
@@ -49,36 +49,36 @@ pub(super) struct Fake {
 }
 
 pub(super) struct State {
-    manner: Manner,
+    behaviour: Behaviour,
     /// The requests: `METHOD rpc-method session`.
-    pub(super) asked: Mutex<Vec<String>>,
+    pub(super) requests: Mutex<Vec<String>>,
     pub(super) headers: Mutex<HashMap<String, HeaderMap>>,
     pub(super) sessions: Mutex<Vec<String>>,
     /// The peer addresses of connections.
     pub(super) peers: Mutex<HashSet<SocketAddr>>,
     questions: Mutex<HashMap<String, oneshot::Sender<Value>>>,
     /// Messages on streams that belong to no request.
-    pub(super) unasked: broadcast::Sender<Value>,
+    pub(super) unsolicited: broadcast::Sender<Value>,
     tools: Mutex<Vec<String>>,
 }
 
 impl Fake {
-    pub(super) async fn start(manner: Manner) -> Self {
-        Self::at("127.0.0.1:0".parse().unwrap(), manner).await
+    pub(super) async fn start(behaviour: Behaviour) -> Self {
+        Self::at("127.0.0.1:0".parse().unwrap(), behaviour).await
     }
 
-    pub(super) async fn at(address: SocketAddr, manner: Manner) -> Self {
+    pub(super) async fn at(address: SocketAddr, behaviour: Behaviour) -> Self {
         let listener = TcpListener::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap();
         let tools = ["echo", "ask", "slow", "say", "change", "odd"].map(str::to_owned).to_vec();
         let state = Arc::new(State {
-            manner,
-            asked: Mutex::default(),
+            behaviour,
+            requests: Mutex::default(),
             headers: Mutex::default(),
             sessions: Mutex::default(),
             peers: Mutex::default(),
             questions: Mutex::default(),
-            unasked: broadcast::Sender::new(16),
+            unsolicited: broadcast::Sender::new(16),
             tools: Mutex::new(tools),
         });
         let mut tasks = JoinSet::new();
@@ -99,13 +99,13 @@ impl Fake {
         format!("http://{}/mcp", self.address)
     }
 
-    pub(super) fn asked(&self) -> Vec<String> {
-        self.state.asked.lock().clone()
+    pub(super) fn requests(&self) -> Vec<String> {
+        self.state.requests.lock().clone()
     }
 }
 
 /// The messages on the stream of a request before its answer. An empty text breaks the stream.
-type Said = mpsc::Sender<String>;
+type Outgoing = mpsc::Sender<String>;
 
 impl State {
     fn handle(self: &Arc<Self>, method: &Method, headers: &HeaderMap, body: &Bytes) -> Response<Body> {
@@ -114,9 +114,9 @@ impl State {
         let header =
             |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let session = header("mcp-session-id").to_owned();
-        self.asked.lock().push(format!("{method} {rpc} {session}").trim_end().to_owned());
+        self.requests.lock().push(format!("{method} {rpc} {session}").trim_end().to_owned());
         self.headers.lock().insert(format!("{method} {rpc}"), headers.clone());
-        if let Some(to) = &self.manner.redirects_to {
+        if let Some(to) = &self.behaviour.redirects_to {
             return (StatusCode::TEMPORARY_REDIRECT, [("location", to.clone())]).into_response();
         }
         if method == Method::DELETE {
@@ -124,7 +124,7 @@ impl State {
             return StatusCode::NO_CONTENT.into_response();
         }
         let is_modern = header("mcp-protocol-version") == "2026-07-28";
-        if is_modern && !self.manner.is_sessionless {
+        if is_modern && !self.behaviour.is_sessionless {
             return (StatusCode::BAD_REQUEST, "no session").into_response();
         }
         let is_known = self.sessions.lock().contains(&session);
@@ -132,12 +132,12 @@ impl State {
             return (StatusCode::NOT_FOUND, "no such session").into_response();
         }
         if method == Method::GET {
-            return self.unasked(header("last-event-id"));
+            return self.notifications(header("last-event-id"));
         }
         let Some(id) = message.get("id").cloned() else { return StatusCode::ACCEPTED.into_response() };
         if rpc.is_empty() {
-            let asked = self.questions.lock().remove(id.as_str().unwrap_or_default());
-            asked.map(|asked| asked.send(message));
+            let waiting = self.questions.lock().remove(id.as_str().unwrap_or_default());
+            waiting.map(|waiting| waiting.send(message));
             return StatusCode::ACCEPTED.into_response();
         }
         if is_modern && header("mcp-method") != rpc {
@@ -146,23 +146,23 @@ impl State {
             return (StatusCode::BAD_REQUEST, axum::Json(error)).into_response();
         }
         if rpc == "initialize" {
-            if !self.manner.knows_sessions {
+            if !self.behaviour.knows_sessions {
                 let error = json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32601, "message": "no sessions"}});
                 return (StatusCode::NOT_FOUND, axum::Json(error)).into_response();
             }
             let mut sessions = self.sessions.lock();
-            let session = format!("s{}", self.asked.lock().len());
+            let session = format!("s{}", self.requests.lock().len());
             sessions.push(session.clone());
             let result = json!({"protocolVersion": "2025-06-18", "capabilities": capabilities()});
             let answer = json!({"jsonrpc": "2.0", "id": id, "result": result});
             return ([("mcp-session-id", session)], axum::Json(answer)).into_response();
         }
-        let (said, mut heard) = mpsc::channel::<String>(64);
+        let (outgoing, mut messages) = mpsc::channel::<String>(64);
         let state = Arc::clone(self);
         let params = message["params"].clone();
-        let answering = async move { state.answer(&rpc, id, &params, is_modern, &said).await };
+        let answering = async move { state.answer(&rpc, id, &params, is_modern, &outgoing).await };
         let is_listening = message["method"] == "subscriptions/listen";
-        if self.manner.speaks_in_events || is_listening {
+        if self.behaviour.speaks_in_events || is_listening {
             let mut answering = Some(Box::pin(answering));
             let events = stream::poll_fn(move |cx| {
                 if let Some(answer) = &mut answering
@@ -170,7 +170,7 @@ impl State {
                 {
                     answering = None;
                 }
-                heard.poll_recv(cx)
+                messages.poll_recv(cx)
             });
             // The cut ends the stream.
             let events = events.take_while(|text| std::future::ready(!text.is_empty()));
@@ -179,7 +179,7 @@ impl State {
         let body = stream::once(async move {
             answering.await;
             let mut last = String::new();
-            while let Some(text) = heard.recv().await {
+            while let Some(text) = messages.recv().await {
                 last = text;
             }
             Ok::<_, Infallible>(last)
@@ -187,33 +187,33 @@ impl State {
         ([("content-type", "application/json")], Body::from_stream(body)).into_response()
     }
 
-    fn unasked(&self, last_event: &str) -> Response<Body> {
+    fn notifications(&self, last_event: &str) -> Response<Body> {
         if let Some(id) = last_event.strip_prefix("cut-") {
             let answer =
                 json!({"jsonrpc": "2.0", "id": id.parse::<u64>().unwrap(), "result": text("taken up")});
             return event_stream(stream::iter([answer.to_string()]));
         }
-        let told = self.unasked.subscribe();
-        let events = stream::unfold(told, |mut told| async move {
-            told.recv().await.ok().map(|message| (message.to_string(), told))
+        let messages = self.unsolicited.subscribe();
+        let events = stream::unfold(messages, |mut messages| async move {
+            messages.recv().await.ok().map(|message| (message.to_string(), messages))
         });
         event_stream(events)
     }
 
-    async fn answer(&self, rpc: &str, id: Value, params: &Value, is_modern: bool, said: &Said) {
-        let say = async |text: String| drop(said.send(text).await);
+    async fn answer(&self, rpc: &str, id: Value, params: &Value, is_modern: bool, outgoing: &Outgoing) {
+        let say = async |text: String| drop(outgoing.send(text).await);
         let result = match rpc {
             "server/discover" => {
                 json!({"resultType": "complete", "supportedVersions": ["2026-07-28"], "capabilities": capabilities()})
             }
             "subscriptions/listen" => {
-                let mut told = self.unasked.subscribe();
+                let mut messages = self.unsolicited.subscribe();
                 let uris = params["notifications"]["resourceSubscriptions"].as_array();
                 let known: Vec<&Value> =
                     uris.into_iter().flatten().filter(|uri| **uri == "a:b").collect();
                 let acknowledged = json!({"jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged", "params": {"notifications": {"resourceSubscriptions": known}}});
                 say(acknowledged.to_string()).await;
-                while let Ok(message) = told.recv().await {
+                while let Ok(message) = messages.recv().await {
                     say(message.to_string()).await;
                 }
                 return;
@@ -254,8 +254,8 @@ impl State {
                         Some(responses) => text(&responses.to_string()),
                     },
                     "ask" => {
-                        let (asked, answered) = oneshot::channel();
-                        self.questions.lock().insert("q".to_owned(), asked);
+                        let (waiting, answered) = oneshot::channel();
+                        self.questions.lock().insert("q".to_owned(), waiting);
                         let question = json!({"jsonrpc": "2.0", "id": "q", "method": "sampling/createMessage", "params": {}});
                         say(question.to_string()).await;
                         text(&answered.await.unwrap()["result"].to_string())
@@ -268,7 +268,7 @@ impl State {
                         self.tools.lock().push("new".to_owned());
                         let changed =
                             json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"});
-                        let _ = self.unasked.send(changed);
+                        let _ = self.unsolicited.send(changed);
                         text("changed")
                     }
                     other => {
@@ -280,7 +280,7 @@ impl State {
             }
             _ => json!({}),
         };
-        if self.manner.cuts && rpc == "tools/call" {
+        if self.behaviour.cuts && rpc == "tools/call" {
             say(format!("\u{1}id: cut-{id}\nretry: 10\ndata:")).await;
             return say(String::new()).await;
         }

@@ -108,8 +108,8 @@ async fn discover(shared: &Shared) -> Result<Channel, Unopened> {
     let headers = headers(&shared.headers, &[(PROTOCOL_VERSION, mode::SESSIONLESS)]);
     let channel = Channel { mode: RequestMode::Sessionless, headers, offers: Offers::default() };
     let nothing = object::empty();
-    let asked = Exchange::own(shared, &channel).request("server/discover", &nothing);
-    let answer = match timeout(DISCOVERY, asked).await {
+    let request = Exchange::own(shared, &channel).request("server/discover", &nothing);
+    let answer = match timeout(DISCOVERY, request).await {
         Ok(answer) => answer.map_err(|failure| Unopened::of(&failure, shared))?,
         Err(_) => return Err("it does not answer server/discover".into()),
     };
@@ -129,8 +129,8 @@ async fn initialize(shared: &Shared) -> Result<Channel, Unopened> {
         offers: Offers::default(),
     };
     let params = object::trusted(mode::initialize());
-    let asked = Exchange::own(shared, &bare).request("initialize", &params).await;
-    let answer = asked.map_err(|failure| match failure {
+    let request = Exchange::own(shared, &bare).request("initialize", &params).await;
+    let answer = request.map_err(|failure| match failure {
         Failure::Expired => "it answered initialize with HTTP 404".into(),
         other => Unopened::of(&other, shared),
     })?;
@@ -143,8 +143,8 @@ async fn initialize(shared: &Shared) -> Result<Channel, Unopened> {
     if let Some(id) = answer.session {
         channel.headers.insert(SESSION_ID, id);
     }
-    let told = Exchange::own(shared, &channel).notify("notifications/initialized", None).await;
-    if let Err(failure @ Failure::Lost(_)) = told {
+    let notified = Exchange::own(shared, &channel).notify("notifications/initialized", None).await;
+    if let Err(failure @ Failure::Lost(_)) = notified {
         return Err(Unopened::of(&failure, shared));
     }
     let mut requests = Vec::new();

@@ -201,9 +201,9 @@ impl Remote {
         loop {
             match &*states.borrow_and_update() {
                 State::Crashed { attempt, reason } if *attempt > before => {
-                    return Err(Fault::Gone(reason.clone()));
+                    return Err(Fault::Unavailable(reason.clone()));
                 }
-                State::Stopped => return Err(Fault::Gone("it was stopped".to_owned())),
+                State::Stopped => return Err(Fault::Unavailable("it was stopped".to_owned())),
                 state => {
                     if let Some(link) = usable(state) {
                         return Ok(link);
@@ -211,7 +211,7 @@ impl Remote {
                 }
             }
             if states.changed().await.is_err() {
-                return Err(Fault::Gone("it was stopped".to_owned()));
+                return Err(Fault::Unavailable("it was stopped".to_owned()));
             }
         }
     }
@@ -223,7 +223,8 @@ impl Remote {
         // A session that has ended is opened again, once. The server has done nothing in that case.
         for _ in 0..2 {
             let link = self.link(newer_than).await?;
-            let channel = link.channel(&caller).ok_or_else(|| Fault::Gone("it was lost".to_owned()))?;
+            let channel =
+                link.channel(&caller).ok_or_else(|| Fault::Unavailable("it was lost".to_owned()))?;
             let exchange =
                 Exchange::new(shared, channel, caller.clone(), ctx.scope.traceparent.as_deref());
             let _in_flight = exchange.in_flight();
@@ -243,15 +244,15 @@ impl Remote {
                 }
                 Err(Failure::Lost(reason)) => {
                     shared.useless(link.number, Some(reason.clone()));
-                    return Err(Fault::Gone(reason));
+                    return Err(Fault::Unavailable(reason));
                 }
                 Err(Failure::Token(reason) | Failure::Refused(reason)) => {
-                    return Err(Fault::Gone(reason));
+                    return Err(Fault::Unavailable(reason));
                 }
                 Err(Failure::Fault(fault)) => return Err(fault),
             }
         }
-        Err(Fault::Gone("its sessions end at once".to_owned()))
+        Err(Fault::Unavailable("its sessions end at once".to_owned()))
     }
 
     /// Returns why the server cannot answer at the moment, if that is so.
@@ -309,7 +310,7 @@ impl Peer for Remote {
     }
 
     async fn subscribe(&self, uri: &str, ctx: &CallContext) -> Result<(), Ending> {
-        if self.is_told_by_session().await {
+        if self.notifies_in_session().await {
             self.ask(Ask::about("resources/subscribe", uri), ctx).await?;
             return Ok(self.shared.subscriptions.add(uri)?);
         }
@@ -336,7 +337,7 @@ impl Peer for Remote {
             return Ok(());
         }
         self.shared.resubscribe.notify_one();
-        if self.is_told_by_session().await {
+        if self.notifies_in_session().await {
             self.ask(Ask::about("resources/unsubscribe", uri), ctx).await?;
         }
         Ok(())
@@ -346,7 +347,7 @@ impl Peer for Remote {
 impl Remote {
     /// Returns whether the server reports changes in a session. If it supports the other mode, that mode
     /// is used.
-    async fn is_told_by_session(&self) -> bool {
+    async fn notifies_in_session(&self) -> bool {
         matches!(self.link(0).await, Ok(link) if link.sessionless.is_none())
     }
 }

@@ -89,7 +89,7 @@ async fn a_server_of_the_sdk_is_spoken_to_as_its_callers_speak() {
     assert_eq!((mode(Some(1)).await.as_str(), mode(None).await.as_str()), ("2025-11-25", "2026-07-28"));
     assert_eq!(world.text("sdk__mode", "{}").await, "2026-07-28");
 
-    let asked = with_client(call("sdk__ask", "{}"), Named("me", None));
-    let answered = text_of(&world.call_with(asked).await.unwrap());
+    let question = with_client(call("sdk__ask", "{}"), Named("me", None));
+    let answered = text_of(&world.call_with(question).await.unwrap());
     assert_eq!(answered, r#"state {"q":{"me":"elicitation/create"}}"#);
 }

@@ -52,7 +52,7 @@ impl Remote {
                 }
                 Ok(())
             }
-            Err(Fault::Gone(reason)) => Err(format!("MCP server {server}: {reason}")),
+            Err(Fault::Unavailable(reason)) => Err(format!("MCP server {server}: {reason}")),
             Err(_) => Err(format!("MCP server {server} does not say what it serves")),
         })
     }
@@ -60,11 +60,11 @@ impl Remote {
     /// Returns what the server serves over this connection.
     async fn learned(&self) -> Result<ServerInfo, Fault> {
         let link = self.link(0).await?;
-        match supervisor::served(&self.shared, &link).await {
+        match supervisor::list_tools(&self.shared, &link).await {
             Ok(Some(info)) => Ok(info),
-            Ok(None) => Err(Fault::Gone("it was lost".to_owned())),
+            Ok(None) => Err(Fault::Unavailable("it was lost".to_owned())),
             Err(Failure::Fault(fault)) => Err(fault),
-            Err(failure) => Err(Fault::Gone(failure.to_string())),
+            Err(failure) => Err(Fault::Unavailable(failure.to_string())),
         }
     }
 
@@ -77,7 +77,7 @@ impl Remote {
         let credentials = self.shared.sender.credentials().filter(|_| self.shared.is_of_caller);
         let Some(credentials) = credentials else { return Err(fault) };
         match credentials.recover(client).await {
-            Some(recovered) => recovered.map_err(Fault::Gone),
+            Some(recovered) => recovered.map_err(Fault::Unavailable),
             None => Err(fault),
         }
     }

@@ -28,13 +28,13 @@ use super::shared::{Question, Shared, State};
 use crate::sign_in::Unanswered;
 
 /// How long a server may take to end a session when orla ends.
-const GOODBYE: Duration = Duration::from_secs(2);
+const DELETE_TIMEOUT: Duration = Duration::from_secs(2);
 /// The first message of a server on a stream of changes.
 const ACKNOWLEDGED: &str = "notifications/subscriptions/acknowledged";
 /// The pause before the next attempt at a server that refuses orla because of its entry.
-const SELDOM: Duration = Duration::from_secs(5 * 60);
+const REFUSED_PAUSE: Duration = Duration::from_secs(5 * 60);
 /// A connection or a stream that lasted this long did not fail immediately.
-const LASTING: Duration = Duration::from_secs(10);
+const STABLE_AFTER: Duration = Duration::from_secs(10);
 
 /// Supervises a server until it is no longer used.
 pub(super) async fn run(shared: Arc<Shared>, stop: CancellationToken) {
@@ -44,12 +44,12 @@ pub(super) async fn run(shared: Arc<Shared>, stop: CancellationToken) {
     let mut short = 0;
     let mut link: Option<Arc<Link>> = None;
     // The failure that was logged last.
-    let mut told: Option<String> = None;
+    let mut logged: Option<String> = None;
     let served = async {
         shared.wanted.notified().await;
         loop {
             number += 1;
-            set(&shared, State::Starting, told.is_none());
+            set_state(&shared, State::Starting, logged.is_none());
             let opened = timeout(shared.startup_timeout, link::open(&shared, number)).await;
             let Unopened { reason, is_lasting } = match opened {
                 Ok(Ok(opened)) => {
@@ -59,10 +59,10 @@ pub(super) async fn run(shared: Arc<Shared>, stop: CancellationToken) {
                         shared.restarts.fetch_add(1, Ordering::Relaxed);
                     }
                     let since = Instant::now();
-                    set(&shared, State::Ready(Arc::clone(&opened), since), true);
-                    told = None;
+                    set_state(&shared, State::Ready(Arc::clone(&opened), since), true);
+                    logged = None;
                     let ended = serve(&shared, &opened).await;
-                    if since.elapsed() >= LASTING {
+                    if since.elapsed() >= STABLE_AFTER {
                         (failures, short) = (0, 0);
                     }
                     match ended {
@@ -87,14 +87,14 @@ pub(super) async fn run(shared: Arc<Shared>, stop: CancellationToken) {
             };
             failures += 1;
             *shared.last_failure.lock() = Some(reason.clone());
-            let is_news = told.as_ref() != Some(&reason);
-            told = Some(reason.clone());
-            set(&shared, State::Crashed { attempt: number, reason }, is_news);
+            let is_new = logged.as_ref() != Some(&reason);
+            logged = Some(reason.clone());
+            set_state(&shared, State::Crashed { attempt: number, reason }, is_new);
             shared.settled();
             // The pause is at least half of the backoff, so that a failing server is not asked
             // immediately.
             let backoff = shared.policy.lock().backoff(failures).mul_f64(0.5 + jitter() / 2.0);
-            let backoff = if is_lasting { SELDOM } else { backoff };
+            let backoff = if is_lasting { REFUSED_PAUSE } else { backoff };
             // A caller's connection is opened only for a call.
             let pause = async {
                 if shared.is_of_caller { std::future::pending().await } else { sleep(backoff).await }
@@ -110,19 +110,19 @@ pub(super) async fn run(shared: Arc<Shared>, stop: CancellationToken) {
         () = served => {}
         () = stop.cancelled() => {}
     }
-    set(&shared, State::Stopped, true);
+    set_state(&shared, State::Stopped, true);
     shared.settled();
     if let Some(session) = link.as_ref().and_then(|link| link.session.as_ref()) {
         end(&shared, session).await;
     }
 }
 
-/// Sets the state. A state that is no news is logged at the debug level only.
-fn set(shared: &Shared, state: State, is_news: bool) {
+/// Sets the state. A state that is not new is logged at the debug level only.
+fn set_state(shared: &Shared, state: State, is_new: bool) {
     let (server, before) = (&*shared.name, shared.state.borrow().name());
     let to = state.name();
     match &state {
-        _ if !is_news => tracing::debug!(server, from = before, to, "server"),
+        _ if !is_new => tracing::debug!(server, from = before, to, "server"),
         State::Crashed { reason, .. } => {
             tracing::warn!(server, from = before, to, cause = reason, "server");
         }
@@ -163,14 +163,14 @@ async fn serve(shared: &Shared, link: &Link) -> Option<String> {
 
 /// Lists what the server serves.
 async fn learn(shared: &Shared, link: &Link) -> Result<(), Failure> {
-    if let Some(info) = served(shared, link).await? {
+    if let Some(info) = list_tools(shared, link).await? {
         shared.set_info(info);
     }
     Ok(())
 }
 
 /// Requests the tools.
-pub(super) async fn served(shared: &Shared, link: &Link) -> Result<Option<ServerInfo>, Failure> {
+pub(super) async fn list_tools(shared: &Shared, link: &Link) -> Result<Option<ServerInfo>, Failure> {
     let Some(channel) = link.own() else { return Ok(None) };
     let mut tools = Vec::new();
     let mut cursor: Option<String> = None;
@@ -267,7 +267,7 @@ async fn follow(shared: &Shared, link: &Link) -> Failure {
 /// Waits before a stream that has ended is opened again. The wait grows each time the stream ends
 /// immediately.
 async fn pause(shared: &Shared, since: Instant, short: &mut u32, least: Duration) {
-    *short = if since.elapsed() < LASTING { short.saturating_add(1) } else { 0 };
+    *short = if since.elapsed() < STABLE_AFTER { short.saturating_add(1) } else { 0 };
     let backoff = shared.policy.lock().backoff(*short);
     sleep(least.max(backoff)).await;
 }
@@ -309,7 +309,7 @@ async fn stream(shared: &Shared, channel: &Channel, request: Request, place: &mu
         }
         loop {
             match events.next() {
-                Ok(Some(event)) => take(shared, channel, event, place),
+                Ok(Some(event)) => handle_event(shared, channel, event, place),
                 Ok(None) => break,
                 Err(_) => return Ended::Cut,
             }
@@ -318,8 +318,8 @@ async fn stream(shared: &Shared, channel: &Channel, request: Request, place: &mu
 }
 
 /// Handles an event of a notification stream.
-fn take(shared: &Shared, channel: &Channel, event: Event, place: &mut Place) {
-    place.note(&event);
+fn handle_event(shared: &Shared, channel: &Channel, event: Event, place: &mut Place) {
+    place.record(&event);
     for message in wire::messages(event.data) {
         match wire::read(&message) {
             Some(Message::Notification { method, params: Some(params) }) if method == ACKNOWLEDGED => {
@@ -344,7 +344,7 @@ fn take(shared: &Shared, channel: &Channel, event: Event, place: &mut Place) {
                     let mut request = Request::new(Method::POST, url);
                     *request.headers_mut() = headers;
                     *request.body_mut() = Some(body.into());
-                    *request.timeout_mut() = Some(LASTING);
+                    *request.timeout_mut() = Some(STABLE_AFTER);
                     let sent = sender.execute(request).await.map(drop);
                     drop(place);
                     sent
@@ -372,7 +372,7 @@ async fn end(shared: &Shared, channel: &Channel) {
     fields.clone_from(&channel.headers);
     fields.remove(CONTENT_TYPE);
     fields.insert(SESSION_ID, id.clone());
-    *request.timeout_mut() = Some(GOODBYE);
+    *request.timeout_mut() = Some(DELETE_TIMEOUT);
     // If the request fails, the server ends the session itself eventually.
     let _ = shared.sender.execute(request).await;
 }

@@ -113,12 +113,12 @@ impl Protocol for McpProtocol {
         self.conversation.unwritten()
     }
 
-    fn wrote(&mut self, count: usize) {
-        self.conversation.wrote(count);
+    fn advance(&mut self, count: usize) {
+        self.conversation.advance(count);
     }
 
-    fn room(&mut self) -> &mut BytesMut {
-        self.messages.room()
+    fn read_buffer(&mut self) -> &mut BytesMut {
+        self.messages.read_buffer()
     }
 
     fn next(&mut self) -> Option<ProcessEvent<Self>> {

@@ -26,7 +26,7 @@ const SHOWN: usize = 500;
 
 /// The settings of a plugin's conversation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Manner {
+pub(crate) struct ConversationMode {
     /// Whether the plugin is asked what it serves, and receives calls only after its answer. Otherwise
     /// it receives calls immediately.
     pub(crate) describes: bool,
@@ -75,7 +75,7 @@ pub(crate) struct Conversation {
     /// The first number that this process may answer.
     first: u64,
     out: Outgoing,
-    pending: HashMap<u64, Sent>,
+    pending: HashMap<u64, SentCall>,
     /// The number of calls that the process was sent.
     sent: u64,
     /// The number of pending calls whose callers wait.
@@ -107,7 +107,7 @@ enum Describing {
 
 /// A call that was sent.
 #[derive(Debug)]
-struct Sent {
+struct SentCall {
     /// The ordinal number of the call.
     order: u64,
     principal: Option<Principal>,
@@ -133,10 +133,10 @@ impl Conversation {
         name: &str,
         tickets: &Arc<AtomicU64>,
         shared: &Arc<Shared>,
-        manner: Manner,
+        mode: ConversationMode,
     ) -> Self {
         *shared.wrong_answer.lock() = None;
-        let Manner { describes, is_serial } = manner;
+        let ConversationMode { describes, is_serial } = mode;
         let first = tickets.load(Ordering::Relaxed);
         let mut out = Outgoing::default();
         if describes {
@@ -166,24 +166,24 @@ impl Conversation {
     /// Handles a line of the process's standard output.
     fn receive(&mut self, line: &Bytes) -> Option<ProcessEvent<Self>> {
         match wire::read(line) {
-            Some(message) if message.id == wire::DESCRIBE => self.described(message.body),
+            Some(message) if message.id == wire::DESCRIBE => self.receive_description(message.body),
             Some(message) => {
                 if !self.pending.contains_key(&message.id) {
-                    self.note_wrong(line);
+                    self.record_wrong_answer(line);
                 }
-                self.answered(message.id, message.body);
+                self.receive_answer(message.id, message.body);
                 None
             }
             None => {
                 if !line.trim_ascii().is_empty() {
-                    self.noise(line);
+                    self.log_noise(line);
                 }
                 None
             }
         }
     }
 
-    fn described(&mut self, body: Body) -> Option<ProcessEvent<Self>> {
+    fn receive_description(&mut self, body: Body) -> Option<ProcessEvent<Self>> {
         if self.is_probed && self.describing == Describing::Done {
             self.is_probed = matches!(body, Body::Progress(_));
             self.is_silent = false;
@@ -223,7 +223,7 @@ impl Conversation {
         }
     }
 
-    fn answered(&mut self, id: u64, body: Body) {
+    fn receive_answer(&mut self, id: u64, body: Body) {
         self.is_silent = false;
         if !self.is_concurrent
             && let Some(about) = self.pending.get(&id)
@@ -231,7 +231,7 @@ impl Conversation {
             self.is_concurrent = self.pending.values().any(|sent| sent.order < about.order);
         }
         if let Body::Progress(progress) = body {
-            if let Some(Sent { state: Pending::Call { notices, .. }, .. }) = self.pending.get(&id) {
+            if let Some(SentCall { state: Pending::Call { notices, .. }, .. }) = self.pending.get(&id) {
                 notices.send(Notice::Progress(progress));
             }
             return;
@@ -257,8 +257,8 @@ impl Conversation {
 
     /// Keeps a line for the only waiting call. The line may belong to any unanswered call, including
     /// cancelled ones, so all of them must have that call's principal.
-    fn note_wrong(&mut self, line: &[u8]) {
-        let waits = |(_, sent): &(&u64, &Sent)| matches!(sent.state, Pending::Call { .. });
+    fn record_wrong_answer(&mut self, line: &[u8]) {
+        let waits = |(_, sent): &(&u64, &SentCall)| matches!(sent.state, Pending::Call { .. });
         let mut waiting = self.pending.iter().filter(waits);
         let (Some((call, of)), None) = (waiting.next(), waiting.next()) else { return };
         if self.pending.values().all(|sent| sent.principal == of.principal) {
@@ -266,8 +266,8 @@ impl Conversation {
         }
     }
 
-    fn noise(&mut self, line: &[u8]) {
-        self.note_wrong(line);
+    fn log_noise(&mut self, line: &[u8]) {
+        self.record_wrong_answer(line);
         let (plugin, text) = (&*self.name, quoted(line));
         if std::mem::replace(&mut self.has_logged_noise, true) {
             tracing::debug!(plugin, text, "a line on standard output is not an answer, and is ignored");
@@ -308,12 +308,12 @@ impl Protocol for Conversation {
         self.out.unwritten()
     }
 
-    fn wrote(&mut self, count: usize) {
-        self.out.wrote(count);
+    fn advance(&mut self, count: usize) {
+        self.out.advance(count);
     }
 
-    fn room(&mut self) -> &mut BytesMut {
-        self.messages.room()
+    fn read_buffer(&mut self) -> &mut BytesMut {
+        self.messages.read_buffer()
     }
 
     fn next(&mut self) -> Option<ProcessEvent<Self>> {
@@ -365,13 +365,13 @@ impl Protocol for Conversation {
         }
         wire::write_call(self.out.buffer(), ticket, &function, &arguments);
         let state = Pending::Call { function, notices, reply };
-        self.pending.insert(ticket, Sent { order: self.sent, principal, state });
+        self.pending.insert(ticket, SentCall { order: self.sent, principal, state });
         self.sent += 1;
         self.in_flight += 1;
     }
 
     fn cancel(&mut self, ticket: u64) -> Cancellation {
-        let Some(Sent { state, .. }) = self.pending.get_mut(&ticket) else {
+        let Some(SentCall { state, .. }) = self.pending.get_mut(&ticket) else {
             return Cancellation::NotSent;
         };
         let Pending::Call { function, .. } = state else { return Cancellation::NotSent };
@@ -401,11 +401,11 @@ impl Protocol for Conversation {
 
     fn fail(&mut self, reason: &str) {
         let wrong = self.shared.wrong_answer.lock().take();
-        for (ticket, Sent { state, .. }) in self.pending.drain() {
+        for (ticket, SentCall { state, .. }) in self.pending.drain() {
             if let Pending::Call { reply, .. } = state {
                 let own = wrong.as_ref().filter(|(call, _)| *call == ticket);
                 let wrong = own.map(|(_, line)| format!("; {}", no_answer(line))).unwrap_or_default();
-                let _ = reply.send(Err(Fault::Gone(format!("{reason}{wrong}"))));
+                let _ = reply.send(Err(Fault::Unavailable(format!("{reason}{wrong}"))));
             }
         }
         self.in_flight = 0;
@@ -436,7 +436,7 @@ fn reply_of(body: Body) -> Result<JsonText, Fault> {
     match body {
         Body::Ok(value) => Ok(value),
         Body::Error(failure) => Err(Fault::Failed(failure)),
-        Body::Progress(_) => Err(Fault::Gone("it answered with progress".to_owned())),
+        Body::Progress(_) => Err(Fault::Unavailable("it answered with progress".to_owned())),
     }
 }
 
@@ -451,12 +451,12 @@ mod tests {
 
     impl Setting {
         fn new(describes: bool) -> Self {
-            Self::with(Manner { describes, is_serial: false })
+            Self::with(ConversationMode { describes, is_serial: false })
         }
 
-        fn with(manner: Manner) -> Self {
+        fn with(mode: ConversationMode) -> Self {
             let tickets = Arc::new(AtomicU64::new(1));
-            Self { conversation: Conversation::new("p", &tickets, &Arc::default(), manner), tickets }
+            Self { conversation: Conversation::new("p", &tickets, &Arc::default(), mode), tickets }
         }
 
         fn call(&mut self, function: &str) -> (u64, oneshot::Receiver<Reply>) {
@@ -478,7 +478,7 @@ mod tests {
             (ticket, answer)
         }
 
-        fn hear(&mut self, line: &str) -> Option<ProcessEvent<Conversation>> {
+        fn receive(&mut self, line: &str) -> Option<ProcessEvent<Conversation>> {
             self.conversation.receive(&Bytes::from(line.to_owned()))
         }
 
@@ -493,7 +493,7 @@ mod tests {
 
         fn written(&mut self) -> String {
             let written = String::from_utf8(self.conversation.unwritten().to_vec()).unwrap();
-            self.conversation.wrote(written.len());
+            self.conversation.advance(written.len());
             written
         }
     }
@@ -508,7 +508,7 @@ mod tests {
             "{\"id\":1,\"function\":\"a\",\"input\":{}}\n{\"id\":2,\"function\":\"b\",\"input\":{}}\n"
         );
         for line in [r#"{"id":2,"ok":"b"}"#, r#"{"id":1,"error":{"kind":"k","message":"m"}}"#] {
-            assert!(setting.hear(line).is_none());
+            assert!(setting.receive(line).is_none());
         }
         let Err(Fault::Failed(failure)) = one.try_recv().unwrap() else { panic!("a failure") };
         assert_eq!((&*failure.kind, &*failure.message), ("k", "m"));
@@ -518,36 +518,36 @@ mod tests {
     }
 
     #[test]
-    fn noise_and_answers_that_nobody_asked_for_change_nothing() {
+    fn noise_and_unrequested_answers_change_nothing() {
         let mut setting = Setting::new(false);
         let (ticket, mut answer) = setting.call("a");
         for line in
             ["hello", "", r#"{"id":99,"ok":1}"#, r#"{"id":0,"ok":{}}"#, r#"{"id":1}"#, "\u{fffd}"]
         {
-            assert!(setting.hear(line).is_none(), "{line}");
+            assert!(setting.receive(line).is_none(), "{line}");
         }
         assert!(answer.try_recv().is_err() && setting.conversation.in_flight() == 1);
         assert_eq!(setting.conversation.shared.wrong_answer(ticket), Some(no_answer("\u{fffd}")));
-        setting.hear(&format!(r#"{{"id":{ticket},"ok":1}}"#));
-        setting.hear(&format!(r#"{{"id":{ticket},"ok":2}}"#));
+        setting.receive(&format!(r#"{{"id":{ticket},"ok":1}}"#));
+        setting.receive(&format!(r#"{{"id":{ticket},"ok":2}}"#));
         assert_eq!(answer.try_recv().unwrap().unwrap().as_str(), "1");
         assert_eq!(setting.conversation.shared.wrong_answer(ticket), None, "its call was answered");
     }
 
     #[test]
     fn a_stray_line_is_shown_only_to_the_caller_whose_calls_it_may_be_about() {
-        let told = |answer: &mut oneshot::Receiver<Reply>| match answer.try_recv().unwrap() {
-            Err(Fault::Gone(reason)) => reason,
+        let reason = |answer: &mut oneshot::Receiver<Reply>| match answer.try_recv().unwrap() {
+            Err(Fault::Unavailable(reason)) => reason,
             other => panic!("{other:?}"),
         };
         let mut setting = Setting::new(false);
         let (_, mut alice) = setting.call_of(Some("alice"), "a");
-        setting.hear("user=alice");
+        setting.receive("user=alice");
         let (_, mut bob) = setting.call_of(Some("bob"), "b");
-        setting.hear("whose is this?");
+        setting.receive("whose is this?");
         setting.conversation.fail("it ended");
-        assert!(told(&mut alice).contains("user=alice"));
-        assert_eq!(told(&mut bob), "it ended");
+        assert!(reason(&mut alice).contains("user=alice"));
+        assert_eq!(reason(&mut bob), "it ended");
 
         // A line that may belong to a withdrawn call is shown to a later call only if both have the same
         // caller.
@@ -555,14 +555,14 @@ mod tests {
             let (one, _) = setting.call_of(Some("alice"), "a");
             setting.conversation.cancel(one);
             let (_, mut later) = setting.call_of(Some(who), "b");
-            setting.hear("user=alice");
+            setting.receive("user=alice");
             setting.conversation.fail("it ended");
-            assert_eq!(told(&mut later).contains("user=alice"), is_shown, "{who}");
+            assert_eq!(reason(&mut later).contains("user=alice"), is_shown, "{who}");
         }
     }
 
     #[test]
-    fn a_withdrawn_call_goes_on_until_it_is_answered() {
+    fn a_cancelled_call_runs_until_it_is_answered() {
         let mut setting = Setting::new(false);
         let (ticket, _answer) = setting.call("slow");
         setting.written();
@@ -571,25 +571,25 @@ mod tests {
         assert_eq!(cancelled, expected);
         assert_eq!(setting.written(), "{\"id\":2,\"cancel\":1}\n");
         assert_eq!((setting.conversation.in_flight(), setting.runs_on(ticket)), (0, Some("slow")));
-        setting.hear(r#"{"id":1,"progress":0.5}"#);
-        setting.hear(r#"{"id":2,"ok":null}"#);
+        setting.receive(r#"{"id":1,"progress":0.5}"#);
+        setting.receive(r#"{"id":2,"ok":null}"#);
         assert_eq!(setting.runs_on(ticket), Some("slow"));
-        setting.hear(r#"{"id":1,"error":{"kind":"cancelled","message":""}}"#);
+        setting.receive(r#"{"id":1,"error":{"kind":"cancelled","message":""}}"#);
         assert_eq!(setting.runs_on(ticket), None);
     }
 
     #[test]
-    fn nothing_is_sent_to_one_that_may_not_read_it() {
+    fn nothing_is_sent_to_a_process_that_may_not_read_it() {
         let mut setting = Setting::new(false);
         let ((one, _), (two, _)) = (setting.call("a"), setting.call("b"));
         assert!(setting.conversation.is_free());
         setting.conversation.cancel(one);
         assert!(!setting.conversation.is_free());
         // The process answers, so it does several things at once.
-        setting.hear(&format!(r#"{{"id":{two},"progress":1}}"#));
+        setting.receive(&format!(r#"{{"id":{two},"progress":1}}"#));
         assert!(setting.conversation.is_free());
         setting.conversation.cancel(two);
-        setting.hear(&format!(r#"{{"id":{two},"ok":1}}"#));
+        setting.receive(&format!(r#"{{"id":{two},"ok":1}}"#));
         assert!(setting.conversation.is_free() && setting.runs_on(one).is_some());
 
         // After this is known, no call is held back.
@@ -598,22 +598,22 @@ mod tests {
         setting.conversation.cancel(four);
         assert!(setting.conversation.is_free() && setting.answers_others(four));
 
-        let mut serial = Setting::with(Manner { describes: false, is_serial: true });
+        let mut serial = Setting::with(ConversationMode { describes: false, is_serial: true });
         assert!(serial.conversation.is_free());
         let (one, _) = serial.call("a");
-        serial.hear(&format!(r#"{{"id":{one},"progress":1}}"#));
+        serial.receive(&format!(r#"{{"id":{one},"progress":1}}"#));
         assert!(!serial.conversation.is_free());
         serial.conversation.cancel(one);
         assert!(!serial.conversation.is_free());
-        serial.hear(&format!(r#"{{"id":{one},"ok":1}}"#));
+        serial.receive(&format!(r#"{{"id":{one},"ok":1}}"#));
         assert!(serial.conversation.is_free());
     }
 
     #[test]
-    fn who_describes_itself_while_it_works_is_given_calls() {
+    fn a_process_that_answers_the_probe_gets_more_calls() {
         let described = r#"{"id":0,"ok":{"functions":[{"name":"a"}]}}"#;
         let mut setting = Setting::new(true);
-        setting.hear(described);
+        setting.receive(described);
         let ((one, _), (two, _)) = (setting.call("a"), setting.call("a"));
         setting.written();
         setting.conversation.cancel(one);
@@ -624,16 +624,16 @@ mod tests {
             "{\"id\":3,\"cancel\":1}\n{\"id\":0,\"function\":\"describe\"}\n{\"id\":4,\"cancel\":2}\n"
         );
         assert!(!setting.conversation.is_free());
-        assert!(setting.hear(described).is_none());
+        assert!(setting.receive(described).is_none());
         assert!(setting.conversation.is_free() && setting.answers_others(one));
 
         // A process that answers only earlier requests does not count as concurrent.
         let mut setting = Setting::new(true);
-        setting.hear(described);
+        setting.receive(described);
         let (one, _) = setting.call("a");
         setting.conversation.cancel(one);
-        setting.hear(&format!(r#"{{"id":{one},"ok":1}}"#));
-        setting.hear(r#"{"id":0,"error":{"kind":"unknown","message":""}}"#);
+        setting.receive(&format!(r#"{{"id":{one},"ok":1}}"#));
+        setting.receive(r#"{"id":0,"error":{"kind":"unknown","message":""}}"#);
         assert!(setting.conversation.is_free() && !setting.conversation.is_concurrent);
     }
 
@@ -642,7 +642,7 @@ mod tests {
         let mut setting = Setting::new(true);
         assert!(!setting.conversation.is_open());
         assert_eq!(setting.written(), "{\"id\":0,\"function\":\"describe\"}\n");
-        let described = setting.hear(r#"{"id":0,"ok":{"functions":[{"name":"a"}]}}"#);
+        let described = setting.receive(r#"{"id":0,"ok":{"functions":[{"name":"a"}]}}"#);
         let Some(ProcessEvent::Ready(Some(info))) = described else { panic!("not ready") };
         assert_eq!(info.tools.unwrap()[0].name, "a");
         let (_, mut answer) = setting.call("b");
@@ -655,7 +655,7 @@ mod tests {
             (r#"{"id":0,"error":{"kind":"unknown","message":"no such function"}}"#, "no such function"),
             (r#"{"id":0,"ok":[]}"#, "expected an object with functions"),
         ] {
-            let Some(ProcessEvent::Broken(reason)) = Setting::new(true).hear(line) else {
+            let Some(ProcessEvent::Broken(reason)) = Setting::new(true).receive(line) else {
                 panic!("{line}")
             };
             assert!(reason.contains(problem), "{reason}");
@@ -663,16 +663,18 @@ mod tests {
     }
 
     #[test]
-    fn calls_of_a_process_that_is_gone_fail() {
+    fn calls_of_an_ended_process_fail() {
         let mut setting = Setting::new(false);
         let (_, mut one) = setting.call("a");
-        setting.hear("\u{1b}[2J oh");
+        setting.receive("\u{1b}[2J oh");
         let (two, _) = setting.call("b");
         setting.conversation.cancel(two);
         setting.conversation.fail("it is gone");
         assert_eq!(
             one.try_recv().unwrap(),
-            Err(Fault::Gone("it is gone; it wrote a line that answers no call: \" [2J oh\"".into()))
+            Err(Fault::Unavailable(
+                "it is gone; it wrote a line that answers no call: \" [2J oh\"".into()
+            ))
         );
         assert_eq!((setting.conversation.in_flight(), setting.runs_on(two)), (0, None));
     }

@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_told_apart() {
+    fn lines_are_parsed_by_kind() {
         let cases = [
             (r#"{"id":1,"ok":{"n":1.10,"big":1e400}}"#, r#"1 ok {"n":1.10,"big":1e400}"#),
             (r#"{"id": 1, "ok": null}"#, "1 ok null"),
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_plugin_says_to_people_is_bounded() {
+    fn error_texts_of_a_plugin_are_bounded() {
         let flood = "x".repeat(1_000_000);
         for error in [
             format!(r#"{{"kind":"{flood}","message":"{flood}"}}"#),
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_one_line() {
+    fn every_message_is_written_as_one_line() {
         let json = |text: &str| JsonText::parse(text.to_owned()).unwrap();
         let mut out = Vec::new();
         write_describe(&mut out);
@@ -334,7 +334,7 @@ mod tests {
         fn any_bytes_can_be_read(pieces in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..40), 0..20)) {
             let mut lines = Lines::default();
             for piece in &pieces {
-                lines.room().put_slice(piece);
+                lines.read_buffer().put_slice(piece);
                 while let Ok(Some(line)) = lines.next() {
                     let _ = read(&line);
                 }
@@ -350,7 +350,7 @@ mod tests {
         }
 
         #[test]
-        fn what_a_plugin_echoes_comes_back(id in any::<u64>(), function in ".*", texts in proptest::collection::vec(".*", 0..4)) {
+        fn an_echoed_input_round_trips(id in any::<u64>(), function in ".*", texts in proptest::collection::vec(".*", 0..4)) {
             let input = JsonText::of(&texts).unwrap();
             let mut out = Vec::new();
             write_call(&mut out, id, &function, &input);

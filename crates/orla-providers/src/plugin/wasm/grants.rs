@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_granted_is_shown_as_for_processes() {
+    fn grants_are_shown_as_for_processes() {
         let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
         let shown = status(&words(&["fs:read:./a", "net:loopback", "exec:ls"]), Path::new("/srv"));
         assert_eq!((shown.level, shown.by), ("enforced", ConfinedBy::WebAssembly));

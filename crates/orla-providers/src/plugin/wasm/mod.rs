@@ -209,7 +209,7 @@ impl Component {
         input: &JsonText,
         permissions: &Arc<[String]>,
     ) -> Result<JsonText, Ending> {
-        let gone = |reason| Ending::Fault(Fault::Gone(reason));
+        let gone = |reason| Ending::Fault(Fault::Unavailable(reason));
         let loaded = self.loaded().await.map_err(gone)?;
         let mut instance = match loaded.idle(permissions) {
             Some(instance) => instance,

@@ -36,7 +36,7 @@ async fn called(component: &Component, function: &str, permissions: &[&str]) -> 
     match component.call(function, &json(r#"{"n": 1.10}"#), &permissions, &ctx).await {
         Ok(value) => value.to_string(),
         Err(Ending::Fault(Fault::Failed(Failure { kind, message, .. }))) => format!("{kind}: {message}"),
-        Err(Ending::Fault(Fault::Gone(reason))) => format!("gone: {reason}"),
+        Err(Ending::Fault(Fault::Unavailable(reason))) => format!("gone: {reason}"),
         Err(other) => format!("{other:?}"),
     }
 }
@@ -74,7 +74,7 @@ async fn a_component_describes_itself_and_answers() {
 }
 
 #[tokio::test]
-async fn what_goes_too_far_is_ended_and_the_next_call_answers() {
+async fn a_runaway_call_is_ended_and_the_next_call_is_answered() {
     let dir = world();
     let mut settings = settings(&dir);
     settings.memory = 4 * 1024 * 1024;
@@ -138,7 +138,7 @@ async fn directories_are_those_that_are_granted() {
 }
 
 #[tokio::test]
-async fn a_file_that_changes_is_compiled_anew_and_what_is_none_says_so() {
+async fn a_changed_file_is_recompiled_and_an_invalid_one_is_reported() {
     let dir = world();
     let compiled = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&compiled);
@@ -164,7 +164,7 @@ async fn a_file_that_changes_is_compiled_anew_and_what_is_none_says_so() {
 }
 
 #[tokio::test]
-async fn one_that_may_not_be_run_is_not() {
+async fn a_refused_component_does_not_run() {
     let dir = world();
     let component =
         Component::new(&settings(&dir), Arc::new(|| Err("nobody vouches".to_owned()))).unwrap();

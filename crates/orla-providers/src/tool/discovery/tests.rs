@@ -47,13 +47,13 @@ fn the_three_tools_of_the_document_are_found() {
         .file(OsStr::new("notes.txt"), "no tool", 0o644);
     let found = directory.scan();
     assert_eq!(names(&found), ["convert", "ls", "summarize"]);
-    let said: Vec<_> = found
+    let described: Vec<_> = found
         .tools
         .iter()
         .map(|tool| (tool.interpreter.as_deref(), tool.description.as_str()))
         .collect();
     assert_eq!(
-        said,
+        described,
         [
             (None, "Runs the program convert."),
             (Some("sh"), "Lists files."),
@@ -77,15 +77,15 @@ fn a_file_that_describes_itself_and_is_not_executable_is_named() {
     let directory = plain(directory, "notes.md", &format!("Write it so:\n\n{block}"));
     let found = directory.scan();
     assert_eq!(names(&found), ["fine"]);
-    let said = "describes itself in a metadata block, but is not executable, so it is not a tool (chmod +x makes it one)";
+    let warning = "describes itself in a metadata block, but is not executable, so it is not a tool (chmod +x makes it one)";
     assert_eq!(
         directory.shown(&found.warnings),
-        [format!("count.js: {said}"), format!("count.py: {said}")]
+        [format!("count.js: {warning}"), format!("count.py: {warning}")]
     );
 }
 
 #[test]
-fn what_is_no_tool_is_skipped_with_its_reason_and_never_opened() {
+fn special_files_are_skipped_with_a_reason_and_never_opened() {
     let directory = Directory::new().with("ok", "").with(".hidden", "").with("a.sh~", "");
     let at = |name: &str| directory.0.path().join(name);
     assert!(
@@ -175,10 +175,10 @@ fn metadata_comes_from_the_block_or_from_the_file_beside() {
         .file(OsStr::new("other.orla.yaml"), "description: By its name\n", 0o644)
         .file(OsStr::new("both.orla.yaml"), "title: Beside\n", 0o644);
     let found = directory.scan();
-    let said: Vec<_> =
+    let described: Vec<_> =
         found.tools.iter().map(|tool| (tool.name.as_str(), tool.description.as_str())).collect();
     assert_eq!(
-        said,
+        described,
         [
             ("binary", "From beside"),
             ("both", "A comment."),
@@ -270,27 +270,33 @@ fn a_file_is_read_again_when_it_or_its_sidecar_has_changed() {
     let later = SystemTime::now() + Duration::from_secs(60);
     let mut scan = || {
         let found = scanner.scan_at(directory.0.path(), later).unwrap();
-        let said = |tool: &Found| (tool.name.clone(), tool.description.clone());
+        let description = |tool: &Found| (tool.name.clone(), tool.description.clone());
         let known = |(path, (_, described)): (&PathBuf, &(Versions, Arc<Described>))| {
             (path.file_name().unwrap().to_str().unwrap().to_owned(), Arc::as_ptr(described) as usize)
         };
-        let said: HashMap<_, _> = found.tools.iter().map(said).collect();
-        (said, scanner.known.iter().map(known).collect::<HashMap<_, _>>())
+        let descriptions: HashMap<_, _> = found.tools.iter().map(description).collect();
+        (descriptions, scanner.known.iter().map(known).collect::<HashMap<_, _>>())
     };
-    let (said, first) = scan();
-    assert_eq!((said["edited"].as_str(), said["described"].as_str()), ("Before.", "Before."));
+    let (descriptions, first) = scan();
+    assert_eq!(
+        (descriptions["edited"].as_str(), descriptions["described"].as_str()),
+        ("Before.", "Before.")
+    );
     assert_eq!((scan().1, first.len()), (first.clone(), 4));
     fs::write(directory.0.path().join("edited.sh"), "#!/bin/sh\n# After.\n").unwrap();
     fs::write(directory.0.path().join("described.orla.yaml"), "description: After.\n").unwrap();
     fs::remove_file(directory.0.path().join("gone.sh")).unwrap();
-    let (said, second) = scan();
-    assert_eq!((said["edited"].as_str(), said["described"].as_str()), ("After.", "After."));
+    let (descriptions, second) = scan();
+    assert_eq!(
+        (descriptions["edited"].as_str(), descriptions["described"].as_str()),
+        ("After.", "After.")
+    );
     assert_eq!((second["same.sh"], second.len()), (first["same.sh"], 3));
     assert!(second["edited.sh"] != first["edited.sh"] && second["described"] != first["described"]);
 }
 
 #[test]
-fn what_may_change_unnoticed_is_not_remembered() {
+fn unsettled_files_are_not_cached() {
     let directory = Directory::new().with("new.sh", "#!/bin/sh\n");
     let mut scanner = Scanner::default();
     scanner.scan(directory.0.path()).unwrap();

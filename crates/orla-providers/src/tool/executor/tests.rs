@@ -99,7 +99,7 @@ async fn a_call_that_finds_no_thread_ends_at_its_deadline_all_the_same() {
 }
 
 #[tokio::test]
-async fn what_is_advertised_says_what_the_contract_says() {
+async fn advertised_schemas_match_the_contract() {
     let tools = Tools::of(&[
         ("plain", "#!/bin/bash\n"),
         ("raw.sh", "#!/bin/sh\n# /// orla\n# output: mcp\n# ///\n"),

@@ -111,7 +111,7 @@ fn a_program_that_could_not_start_has_a_code_too() {
 }
 
 #[test]
-fn what_was_dropped_is_counted() {
+fn dropped_bytes_are_counted() {
     let mut run = ended(b"abc", 0);
     (run.stdout.dropped, run.stderr.dropped) = (7, 0);
     let outcome = of_ended(&context(OutputForm::Text, false), run).unwrap();
@@ -216,7 +216,7 @@ fn an_mcp_result_that_is_an_error_goes_out_as_it_is_and_its_last_text_is_the_mes
 }
 
 #[test]
-fn what_is_no_mcp_result_is_an_error_that_keeps_it() {
+fn an_invalid_mcp_result_is_an_error_that_keeps_the_output() {
     for stdout in ["[1]", "{\"content\": {}}", "{\"content\": [1]}", "x"] {
         let error = of_ended(&context(OutputForm::Mcp, false), ended(stdout.as_bytes(), 0)).unwrap_err();
         assert!(
@@ -228,7 +228,7 @@ fn what_is_no_mcp_result_is_an_error_that_keeps_it() {
 }
 
 #[test]
-fn what_never_ran_was_not_killed_by_a_signal() {
+fn a_call_that_never_ran_reports_no_signal() {
     let error = of_ended(&context(OutputForm::Text, false), Ended::never(Cause::Deadline)).unwrap_err();
     assert_eq!(error.to_string(), "ls timed out after 30 s");
     let execution = execution(error.outcome().unwrap());

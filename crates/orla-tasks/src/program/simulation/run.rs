@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, SystemTime};
 
-use orla_marketplace::program::{Action, Asked};
+use orla_marketplace::program::{Action, RunRequest};
 use orla_marketplace::rtfs::{Instant, Ticket, Wait};
 use orla_state::{Change, Revision};
 
@@ -440,8 +440,8 @@ fn place(ticket: Ticket) -> usize {
     (ticket.0 as usize - 1) / 2
 }
 
-fn asked(ticket: Ticket) -> Asked {
-    Asked {
+fn asked(ticket: Ticket) -> RunRequest {
+    RunRequest {
         ticket,
         action: Action::Call,
         name: "step".into(),

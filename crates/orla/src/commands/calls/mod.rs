@@ -29,7 +29,7 @@ pub(crate) fn run(calls: &Calls, source: &Source) -> Result<(), Failure> {
     if calls.command.is_some() && calls.filter != CallsFilter::default() {
         return Err(Failure::usage("calls show, calls cancel and calls export take no filter"));
     }
-    let config = super::load_here_or_for(calls.url.as_deref(), source)?;
+    let config = super::load_local_or_for_client(calls.url.as_deref(), source)?;
     let runtime = super::small_runtime()?;
     let done = runtime.block_on(async {
         let place = Place::of(calls, &config).await?;
@@ -65,7 +65,7 @@ pub(crate) fn run(calls: &Calls, source: &Source) -> Result<(), Failure> {
 
 /// Where calls are looked up.
 enum Place {
-    There(Server),
+    Server(Server),
     File(Recorded),
 }
 
@@ -78,7 +78,7 @@ impl Place {
                 written(config).await;
                 Recorded::open(&path).map(Self::File).map_err(|error| Failure::usage(error.to_string()))
             }
-            (url, _) => Server::at(url.as_deref(), config).map(Self::There),
+            (url, _) => Server::at(url.as_deref(), config).map(Self::Server),
         }
     }
 
@@ -86,7 +86,7 @@ impl Place {
     async fn list(&self, filter: &CallsFilter) -> Result<String, Failure> {
         let query = query(filter)?;
         match self {
-            Self::There(server) => server.get(&path(filter)).await,
+            Self::Server(server) => server.get(&path(filter)).await,
             Self::File(file) => {
                 let calls = file.list(&query).map_err(failed)?;
                 serde_json::to_string(&calls).map_err(failed)
@@ -97,7 +97,7 @@ impl Place {
     /// Cancels a call that runs.
     async fn cancel(&self, id: &str) -> Result<(), Failure> {
         match self {
-            Self::There(server) => server.delete(&format!("/calls/{}", encoded(id))).await.map(drop),
+            Self::Server(server) => server.delete(&format!("/calls/{}", encoded(id))).await.map(drop),
             Self::File(_) => Err(Failure::usage("only a server can cancel a call")),
         }
     }
@@ -105,7 +105,7 @@ impl Place {
     /// Returns a call with its data, as a JSON object.
     async fn detail(&self, id: &str) -> Result<String, Failure> {
         match self {
-            Self::There(server) => server.get(&format!("/calls/{}", encoded(id))).await,
+            Self::Server(server) => server.get(&format!("/calls/{}", encoded(id))).await,
             Self::File(file) => match file.detail(id).map_err(failed)? {
                 Some(detail) => serde_json::to_string(&detail).map_err(failed),
                 None => Err(Failure::failed(format!("no call has the id {id}"))),
@@ -119,7 +119,7 @@ impl Place {
 /// note says so if there is a server.
 async fn written(config: &Config) {
     let Ok(server) = Server::at(None, config) else { return };
-    let asked = async {
+    let written = async {
         match server.is_there().await {
             true => {
                 server.get("/calls?limit=1").await.map(drop).map_err(|why| why.into_lines().join("; "))
@@ -127,8 +127,8 @@ async fn written(config: &Config) {
             false => Ok(()),
         }
     };
-    let asked = tokio::time::timeout(ANSWER, asked).await;
-    if let Err(why) = asked.unwrap_or_else(|_| Err(format!("no answer in {} s", ANSWER.as_secs()))) {
+    let written = tokio::time::timeout(ANSWER, written).await;
+    if let Err(why) = written.unwrap_or_else(|_| Err(format!("no answer in {} s", ANSWER.as_secs()))) {
         render::note(&format!("the newest calls may be missing: the server did not write them ({why})"));
     }
 }
@@ -251,7 +251,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_filter_is_the_same_there_and_here() {
+    fn a_filter_is_the_same_for_the_server_and_the_file() {
         let mut filter = CallsFilter {
             failed: true,
             capability: Some("a b*".to_owned()),

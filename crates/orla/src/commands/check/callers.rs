@@ -24,7 +24,7 @@ use crate::programs;
 /// warnings.
 pub(super) fn check(config: &Config, app: &App, findings: &mut Findings) {
     let catalog = app.marketplace().snapshot();
-    let known = Known { catalog: Arc::clone(&catalog), may_come: Box::new(app.may_come()) };
+    let known = Known { catalog: Arc::clone(&catalog), may_be_served: Box::new(app.may_be_served()) };
     let known = Arc::new(known);
     let owned = config.owned_schedules();
     for (index, (placed, schedule)) in config.schedules.iter().zip(&owned).enumerate() {
@@ -58,7 +58,7 @@ pub(super) fn check(config: &Config, app: &App, findings: &mut Findings) {
 /// The served capabilities, and those that a provider that was not asked may serve.
 struct Known {
     catalog: Arc<Catalog>,
-    may_come: Box<dyn Fn(&str) -> bool + Send + Sync>,
+    may_be_served: Box<dyn Fn(&str) -> bool + Send + Sync>,
 }
 
 impl Known {
@@ -79,7 +79,7 @@ impl Known {
         }
         let name = &schedule.capability;
         let Some(entry) = self.catalog.get(name) else {
-            if (self.may_come)(name) {
+            if (self.may_be_served)(name) {
                 return Vec::new();
             }
             let near = self.similar(name).into_iter().next();
@@ -114,7 +114,7 @@ impl Signatures for Known {
                 input: entry.manifest.input_schema.clone(),
                 output: entry.manifest.output_schema.clone(),
             },
-            None if (self.may_come)(id) => Capability::Unsaid,
+            None if (self.may_be_served)(id) => Capability::Undisclosed,
             None => Capability::Unknown { similar: self.similar(id) },
         }
     }

@@ -15,7 +15,7 @@ pub(crate) struct Client {
     pub(crate) paths: fn(&Places) -> Vec<PathBuf>,
     pub(crate) form: Form,
     /// Its entry of a server that runs elsewhere; `None` if its file has no such entries.
-    pub(crate) there: Option<fn(&There) -> Value>,
+    pub(crate) remote: Option<fn(&RemoteServer) -> Value>,
     /// Whether such an entry can take a token from the environment.
     pub(crate) takes_variables: bool,
     /// How the client notices a changed file.
@@ -42,7 +42,7 @@ pub(crate) struct Launch {
 
 /// A server that runs elsewhere.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct There {
+pub(crate) struct RemoteServer {
     pub(crate) url: String,
     /// The environment variable that has the client's token.
     pub(crate) token_env: Option<String>,
@@ -53,7 +53,7 @@ pub(crate) struct There {
 pub(crate) enum Entry {
     /// This program, which the client starts.
     Here(Launch),
-    There(There),
+    Remote(RemoteServer),
 }
 
 /// Where programs keep their files on this machine.
@@ -75,7 +75,7 @@ pub(crate) const CLIENTS: &[Client] = &[
         title: "Claude Desktop",
         paths: |at| vec![at.applications.join("Claude/claude_desktop_config.json")],
         form: Form::Json { below: "mcpServers", entry: plain },
-        there: None,
+        remote: None,
         takes_variables: false,
         then: "Quit Claude Desktop and open it again.",
     },
@@ -84,7 +84,7 @@ pub(crate) const CLIENTS: &[Client] = &[
         title: "Claude Code",
         paths: |at| vec![at.claude_dir.as_ref().unwrap_or(&at.home).join(".claude.json")],
         form: Form::Json { below: "mcpServers", entry: typed },
-        there: Some(|to| with_token(json!({"type": "http", "url": to.url}), to, braces)),
+        remote: Some(|to| with_token(json!({"type": "http", "url": to.url}), to, braces)),
         takes_variables: true,
         then: "Start a new session; /mcp shows the server.",
     },
@@ -93,7 +93,7 @@ pub(crate) const CLIENTS: &[Client] = &[
         title: "Visual Studio Code",
         paths: |at| vec![at.applications.join("Code/User/mcp.json")],
         form: Form::Json { below: "servers", entry: typed },
-        there: Some(|to| with_token(json!({"type": "http", "url": to.url}), to, braces_with_env)),
+        remote: Some(|to| with_token(json!({"type": "http", "url": to.url}), to, braces_with_env)),
         takes_variables: true,
         then: "Run `MCP: List Servers` and start it.",
     },
@@ -102,7 +102,7 @@ pub(crate) const CLIENTS: &[Client] = &[
         title: "Cursor",
         paths: |at| vec![at.home.join(".cursor/mcp.json")],
         form: Form::Json { below: "mcpServers", entry: plain },
-        there: Some(|to| with_token(json!({"url": to.url}), to, braces_with_env)),
+        remote: Some(|to| with_token(json!({"url": to.url}), to, braces_with_env)),
         takes_variables: true,
         then: "Enable it in Settings, MCP.",
     },
@@ -114,7 +114,7 @@ pub(crate) const CLIENTS: &[Client] = &[
             vec![own.join("config.toml")]
         },
         form: Form::Toml,
-        there: Some(|to| match &to.token_env {
+        remote: Some(|to| match &to.token_env {
             Some(name) => json!({"url": to.url, "bearer_token_env_var": name}),
             None => json!({"url": to.url}),
         }),
@@ -126,7 +126,7 @@ pub(crate) const CLIENTS: &[Client] = &[
         title: "Gemini CLI",
         paths: |at| vec![at.home.join(".gemini/settings.json")],
         form: Form::Json { below: "mcpServers", entry: plain },
-        there: Some(|to| with_token(json!({"httpUrl": to.url}), to, braces)),
+        remote: Some(|to| with_token(json!({"httpUrl": to.url}), to, braces)),
         takes_variables: true,
         then: "Start a new session; /mcp shows the server.",
     },
@@ -135,7 +135,7 @@ pub(crate) const CLIENTS: &[Client] = &[
         title: "Goose",
         paths: |at| vec![at.config.join("goose/config.yaml")],
         form: Form::Yaml,
-        there: Some(|to| {
+        remote: Some(|to| {
             let entry =
                 json!({"type": "streamable_http", "uri": to.url, "env_keys": to.token_env.as_slice()});
             with_token(entry, to, braces)
@@ -152,7 +152,7 @@ pub(crate) const CLIENTS: &[Client] = &[
             below: "context_servers",
             entry: |launch| with("source", "custom", plain(launch)),
         },
-        there: Some(|to| json!({"url": to.url})),
+        remote: Some(|to| json!({"url": to.url})),
         takes_variables: false,
         then: "Zed picks it up by itself.",
     },
@@ -164,7 +164,7 @@ pub(crate) const CLIENTS: &[Client] = &[
             vec![dir.join("opencode.json"), dir.join("opencode.jsonc")]
         },
         form: Form::Json { below: "mcp", entry: opencode },
-        there: Some(|to| {
+        remote: Some(|to| {
             let entry = json!({"type": "remote", "url": to.url, "enabled": true});
             with_token(entry, to, |name| format!("{{env:{name}}}"))
         }),
@@ -176,7 +176,7 @@ pub(crate) const CLIENTS: &[Client] = &[
         title: "LM Studio",
         paths: |at| vec![at.home.join(".lmstudio/mcp.json")],
         form: Form::Json { below: "mcpServers", entry: plain },
-        there: Some(|to| json!({"url": to.url})),
+        remote: Some(|to| json!({"url": to.url})),
         takes_variables: false,
         then: "Enable it in the Program tab.",
     },
@@ -184,7 +184,7 @@ pub(crate) const CLIENTS: &[Client] = &[
 
 impl Places {
     /// Returns the places of this machine's user, from the environment.
-    pub(crate) fn here(env: impl Fn(&str) -> Option<PathBuf>) -> Option<Self> {
+    pub(crate) fn of_this_system(env: impl Fn(&str) -> Option<PathBuf>) -> Option<Self> {
         let home = env("HOME")?;
         let config = env("XDG_CONFIG_HOME").filter(|path| path.is_absolute());
         let config = config.unwrap_or_else(|| home.join(".config"));
@@ -202,7 +202,7 @@ impl Client {
     /// Returns the entry in this client's form; `None` if its file has no such entries.
     pub(crate) fn entry(&self, to: &Entry) -> Option<Value> {
         let launch = match to {
-            Entry::There(there) => return self.there.map(|entry| entry(there)),
+            Entry::Remote(server) => return self.remote.map(|entry| entry(server)),
             Entry::Here(launch) => launch,
         };
         Some(match self.form {
@@ -224,8 +224,8 @@ impl Client {
 
 /// Returns an entry with the token of a variable in its headers, if there is one. `refer` writes down a
 /// reference to a variable.
-fn with_token(mut entry: Value, there: &There, refer: fn(&str) -> String) -> Value {
-    if let Some(name) = &there.token_env {
+fn with_token(mut entry: Value, server: &RemoteServer, refer: fn(&str) -> String) -> Value {
+    if let Some(name) = &server.token_env {
         entry["headers"] = json!({"Authorization": format!("Bearer {}", refer(name))});
     }
     entry
@@ -285,7 +285,7 @@ mod tests {
 
     fn places() -> Places {
         let env = |name: &str| (name == "HOME").then(|| PathBuf::from("/home/ada"));
-        Places::here(env).unwrap()
+        Places::of_this_system(env).unwrap()
     }
 
     #[test]
@@ -312,8 +312,8 @@ mod tests {
     }
 
     #[test]
-    fn a_server_elsewhere_is_written_as_each_client_wants_it() {
-        let to = |token_env: Option<&str>| There {
+    fn a_remote_server_is_written_in_the_form_of_each_client() {
+        let to = |token_env: Option<&str>| RemoteServer {
             url: "https://o/mcp".into(),
             token_env: token_env.map(str::to_owned),
         };
@@ -342,10 +342,10 @@ mod tests {
         ];
         for (name, text) in expected {
             let client = CLIENTS.iter().find(|client| client.name == name).unwrap();
-            let there = client.there.unwrap();
-            assert_eq!(there(&to(Some("T"))).to_string(), text);
+            let entry = client.remote.unwrap();
+            assert_eq!(entry(&to(Some("T"))).to_string(), text);
             assert_eq!(client.takes_variables, text.contains('T'), "{name}");
-            let without = there(&to(None)).to_string();
+            let without = entry(&to(None)).to_string();
             assert!(without.contains("https://o/mcp") && !without.contains("Bearer"), "{without}");
         }
         assert_eq!(CLIENTS.len(), expected.len() + 1);

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_is_replaced_where_it_stands() {
+    fn an_entry_is_replaced_in_place() {
         let once = set_orla("{\"x\": [1, {\"y\": \"}\\\"\"}], \"mcpServers\": {\"orla\": {\"command\": \"old\"}, \"b\": 1}}").unwrap();
         assert_eq!(
             once,
@@ -145,7 +145,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn the_result_has_the_entry_and_all_that_was_there(
+        fn the_result_has_the_entry_and_everything_before(
             keys in proptest::collection::btree_map("[a-z]{1,3}", "[a-z\"\\\\ {},]{0,5}", 0..4),
             wide in proptest::bool::ANY,
         ) {

@@ -20,7 +20,7 @@ use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, value};
 use crate::config::{DEFAULT_FILES, Source, Survey, reason};
 use crate::render;
 use crate::{Failure, cli};
-use clients::{CLIENTS, Client, Entry, Form, Launch, Places, There};
+use clients::{CLIENTS, Client, Entry, Form, Launch, Places, RemoteServer};
 
 /// The largest client's file that is edited.
 const MAX_FILE: u64 = 16 * 1024 * 1024;
@@ -35,12 +35,13 @@ pub(crate) fn run(connect: &cli::Connect, source: &Source) -> Result<(), Failure
     if name.is_empty() || !name.chars().all(proper) {
         return Err(Failure::usage(format!("--name {name:?}: expected letters, digits, `_` and `-`")));
     }
-    let places =
-        Places::here(|name| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from))
-            .ok_or_else(|| Failure::failed("HOME is not set: the client's file cannot be found"))?;
+    let places = Places::of_this_system(|name| {
+        std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from)
+    })
+    .ok_or_else(|| Failure::failed("HOME is not set: the client's file cannot be found"))?;
     let path = client.path(&places, Path::exists);
     let to = match &connect.url {
-        Some(url) => Entry::There(there(client, url, connect.token_env.as_deref(), source)?),
+        Some(url) => Entry::Remote(remote_server(client, url, connect.token_env.as_deref(), source)?),
         None => Entry::Here(launch(source)?),
     };
     // The client starts orla with this file, in its own environment.
@@ -85,19 +86,19 @@ fn notes(survey: &Survey, client: &Client, source: &Source) -> Vec<String> {
 }
 
 /// Returns the server at this address, for this client.
-fn there(
+fn remote_server(
     client: &Client,
     url: &str,
     token_env: Option<&str>,
     source: &Source,
-) -> Result<There, Failure> {
+) -> Result<RemoteServer, Failure> {
     if source.file.is_some() || !source.flags.is_empty() {
         return Err(Failure::usage(
             "--url names a server that runs elsewhere, with a configuration of its own: leave the other options out",
         ));
     }
     let title = client.title;
-    if client.there.is_none() {
+    if client.remote.is_none() {
         return Err(Failure::failed(format!(
             "{title} takes no addresses from its file: add the server in its settings, under Connectors"
         )));
@@ -115,7 +116,7 @@ fn there(
             "# {title} takes no token from the environment: sign in when it asks, or add `headers: {{Authorization: Bearer …}}`"
         ));
     }
-    Ok(There { url: address(url)?, token_env: token_env.map(str::to_owned) })
+    Ok(RemoteServer { url: address(url)?, token_env: token_env.map(str::to_owned) })
 }
 
 /// Returns the address of a server's endpoint.
@@ -135,8 +136,9 @@ fn address(url: &str) -> Result<String, Failure> {
 
 /// Returns the entry of this server for each client, with the file that it belongs into.
 pub(crate) fn entries(source: &Source) -> Vec<Connection> {
-    let places =
-        Places::here(|name| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from));
+    let places = Places::of_this_system(|name| {
+        std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from)
+    });
     let (Some(places), Ok(launch)) = (places, launch(source)) else { return Vec::new() };
     let to = Entry::Here(launch);
     let entry = |client: &Client| {
@@ -367,8 +369,11 @@ mod tests {
         })
     }
 
-    fn there() -> Entry {
-        Entry::There(There { url: "https://o.example/mcp".into(), token_env: Some("TOKEN".into()) })
+    fn remote_server() -> Entry {
+        Entry::Remote(RemoteServer {
+            url: "https://o.example/mcp".into(),
+            token_env: Some("TOKEN".into()),
+        })
     }
 
     #[test]
@@ -382,11 +387,11 @@ mod tests {
         assert_eq!(once, expected);
         let twice = edited(client, &once, "orla", &launch("/usr/bin/orla")).unwrap();
         assert_eq!(twice, expected.replace("/bin/orla", "/usr/bin/orla"));
-        let away = edited(client, &once, "orla", &there()).unwrap();
+        let remote = edited(client, &once, "orla", &remote_server()).unwrap();
         let entry =
             "\n[mcp_servers.orla]\nurl = \"https://o.example/mcp\"\nbearer_token_env_var = \"TOKEN\"\n";
-        assert_eq!(away, format!("{text}{entry}"));
-        assert_eq!(edited(client, &away, "orla", &launch("/bin/orla")).unwrap(), once);
+        assert_eq!(remote, format!("{text}{entry}"));
+        assert_eq!(edited(client, &remote, "orla", &launch("/bin/orla")).unwrap(), once);
     }
 
     #[test]
@@ -412,14 +417,19 @@ mod tests {
     }
 
     #[test]
-    fn every_client_that_can_takes_the_address_of_a_server_elsewhere() {
-        for client in CLIENTS.iter().filter(|client| client.there.is_some()) {
+    fn every_capable_client_takes_the_address_of_a_remote_server() {
+        for client in CLIENTS.iter().filter(|client| client.remote.is_some()) {
             let before = edited(client, "", "orla", &launch("/bin/orla")).unwrap();
-            let once = edited(client, &before, "orla", &there()).unwrap();
+            let once = edited(client, &before, "orla", &remote_server()).unwrap();
             assert!(has_entry(client, &once, "orla") && !once.contains("/bin/orla"), "{once}");
             assert!(once.contains("https://o.example/mcp"), "{once}");
             assert_eq!(once.contains("TOKEN"), client.takes_variables, "{once}");
-            assert_eq!(edited(client, &once, "orla", &there()).unwrap(), once, "{}", client.name);
+            assert_eq!(
+                edited(client, &once, "orla", &remote_server()).unwrap(),
+                once,
+                "{}",
+                client.name
+            );
         }
     }
 

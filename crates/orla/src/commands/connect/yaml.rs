@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_edited_safely_is_refused() {
+    fn files_that_cannot_be_edited_safely_are_refused() {
         for text in ["extensions: {a: {cmd: x}}\n", "- a\n", "a: [\n", "extensions: 7\n", "a: 1\n...\n"]
         {
             assert!(set_orla(text).is_err(), "{text}");

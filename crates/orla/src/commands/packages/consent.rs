@@ -22,7 +22,7 @@ use super::origin::portable_word;
 const MAX_LINES: usize = 20;
 
 /// The question to a person before any part of a package runs.
-pub(super) struct Asked<'a> {
+pub(super) struct ConsentRequest<'a> {
     /// The package as it would be locked.
     pub(super) entry: &'a Entry,
     pub(super) content: &'a Content,
@@ -31,7 +31,7 @@ pub(super) struct Asked<'a> {
     pub(super) allowed: &'a BTreeSet<String>,
 }
 
-impl Asked<'_> {
+impl ConsentRequest<'_> {
     /// Shows one screen and asks for consent. Returns the granted permissions.
     ///
     /// # Errors

@@ -58,9 +58,9 @@ pub(super) fn output(command: &mut Command) -> Result<Vec<u8>, String> {
         let lines: Vec<&str> = errors.lines().filter(|line| !line.trim().is_empty()).collect();
         // The error is in the first line that looks like one, or else in the last line.
         let is_it = |line: &str| line.contains("error") || line.contains("fatal");
-        let said = lines.iter().find(|line| is_it(line) && !line.starts_with("npm error code "));
-        let said = said.or(lines.last()).map_or_else(|| status.to_string(), |line| cut(line, 300));
-        return Err(format!("{name} failed: {said}"));
+        let message = lines.iter().find(|line| is_it(line) && !line.starts_with("npm error code "));
+        let message = message.or(lines.last()).map_or_else(|| status.to_string(), |line| cut(line, 300));
+        return Err(format!("{name} failed: {message}"));
     }
     Ok(output)
 }

@@ -44,7 +44,7 @@ pub(crate) async fn tools_of(
     let failure = failure.and_then(|entry| market.status(entry).last_failure);
     let confined = confined(&app, config, entry);
     app.end_providers().await;
-    let tools = installed.said(&name);
+    let tools = installed.reported_tools(&name);
     if let Some(problem) = problem {
         return Err(Failure::failed(format!("{problem}{confined}")));
     }
@@ -72,7 +72,7 @@ fn confined(app: &App, config: &Config, entry: &Entry) -> String {
     };
     let refused = || {
         let (program, _) = process.launch().ok()?;
-        program.sandbox()?.refusal(&process.said().join("\n"), program.directory())
+        program.sandbox()?.refusal(&process.stderr_tail().join("\n"), program.directory())
     };
     let grant = match refused() {
         Some(Refusal { tried, permission }) => {

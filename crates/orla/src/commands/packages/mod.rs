@@ -28,7 +28,7 @@ use crate::packages::names::OwnNames;
 use crate::packages::store_of;
 use crate::{Failure, cli, render};
 pub(crate) use consent::agrees;
-use consent::{Asked, difference, is_asked};
+use consent::{ConsentRequest, difference, is_asked};
 use fetch::Http;
 use learn::tools_of;
 use origin::{Fetched, Origin, fetch_locked, portable, portable_word};
@@ -90,8 +90,8 @@ async fn added(add: &cli::Add, config: &Config) -> Result<(), Failure> {
         allowed.extend(known.permissions);
     }
     allowed.extend(archive.content.grants.iter().cloned());
-    let asked = Asked { entry: &entry, content: &archive.content, config, allowed: &allowed };
-    entry.permissions = asked.consent(&add.consent)?;
+    let request = ConsentRequest { entry: &entry, content: &archive.content, config, allowed: &allowed };
+    entry.permissions = request.consent(&add.consent)?;
     let transaction = begin(&store)?;
     // Another command may have taken the name while this one asked.
     let previous = free(&store, config, &entry)?;
@@ -311,8 +311,8 @@ async fn update_one(
             let older = if is_older(is, was) { ", which is older" } else { "" };
             render::out(&format!("{}: {was} becomes {is}{older}\n", old.name));
         }
-        let asked = Asked { entry: &entry, content, config, allowed: &allowed };
-        entry.permissions = asked.consent(&update.consent)?;
+        let request = ConsentRequest { entry: &entry, content, config, allowed: &allowed };
+        entry.permissions = request.consent(&update.consent)?;
     }
     let transaction = begin_unchanged(store, old)?;
     let tools = learned(&transaction, config, &entry, &archive.bytes).await;
@@ -497,7 +497,7 @@ fn agreed(store: &Store, config: &Config, entry: &Entry, is_yes: bool) -> Result
     }
     let allowed = entry.permissions.iter().cloned().collect();
     let consent = cli::Consent { allow: Vec::new(), yes: is_yes };
-    Asked { entry, content: &content, config, allowed: &allowed }.consent(&consent)?;
+    ConsentRequest { entry, content: &content, config, allowed: &allowed }.consent(&consent)?;
     Ok(store.agree(&to)?)
 }
 

@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_allowed_is_said_in_sentences() {
+    fn grants_are_explained_in_sentences() {
         let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
         let grants = SandboxGrants {
             read: texts(&["/srv/data", "/srv/a.txt"]),

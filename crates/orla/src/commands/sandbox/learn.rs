@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_granted_is_not_proposed_again() {
+    fn granted_permissions_are_not_proposed_again() {
         let granted = ["fs:write:./data".to_owned(), "net:a.example".to_owned()];
         let is = |word: &str| is_granted(word, &granted, Path::new("/p"));
         assert!(is("fs:read:/p/data/x") && is("fs:write:./data") && is("net:a.example:443"));

@@ -1,8 +1,8 @@
 //! `orla task`: tasks of a running server, or those in the state of this directory if no server uses it.
 
-mod here;
+mod local;
 mod print;
-mod there;
+mod remote;
 
 use std::io::Read;
 
@@ -16,7 +16,7 @@ use crate::cli::{Task, TaskCommand, TaskRun};
 use crate::config::{Source, reason};
 
 pub(crate) fn run(task: &Task, source: &Source) -> Result<(), Failure> {
-    let config = super::load_here_or_for(task.url.as_deref(), source)?;
+    let config = super::load_local_or_for_client(task.url.as_deref(), source)?;
     let _log = super::log(&config);
     // Checked before the state is opened or a server is asked.
     let wanted = match &task.command {
@@ -27,8 +27,8 @@ pub(crate) fn run(task: &Task, source: &Source) -> Result<(), Failure> {
     let runtime = super::small_runtime()?;
     let done = runtime.block_on(async {
         match &task.url {
-            Some(url) => there::run(&task.command, wanted, &Server::at(Some(url), &config)?).await,
-            None => here::run(&task.command, wanted, &config).await,
+            Some(url) => remote::run(&task.command, wanted, &Server::at(Some(url), &config)?).await,
+            None => local::run(&task.command, wanted, &config).await,
         }
     });
     runtime.shutdown_background();

@@ -70,10 +70,10 @@ fn described(task: &Value) -> String {
     for question in task["questions"].as_array().into_iter().flatten() {
         line("asks", commands::text_of(&question["params"]["message"]));
     }
-    for said in task["log"].as_array().into_iter().flatten() {
+    for entry in task["log"].as_array().into_iter().flatten() {
         line(
             "log",
-            format!("{}: {}", commands::text_of(&said["level"]), commands::text_of(&said["message"])),
+            format!("{}: {}", commands::text_of(&entry["level"]), commands::text_of(&entry["message"])),
         );
     }
     if let Value::Object(error) = &task["error"] {

@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_its_place() {
+    fn problems_are_reported_with_their_place() {
         for (text, problem) in [
             (
                 "- {name: a, capability: add, inputs: {a: 1}}",

@@ -6,7 +6,7 @@ use regex::Regex;
 use serde_json::{Map, Value};
 
 /// The maximum number of differences that are shown for one case.
-const MAX_TOLD: usize = 20;
+const MAX_DIFFERENCES: usize = 20;
 /// Characters of a value that a message repeats.
 const SHOWN: usize = 200;
 
@@ -64,18 +64,18 @@ impl Expectation {
             }
             (Ended::Output(output), None) => output,
         };
-        let mut told = Vec::new();
+        let mut differences = Vec::new();
         let value = serde_json::from_str::<Value>(output);
         match (&self.output, &value) {
-            (Some(expected), Ok(value)) => compare("output", expected, value, &mut told),
-            (Some(_), Err(error)) => told.push(format!("the output cannot be compared: {error}")),
+            (Some(expected), Ok(value)) => compare("output", expected, value, &mut differences),
+            (Some(_), Err(error)) => differences.push(format!("the output cannot be compared: {error}")),
             (None, _) => {}
         }
         if let Some(part) = &self.contains
             && !output.contains(&**part)
             && !value.as_ref().is_ok_and(|value| has_text(value, part))
         {
-            told.push(format!(
+            differences.push(format!(
                 "expected an output that contains {:?}, got {}",
                 excerpt(part, SHOWN),
                 excerpt(output, SHOWN)
@@ -83,14 +83,14 @@ impl Expectation {
         }
         if let Some(Err(violations)) = self.schema.as_ref().map(|schema| schema.check(output, "output"))
         {
-            told.extend(violations.iter().map(ToString::to_string));
+            differences.extend(violations.iter().map(ToString::to_string));
         }
-        let more = told.len().saturating_sub(MAX_TOLD);
+        let more = differences.len().saturating_sub(MAX_DIFFERENCES);
         if more > 0 {
-            told.truncate(MAX_TOLD);
-            told.push(format!("and {more} more differences"));
+            differences.truncate(MAX_DIFFERENCES);
+            differences.push(format!("and {more} more differences"));
         }
-        told
+        differences
     }
 }
 
@@ -158,13 +158,13 @@ pub(super) fn problem_of(expected: &Value) -> Option<String> {
     }
 }
 
-fn compare(path: &str, expected: &Value, got: &Value, told: &mut Vec<String>) {
+fn compare(path: &str, expected: &Value, got: &Value, differences: &mut Vec<String>) {
     let shown = |value: &Value| excerpt(value.to_string(), SHOWN);
     if let Value::Object(members) = expected
         && let Some(Ok(matcher)) = matcher(members)
     {
         if let Some(expected) = unmatched(&matcher, got) {
-            told.push(format!("{path}: expected {expected}, got {}", shown(got)));
+            differences.push(format!("{path}: expected {expected}, got {}", shown(got)));
         }
         return;
     }
@@ -172,26 +172,32 @@ fn compare(path: &str, expected: &Value, got: &Value, told: &mut Vec<String>) {
         (Value::Object(expected), Value::Object(got)) => {
             for (name, value) in expected {
                 match got.get(name) {
-                    Some(got) => compare(&format!("{path}.{name}"), value, got, told),
-                    None => told.push(format!("{path}.{name}: missing, expected {}", shown(value))),
+                    Some(got) => compare(&format!("{path}.{name}"), value, got, differences),
+                    None => {
+                        differences.push(format!("{path}.{name}: missing, expected {}", shown(value)))
+                    }
                 }
             }
             for (name, value) in got.iter().filter(|(name, _)| !expected.contains_key(*name)) {
-                told.push(format!("{path}.{name}: not expected, got {}", shown(value)));
+                differences.push(format!("{path}.{name}: not expected, got {}", shown(value)));
             }
         }
         (Value::Array(expected), Value::Array(got)) => {
             for (at, (expected, got)) in expected.iter().zip(got).enumerate() {
-                compare(&format!("{path}[{at}]"), expected, got, told);
+                compare(&format!("{path}[{at}]"), expected, got, differences);
             }
             if expected.len() != got.len() {
-                told.push(format!("{path}: expected {} items, got {}", expected.len(), got.len()));
+                differences.push(format!(
+                    "{path}: expected {} items, got {}",
+                    expected.len(),
+                    got.len()
+                ));
             }
         }
         (Value::Number(one), Value::Number(other)) if same_number(one, other) => {}
         (expected, got) if expected == got => {}
         (expected, got) => {
-            told.push(format!("{path}: expected {}, got {}", shown(expected), shown(got)));
+            differences.push(format!("{path}: expected {}, got {}", shown(expected), shown(got)));
         }
     }
 }
@@ -246,16 +252,16 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn told(expected: Value, got: &Value) -> Vec<String> {
+    fn check(expected: Value, got: &Value) -> Vec<String> {
         let expected = Expectation { output: Some(expected), ..Expectation::default() };
         expected.differences(&Ended::Output(got.to_string()))
     }
 
     #[test]
-    fn differences_are_told_with_their_places() {
-        assert!(told(json!({"a": 1, "b": [1.0]}), &json!({"b": [1], "a": 1.0})).is_empty());
+    fn differences_are_reported_with_their_places() {
+        assert!(check(json!({"a": 1, "b": [1.0]}), &json!({"b": [1], "a": 1.0})).is_empty());
         assert_eq!(
-            told(json!({"sum": 4, "gone": 1, "l": [1, 2]}), &json!({"sum": 3, "more": "x", "l": [1]})),
+            check(json!({"sum": 4, "gone": 1, "l": [1, 2]}), &json!({"sum": 3, "more": "x", "l": [1]})),
             [
                 "output.sum: expected 4, got 3",
                 "output.gone: missing, expected 1",
@@ -269,11 +275,11 @@ mod tests {
     fn matchers_stand_for_what_varies() {
         let expected = json!({"id": {"$regex": "^[0-9a-f]+$"}, "at": {"$any": true}, "n": {"$type": "integer"}, "x": {"$approx": 2.75, "within": 0.01}});
         assert!(
-            told(expected.clone(), &json!({"id": "0af", "at": null, "n": 3.0, "x": 2.759})).is_empty()
+            check(expected.clone(), &json!({"id": "0af", "at": null, "n": 3.0, "x": 2.759})).is_empty()
         );
-        let wrong = told(expected, &json!({"id": "xyz", "at": 1, "n": "3", "x": 2.8}));
+        let wrong = check(expected, &json!({"id": "xyz", "at": 1, "n": "3", "x": 2.8}));
         assert_eq!(wrong.len(), 3, "{wrong:?}");
-        assert!(told(json!({"$ref": "#"}), &json!({"$ref": "#"})).is_empty(), "a member of the output");
+        assert!(check(json!({"$ref": "#"}), &json!({"$ref": "#"})).is_empty(), "a member of the output");
         for (wrong, words) in [
             (json!({"$type": "text"}), "$type: expected string, number"),
             (json!([{"$regex": "("}]), "$regex:"),

@@ -64,7 +64,7 @@ fn more_than_the_queue_holds_waits_and_is_not_lost() {
 }
 
 #[test]
-fn whatever_a_crash_leaves_is_continued() {
+fn a_log_truncated_by_a_crash_is_continued() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("audit.jsonl");
     write(&path, 3);
@@ -88,7 +88,7 @@ fn whatever_a_crash_leaves_is_continued() {
 }
 
 #[test]
-fn what_is_no_audit_log_is_left_alone() {
+fn a_file_that_is_no_audit_log_is_left_alone() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("notes.txt");
     fs::write(&path, "dear diary\n").unwrap();
@@ -121,7 +121,7 @@ fn the_file_is_for_its_owner_alone() {
 }
 
 #[test]
-fn what_finds_no_place_is_counted() {
+fn lost_events_are_counted() {
     // A device that is always full.
     let Ok(full) = OpenOptions::new().write(true).open("/dev/full") else { return };
     let shared = Shared {
@@ -133,7 +133,7 @@ fn what_finds_no_place_is_counted() {
     let mut writer = Writer {
         file: full,
         place: Place::default(),
-        astray: None,
+        displaced: None,
         is_moved: false,
         chain: Chain::default(),
         pending: Vec::new(),
@@ -143,7 +143,7 @@ fn what_finds_no_place_is_counted() {
         key: None,
         heads: None,
         log: None,
-        given: 0,
+        last_head: 0,
     };
     writer.pending.extend(b"x\n");
     writer.write(&shared);
@@ -197,7 +197,7 @@ fn tampered(name: &str, tamper: impl Fn(&Path)) -> (Result<u64, u64>, Vec<String
 }
 
 #[test]
-fn whatever_happens_to_the_file_under_it_the_log_goes_on_at_its_path_and_verification_tells() {
+fn the_log_continues_at_its_path_and_verification_reports_changes_to_the_file() {
     let replace = |path: &Path, text: &str| {
         let other = path.with_extension("new");
         fs::write(&other, text).unwrap();

@@ -31,7 +31,7 @@ pub(super) struct Writer {
     /// The device and inode of the file, and its length according to the bytes read and written.
     pub(super) place: Place,
     /// Why records cannot be written to the file that is now at the path. The records wait.
-    pub(super) astray: Option<String>,
+    pub(super) displaced: Option<String>,
     /// The file is no longer at its path, which has been said.
     pub(super) is_moved: bool,
     pub(super) chain: Chain,
@@ -48,7 +48,7 @@ pub(super) struct Writer {
     /// The hash of the first record, once there is one.
     pub(super) log: Option<String>,
     /// The number of the last record when the head was last delivered.
-    pub(super) given: u64,
+    pub(super) last_head: u64,
 }
 
 /// Which file is written, and its length in bytes.
@@ -83,13 +83,13 @@ enum Fate {
 impl Fate {
     /// Determines what happened to a file from the file now at its path and from the number of its
     /// names.
-    fn of(place: Place, there: Option<Place>, names: u64) -> Self {
-        match there {
-            Some(there) if there.id == place.id && there.length < place.length => Self::Truncated,
-            Some(there) if there.id == place.id => Self::Whole,
+    fn of(place: Place, at_path: Option<Place>, names: u64) -> Self {
+        match at_path {
+            Some(at_path) if at_path.id == place.id && at_path.length < place.length => Self::Truncated,
+            Some(at_path) if at_path.id == place.id => Self::Whole,
             None if names == 0 => Self::Deleted,
             None => Self::Moved { is_empty_there: false },
-            Some(there) if there.length == 0 && names > 0 => Self::Moved { is_empty_there: true },
+            Some(at_path) if at_path.length == 0 && names > 0 => Self::Moved { is_empty_there: true },
             Some(_) => Self::Replaced,
         }
     }
@@ -121,7 +121,7 @@ impl Writer {
         Ok(Self {
             file,
             place,
-            astray: None,
+            displaced: None,
             is_moved: false,
             chain,
             pending,
@@ -131,7 +131,7 @@ impl Writer {
             key,
             heads,
             log,
-            given: 0,
+            last_head: 0,
         })
     }
 
@@ -229,7 +229,7 @@ impl Writer {
     /// Writes the queued lines, as far as possible.
     fn flush(&mut self, shared: &Shared) {
         let mut done = 0;
-        let mut failure = self.astray.clone().filter(|_| !self.pending.is_empty());
+        let mut failure = self.displaced.clone().filter(|_| !self.pending.is_empty());
         while failure.is_none() && done < self.pending.len() {
             match self.file.write(&self.pending[done..]) {
                 Ok(0) => failure = Some("nothing can be written to it".to_owned()),
@@ -254,21 +254,21 @@ impl Writer {
     /// Checks whether the open file is still the one at its path. If not, the chain continues in the
     /// file at the path. Missing or changed lines break the chain there.
     fn notice(&mut self, shared: &Shared) {
-        let there = match std::fs::metadata(&shared.path) {
-            Ok(there) => Some(Place::of(&there)),
+        let at_path = match std::fs::metadata(&shared.path) {
+            Ok(file) => Some(Place::of(&file)),
             Err(err) if err.kind() == ErrorKind::NotFound => None,
             // The state is unknown.
             Err(_) => return,
         };
-        if self.astray.is_none() && there.is_some_and(|there| there == self.place) {
+        if self.displaced.is_none() && at_path.is_some_and(|at_path| at_path == self.place) {
             self.is_moved = false;
             return;
         }
         let Ok(names) = self.file.metadata().map(|mine| mine.nlink()) else { return };
         let path = shared.path.display();
-        let fate = Fate::of(self.place, there, names);
+        let fate = Fate::of(self.place, at_path, names);
         let Some(fault) = fate.fault() else {
-            self.astray = None;
+            self.displaced = None;
             let was_moved = std::mem::replace(&mut self.is_moved, fate != Fate::Whole);
             match fate {
                 Fate::Moved { is_empty_there: true } => self.follow(shared),
@@ -293,7 +293,7 @@ impl Writer {
                     "the audit log was {fault} while it was written; records go on in the file at its path, and \
                      `orla audit verify` shows what is missing"
                 );
-                (self.file, self.place, self.astray) = (file, place, None);
+                (self.file, self.place, self.displaced) = (file, place, None);
                 if !ends_whole {
                     self.pending.insert(0, b'\n');
                 }
@@ -302,7 +302,7 @@ impl Writer {
                 self.append(fields);
             }
             Err(why) => {
-                if self.astray.is_none() {
+                if self.displaced.is_none() {
                     tracing::error!(
                         %path,
                         after = self.chain.seq,
@@ -310,7 +310,7 @@ impl Writer {
                         "the audit log was {fault} while it was written, and cannot go on; move away what is at its path"
                     );
                 }
-                self.astray = Some(why);
+                self.displaced = Some(why);
             }
         }
     }
@@ -338,7 +338,7 @@ impl Writer {
         fields.insert("previous_hash".to_owned(), json!(self.chain.hash));
         (self.file, self.place, self.is_moved) = (opened.file, opened.place, false);
         (self.chain, self.pending) = (opened.chain, opened.first);
-        (self.log, self.given) = (opened.log, 0);
+        (self.log, self.last_head) = (opened.log, 0);
         self.append(fields);
     }
 
@@ -358,7 +358,7 @@ impl Writer {
     /// Returns the head, if it is to be delivered and everything before it is written. Its signature is
     /// the next record.
     fn signed_head(&mut self, shared: &Shared) -> Option<(Head, Option<Seal>)> {
-        let is_new = self.chain.seq > self.given && self.pending.is_empty() && self.gives_heads();
+        let is_new = self.chain.seq > self.last_head && self.pending.is_empty() && self.gives_heads();
         let log = self.log.clone().filter(|_| is_new)?;
         let time = timestamp(SystemTime::now());
         let head = Head { log, seq: self.chain.seq, hash: self.chain.hash.clone(), time };
@@ -367,7 +367,7 @@ impl Writer {
             self.append(Chain::signed(seal, &head.time));
             self.flush(shared);
         }
-        self.given = self.chain.seq;
+        self.last_head = self.chain.seq;
         Some((head, seal))
     }
 

@@ -22,8 +22,8 @@ fn failing(world: &World, begin: &str, failing: &str) {
 
 /// Returns the sandbox member of the `_meta` of a call.
 fn sandbox(world: &World) -> Value {
-    let told = world.run(&["call", "weather.forecast", "--raw"]);
-    let result: Value = serde_json::from_str(&told.stdout).expect("a result");
+    let output = world.run(&["call", "weather.forecast", "--raw"]);
+    let result: Value = serde_json::from_str(&output.stdout).expect("a result");
     assert_eq!(result["isError"], true, "{result}");
     result["_meta"]["orla/execution"]["sandbox"].clone()
 }

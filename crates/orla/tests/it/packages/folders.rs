@@ -55,7 +55,7 @@ fn the_tools_of_a_capsule_are_accepted_and_compared() {
 }
 
 #[test]
-fn a_capsule_that_has_not_been_asked_is_served() {
+fn a_capsule_whose_tools_are_not_listed_yet_is_served() {
     let world = capsule("").env("TOOLS", "hello");
     ok(&world, &ADD);
     assert_eq!(call(&world, "greet"), "hello nothing");
@@ -74,7 +74,7 @@ fn a_capsule_that_has_not_been_asked_is_served() {
 }
 
 #[test]
-fn a_capsule_that_cannot_be_started_is_not_added_and_says_why() {
+fn a_capsule_that_cannot_be_started_is_not_added_and_reports_why() {
     let world = capsule("").env("SAYS", "nothing");
     refused(&world, &ADD, &["greet: ", "out of order"]);
     assert!(!world.path("orla.lock").exists());
@@ -146,7 +146,7 @@ fn a_misspelt_permission_and_another_version_in_the_lock_are_refused() {
 }
 
 #[test]
-fn what_is_allowed_is_relative_to_the_project() {
+fn allowed_paths_are_relative_to_the_project() {
     let world = capsule("").file("data", "s3cret");
     manifest(&world, "permissions: []\n");
     world.write(
@@ -166,8 +166,8 @@ fn a_bundle_whose_name_a_server_has_is_not_served() {
     super::bundle(&world, "w.mcpb", "1.0.0", "{}", &[]);
     ok(&world, &["add", "mcpb:w.mcpb", "--yes"]);
     let world = world.config("mcpServers: {weather: {command: python3, args: [server.py]}}\n");
-    let told = world.run(&["check"]).all();
-    assert!(told.contains("mcpServers has this name"), "{told}");
+    let output = world.run(&["check"]).all();
+    assert!(output.contains("mcpServers has this name"), "{output}");
 }
 
 #[test]

@@ -71,8 +71,8 @@ fn a_script_gets_no_installation_that_it_names() {
         let script = format!("#!{}\ncat {} || echo refused\n", interpreter.display(), secret.display());
         world.write("src/greet/main.sh", script, 0o755);
         ok(&world, &["add", "./src/greet", "--yes"]);
-        let told = call(&world, "greet");
-        assert!(told.contains(said) && !told.contains("s3cret"), "{told}");
+        let output = call(&world, "greet");
+        assert!(output.contains(said) && !output.contains("s3cret"), "{output}");
     }
     // Nor by a name in a `PATH` of its own.
     std::fs::rename(world.path("app/bin/sh"), world.path("app/bin/sh2")).unwrap();
@@ -85,12 +85,12 @@ fn a_script_gets_no_installation_that_it_names() {
     world.write("src/greet/tool.yaml", yaml, 0o644);
     world.write("src/greet/main.sh", format!("#!/usr/bin/env sh2\ncat {}\n", secret.display()), 0o755);
     ok(&world, &["add", "./src/greet", "--yes"]);
-    let told = call(&world, "other");
-    assert!(!told.contains("s3cret"), "{told}");
+    let output = call(&world, "other");
+    assert!(!output.contains("s3cret"), "{output}");
 }
 
 #[test]
-fn a_bundle_that_is_none_is_refused() {
+fn an_invalid_bundle_is_refused() {
     let world = project();
     let good = std::fs::read(bundle(&world, "good.mcpb", "1.0.0", "{}", &[])).unwrap();
     for (content, word) in [

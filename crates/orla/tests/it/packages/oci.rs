@@ -90,7 +90,7 @@ fn a_folder_in_a_layer_is_installed_for_this_system() {
 }
 
 #[test]
-fn what_is_no_artifact_for_orla_is_refused() {
+fn unsuitable_artifacts_are_refused() {
     let world = project();
     let registry = Registry::start();
     push(&registry, "image", IMAGE, &[(FOLDER, b"a root file system")]);

@@ -14,7 +14,7 @@ fn round_trip(world: &World, arguments: &[&str], short: &str, tool: &str) -> Str
     let registry = Registry::start();
     let name = format!("io.github.acme/{short}");
     let url = format!("{}/files/it.mcpb", registry.url());
-    let told = ok(world, &[&["publish"], arguments, &["--name", &name, "--url", &url]].concat());
+    let output = ok(world, &[&["publish"], arguments, &["--name", &name, "--url", &url]].concat());
     let server: Value = serde_json::from_str(&world.read("server.json")).expect("it is JSON");
     let version = server["version"].as_str().expect("a version");
     registry.serve(
@@ -25,7 +25,7 @@ fn round_trip(world: &World, arguments: &[&str], short: &str, tool: &str) -> Str
     let other = project();
     ok(&other, &["add", &name, "--registry", &registry.url(), "--yes"]);
     let said = call(&other, tool);
-    assert!(told.contains("server.json"), "{told}");
+    assert!(output.contains("server.json"), "{output}");
     said
 }
 
@@ -84,8 +84,8 @@ fn nothing_is_overwritten_unasked_or_written_without_being_meant() {
     let world = project();
     folder(&world, "1.0.0", "[]");
     let publish = [&["publish", "src/greet", "--url", "https://a.example/x.mcpb"], &NAME[..]].concat();
-    let told = world.run(&[&publish[..], &["--dry-run"]].concat());
-    assert!(told.code == Some(0) && told.stdout.contains("\"fileSha256\""), "{}", told.all());
+    let output = world.run(&[&publish[..], &["--dry-run"]].concat());
+    assert!(output.code == Some(0) && output.stdout.contains("\"fileSha256\""), "{}", output.all());
     assert!(!world.path("server.json").exists() && !world.path("weather-1.0.0.mcpb").exists());
     ok(&world, &publish);
     ok(&world, &publish);
@@ -141,8 +141,8 @@ fn the_commit_is_tagged_unless_that_would_say_something_else() {
     world.write("src/greet/server.json", "{\"port\": 1}", 0o644);
     git(&["add", "server.json"]);
     git(&["commit", "-q", "-m", "settings"]);
-    let told = ok(&world, &publish);
-    assert!(told.contains("credentials.json is left out: git ignores it"), "{told}");
+    let output = ok(&world, &publish);
+    assert!(output.contains("credentials.json is left out: git ignores it"), "{output}");
     let names = "import zipfile; print(zipfile.ZipFile('greet-1.0.0.mcpb').namelist())";
     let mut python = std::process::Command::new("python3");
     let listed = python.args(["-c", names]).current_dir(world.dir()).output().expect("python3 runs");

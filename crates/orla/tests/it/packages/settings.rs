@@ -22,8 +22,8 @@ fn reader(world: &World, default: &str) {
 
 /// Returns the name of the secret that the setting is.
 fn secret(world: &World) -> String {
-    let told = world.run(&["add", "mcpb:w.mcpb"]);
-    let name = told.stderr.split("orla secret set ").nth(1).and_then(|rest| rest.split('`').next());
+    let output = world.run(&["add", "mcpb:w.mcpb"]);
+    let name = output.stderr.split("orla secret set ").nth(1).and_then(|rest| rest.split('`').next());
     name.expect("a command").to_owned()
 }
 
@@ -37,10 +37,10 @@ fn a_directory_that_is_set_may_be_read() {
     };
     let all = world.path("b c").display().to_string();
     set(&format!("[\"a\", {all:?}]"));
-    let told = ok(&world, &["add", "mcpb:w.mcpb", "--yes"]);
-    assert!(told.contains("granted      fs:read:${user_config.dirs}\n"), "{told}");
+    let output = ok(&world, &["add", "mcpb:w.mcpb", "--yes"]);
+    assert!(output.contains("granted      fs:read:${user_config.dirs}\n"), "{output}");
     let paths = format!("it may read what you set: {}, {all}", world.path("a").display());
-    assert!(told.contains(&paths), "{told}");
+    assert!(output.contains(&paths), "{output}");
     assert!(world.read("orla.lock").contains("permissions: [\"fs:read:${user_config.dirs}\"]"));
     assert_eq!(call(&world, "weather.forecast"), "one, two, Permission denied");
     // Later settings apply from then on, and none of them is in the lock.

@@ -13,8 +13,8 @@ fn an_archive_that_others_locked_gets_no_setting_before_the_user_agrees() {
     let file = bundle(&world, "w.mcpb", "1.0.0", settings, &[]);
     registry.add("io.github.acme/weather", "1.0.0", &std::fs::read(file).unwrap());
     let add = ["add", "io.github.acme/weather", "--registry", &registry.url(), "--yes"];
-    let told = world.run(&add).stderr;
-    let name = told.split("orla secret set ").nth(1).and_then(|rest| rest.split('`').next());
+    let output = world.run(&add).stderr;
+    let name = output.split("orla secret set ").nth(1).and_then(|rest| rest.split('`').next());
     let name = name.expect("a command").to_owned();
     assert_eq!(world.run_with_input(&["secret", "set", &name], b"s3cr3t-k3y-0123").code, Some(0));
     ok(&world, &add);
@@ -33,12 +33,12 @@ fn an_archive_that_others_locked_gets_no_setting_before_the_user_agrees() {
     let lock = lock.replace(&value("sha256"), &digest);
     let lock = lock.replace(&value("resolved"), &format!("{}/files/evil.mcpb", registry.url()));
     world.write("orla.lock", lock, 0o644);
-    let told = ok(&world, &["sync"]);
-    assert!(told.contains("before you agree"), "{told}");
+    let output = ok(&world, &["sync"]);
+    assert!(output.contains("before you agree"), "{output}");
     refused(&world, &["call", "weather.forecast"], &["orla sync"]);
     // A person may agree to it, having seen it.
-    let told = ok(&world, &["sync", "--yes"]);
-    assert!(told.contains("orla secret set weather-"), "{told}");
+    let output = ok(&world, &["sync", "--yes"]);
+    assert!(output.contains("orla secret set weather-"), "{output}");
     assert_eq!(call(&world, "weather.forecast"), "1.0.0 [redacted]");
 }
 
@@ -90,8 +90,8 @@ fn another_version_comes_from_the_registry_of_the_lock() {
         registry.add("com.corp/weather", version, &std::fs::read(file).unwrap());
     }
     let url = registry.url();
-    let told = ok(&world, &["add", "com.corp/weather@1.0.0", "--registry", &url, "--yes"]);
-    assert!(told.contains(&format!("  registry     {url}\n")), "{told}");
+    let output = ok(&world, &["add", "com.corp/weather@1.0.0", "--registry", &url, "--yes"]);
+    assert!(output.contains(&format!("  registry     {url}\n")), "{output}");
     ok(&world, &["add", "com.corp/weather@1.1.0", "--yes"]);
     assert_eq!(call(&world, "weather.forecast"), "1.1.0 no key");
     assert!(world.read("orla.lock").contains(&url));
@@ -125,9 +125,9 @@ fn only_the_tools_that_changed_are_held_back_on_a_second_clone() {
     let world = world.env("TOOLS", "hello,more");
     assert_eq!(call(&world, "greet.hello"), "hello nothing");
     refused(&world, &["call", "greet.more"], &["orla update greet"]);
-    let told = world.run(&["update"]).all();
-    assert!(told.contains("more: Greets.") && told.contains("- bye"), "{told}");
-    assert!(!told.contains("hello: Greets."), "only what changed is shown: {told}");
+    let output = world.run(&["update"]).all();
+    assert!(output.contains("more: Greets.") && output.contains("- bye"), "{output}");
+    assert!(!output.contains("hello: Greets."), "only what changed is shown: {output}");
 }
 
 #[test]
@@ -202,7 +202,7 @@ fn another_version_keeps_what_was_granted() {
 }
 
 #[test]
-fn a_program_does_not_become_a_server_behind_a_url() {
+fn an_update_does_not_turn_a_program_into_a_remote_server() {
     let world = project();
     let registry = Registry::start();
     let file = bundle(&world, "w-1.0.0.mcpb", "1.0.0", "{}", &[]);
@@ -220,7 +220,7 @@ fn a_program_does_not_become_a_server_behind_a_url() {
 }
 
 #[test]
-fn a_server_behind_a_url_is_locked_with_its_headers() {
+fn a_remote_server_is_locked_with_its_headers() {
     let far = crate::world().tool("hello.sh", sh("echo from afar")).serve();
     let registry = Registry::start();
     let token = serde_json::json!({"name": "X-Token", "value": "Bearer {token}", "variables": {"token": {"isRequired": true, "isSecret": true}}});
@@ -229,15 +229,15 @@ fn a_server_behind_a_url_is_locked_with_its_headers() {
     registry.add_remote("io.github.acme/far", "1.0.0", &place(&format!("http://{}/mcp", far.address())));
     let world = project();
     let add = ["add", "io.github.acme/far", "--registry", &registry.url(), "--yes"];
-    let told = world.run(&add).all();
+    let output = world.run(&add).all();
     for word in [
         "nothing on this machine",
         "127.0.0.1: what its tools are given goes there",
         "orla secret set far-",
     ] {
-        assert!(told.contains(word), "{word}: {told}");
+        assert!(output.contains(word), "{word}: {output}");
     }
-    let name = told.split("orla secret set ").nth(1).and_then(|rest| rest.split('`').next()).unwrap();
+    let name = output.split("orla secret set ").nth(1).and_then(|rest| rest.split('`').next()).unwrap();
     assert_eq!(world.run_with_input(&["secret", "set", name], b"s3cr3t-k3y-0123").code, Some(0));
     ok(&world, &add);
     assert_eq!(call(&world, "far.hello"), "from afar");
@@ -245,8 +245,8 @@ fn a_server_behind_a_url_is_locked_with_its_headers() {
     assert!(lock.contains("kind: remote") && !lock.contains("s3cr3t"), "{lock}");
     let other = project();
     other.write("orla.lock", &lock, 0o644);
-    let told = ok(&other, &["sync"]);
-    assert!(told.contains("before you agree"), "{told}");
+    let output = ok(&other, &["sync"]);
+    assert!(output.contains("before you agree"), "{output}");
     refused(&other, &["call", "far.hello"], &["orla sync"]);
     for (url, words) in [
         ("https://169.254.169.254/mcp", "private address"),

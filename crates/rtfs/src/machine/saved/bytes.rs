@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_or_too_large_is_an_error() {
+    fn truncated_and_oversized_numbers_are_errors() {
         for bytes in
             [&[][..], &[0x80], &[0xff; 10], &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2]]
         {

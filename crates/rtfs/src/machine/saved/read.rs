@@ -107,8 +107,8 @@ fn waiting(run: &mut Run, values: &Values, input: &mut Input<'_>) -> Result<(), 
     }
     match request {
         Some(request) => {
-            if let Some(kept) = &mut run.kept {
-                kept.insert(ticket, (request.clone(), at));
+            if let Some(requests) = &mut run.open_requests {
+                requests.insert(ticket, (request.clone(), at));
             }
             let strand = run.strands.get(strand).and_then(Option::as_ref);
             let scope = strand.and_then(|strand| strand.scope.clone());
@@ -126,9 +126,10 @@ fn waiting(run: &mut Run, values: &Values, input: &mut Input<'_>) -> Result<(), 
 
 /// Fails strands that wait for a stream, which is gone.
 pub(super) fn end_streams(run: &mut Run) {
-    let gone = |event: &(u64, Event)| matches!(event.1, Event::CloseStream { .. });
-    let tickets: Vec<u64> = run.queued.iter().filter(|event| gone(event)).map(|event| event.0).collect();
-    run.queued.retain(|event| !gone(event));
+    let is_close = |event: &(u64, Event)| matches!(event.1, Event::CloseStream { .. });
+    let tickets: Vec<u64> =
+        run.queued.iter().filter(|event| is_close(event)).map(|event| event.0).collect();
+    run.queued.retain(|event| !is_close(event));
     for ticket in tickets {
         run.in_flight += 1;
         run.resolve(Ticket(ticket), Err(not_open()));

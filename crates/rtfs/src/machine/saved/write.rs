@@ -90,8 +90,8 @@ pub(super) fn run(run: &Run) -> Result<Vec<u8>, Unsaved> {
         out.number(entry.ticket);
         out.size(entry.strand);
         out.byte(HOST_OPS.iter().position(|&op| op == entry.kind).unwrap_or(0) as u8);
-        let kept = run.kept.as_ref().and_then(|kept| kept.get(&entry.ticket));
-        let (request, at) = kept.ok_or(Unsaved::NotResumable)?;
+        let request = run.open_requests.as_ref().and_then(|requests| requests.get(&entry.ticket));
+        let (request, at) = request.ok_or(Unsaved::NotResumable)?;
         self::request(&mut values, &mut out, request);
         place(&mut out, *at);
     }

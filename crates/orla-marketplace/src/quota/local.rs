@@ -15,7 +15,7 @@ use super::rule::Subject;
 use super::{FIRST_SWEEP, MAX_COUNTS};
 
 /// The counts of this process, and the rules in force.
-pub(super) struct Here {
+pub(super) struct LocalPermits {
     pub(super) ledger: ArcSwap<Vec<Arc<CountedRule>>>,
     pub(super) counts: Mutex<Counts>,
     epoch: Instant,
@@ -37,14 +37,14 @@ pub(super) struct Key {
 
 /// The places of a running call.
 struct Places {
-    here: Arc<Here>,
+    permits: Arc<LocalPermits>,
     keys: Vec<Key>,
 }
 
 impl Drop for Places {
     fn drop(&mut self) {
         {
-            let mut counts = self.here.counts.lock();
+            let mut counts = self.permits.counts.lock();
             for key in &self.keys {
                 // The rule may have been removed meanwhile.
                 if let Some(count) = counts.by_key.get_mut(key) {
@@ -52,7 +52,7 @@ impl Drop for Places {
                 }
             }
         }
-        self.here.changes.send_modify(|number| *number += 1);
+        self.permits.changes.send_modify(|number| *number += 1);
     }
 }
 
@@ -93,7 +93,7 @@ fn refusal<'a>(claims: impl Iterator<Item = (&'a Claim, Count)>, now: Duration) 
     refusals.max_by_key(NotTaken::retry_after).map_or(Ok(()), Err)
 }
 
-impl Default for Here {
+impl Default for LocalPermits {
     fn default() -> Self {
         Self {
             ledger: ArcSwap::default(),
@@ -104,10 +104,10 @@ impl Default for Here {
     }
 }
 
-impl Here {
+impl LocalPermits {
     /// Checks whether the rates of its rules would refuse a call now. Nothing is counted. Concurrency is
     /// not checked, because the number of running calls at its turn is unknown.
-    pub(super) fn foresee(&self, claims: &[Claim]) -> Result<(), NotTaken> {
+    pub(super) fn check(&self, claims: &[Claim]) -> Result<(), NotTaken> {
         let counts = self.counts.lock();
         let now = self.now();
         let in_time = |claim: &Claim| Count { running: 0, ..counts.of(claim) };
@@ -143,14 +143,14 @@ impl Here {
 }
 
 #[async_trait]
-impl Permits for Here {
+impl Permits for LocalPermits {
     async fn take(self: Arc<Self>, claims: Vec<Claim>) -> Result<Taken, NotTaken> {
         self.count(&claims)?;
         let bounded = claims.iter().filter(|claim| claim.bounds_running());
         let keys: Vec<Key> = bounded.map(Claim::key).collect();
         Ok(match keys.is_empty() {
             true => Taken::default(),
-            false => Taken::holding(Places { here: self, keys }),
+            false => Taken::holding(Places { permits: self, keys }),
         })
     }
 

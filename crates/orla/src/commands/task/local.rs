@@ -13,7 +13,7 @@ use super::print::{print_list, print_result, print_task};
 use crate::app::App;
 use crate::cli::{TaskCommand, TaskList, TaskRun};
 use crate::commands::call::until_stopped;
-use crate::commands::kept::Kept;
+use crate::commands::records::CallRecords;
 use crate::config::Config;
 use crate::served::limits;
 use crate::signals::Signals;
@@ -38,12 +38,12 @@ async fn with_store(
 ) -> Result<(), Failure> {
     if let TaskCommand::Run(run) = command {
         let app = App::build_local(config)?;
-        let kept = Kept::of(&app, config)?;
+        let records = CallRecords::of(&app, config)?;
         let tasks = tasks(store, app.marketplace(), config);
         let done = start(run, wanted, &tasks).await;
         tasks.close(Duration::ZERO).await;
         app.end_providers().await;
-        kept.end().await;
+        records.end().await;
         return done;
     }
     // Reading tasks requires no capabilities.

@@ -8,18 +8,18 @@ use tokio_util::sync::CancellationToken;
 use crate::call::Checkpoint;
 use crate::catalog::Entry;
 use crate::error::{RuntimeError, RuntimeResult};
-use crate::journal::{Asked, Journal};
+use crate::journal::{Journal, RunRequest};
 
 /// Records in a journal that a call of its run begins, unless no part of the call leaves the process.
-pub(super) struct Begins {
+pub(super) struct JournalCheckpoint {
     pub(super) journal: Arc<dyn Journal>,
-    pub(super) asked: Asked,
+    pub(super) request: RunRequest,
     /// Cancelled when the run no longer wants the answer. The call must not begin then.
     pub(super) token: CancellationToken,
 }
 
 #[async_trait]
-impl Checkpoint for Begins {
+impl Checkpoint for JournalCheckpoint {
     async fn begins(&self, capability: &Entry) -> RuntimeResult<()> {
         if capability.manifest.provider.is_pure() {
             return Ok(());
@@ -28,16 +28,16 @@ impl Checkpoint for Begins {
     }
 
     async fn waits_elsewhere(&self) {
-        self.journal.waits(&self.asked);
+        self.journal.record_wait(&self.request);
     }
 
     async fn begins_elsewhere(&self, is_idempotent: bool) -> RuntimeResult<()> {
-        let id = || self.asked.name.to_string();
+        let id = || self.request.name.to_string();
         let withdrawn = || RuntimeError::Cancelled { id: id(), outcome: None };
         if self.token.is_cancelled() {
             return Err(withdrawn());
         }
-        let noted = self.journal.begins(&self.asked, is_idempotent).await;
+        let noted = self.journal.record_begin(&self.request, is_idempotent).await;
         noted.map_err(|error| RuntimeError::Structured {
             id: id(),
             message: error.message.clone(),

@@ -11,15 +11,15 @@ use crate::governance::audit::Audit;
 use crate::{Failure, render};
 
 /// How long the end of the history may take to be written.
-const END: Duration = Duration::from_secs(5);
+const END_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Keeps the records of calls. Dropping it writes the audit log to its end.
-pub(super) struct Kept {
+pub(super) struct CallRecords {
     _audit: Option<Audit>,
     history: Option<History>,
 }
 
-impl Kept {
+impl CallRecords {
     /// Keeps the calls of this app from now on. A history that cannot be used costs a warning.
     ///
     /// # Errors
@@ -42,7 +42,7 @@ impl Kept {
     /// Writes the history to its end.
     pub(super) async fn end(self) {
         let Some(history) = self.history else { return };
-        let ended = tokio::time::timeout(END, history.close()).await;
+        let ended = tokio::time::timeout(END_TIMEOUT, history.close()).await;
         if ended.is_err() || history.lost() > 0 {
             render::warning("calls are missing in the history: its file could not be written in time");
         }
