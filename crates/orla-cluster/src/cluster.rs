@@ -119,7 +119,7 @@ impl Cluster {
     /// Returns the store of the records that all nodes share. It can be used once this node has joined
     /// the cluster. If the store is not used, it keeps nothing in NATS.
     pub fn store(&self) -> Arc<dyn StateStore> {
-        self.store.want();
+        self.store.mark_used();
         Arc::new(self.store.clone())
     }
 

@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::link::Buckets;
-use crate::presence::{Learned, Lease, MAX_OFFER, Offers, Wants, is_name};
+use crate::presence::{Learned, Lease, MAX_OFFER, Offers, ReadQueue, is_name};
 use crate::shared::Shared;
 
 /// How long one offer may take to be read.
@@ -24,31 +24,31 @@ const MAX_LISTED: usize = 1024;
 /// Reads the offers of the other nodes.
 pub(crate) struct Learner {
     shared: Arc<Shared>,
-    wants: Mutex<Wants>,
-    is_list_wanted: AtomicBool,
-    news: Notify,
+    queue: Mutex<ReadQueue>,
+    is_list_requested: AtomicBool,
+    woken: Notify,
 }
 
 impl Learner {
     pub(crate) fn new(shared: &Arc<Shared>) -> Self {
         Self {
             shared: Arc::clone(shared),
-            wants: Mutex::default(),
-            is_list_wanted: AtomicBool::new(false),
-            news: Notify::new(),
+            queue: Mutex::default(),
+            is_list_requested: AtomicBool::new(false),
+            woken: Notify::new(),
         }
     }
 
     /// Has the offer read that this lease names.
-    pub(crate) fn want(&self, lease: Lease) {
-        self.wants.lock().want(lease, Instant::now());
-        self.news.notify_one();
+    pub(crate) fn request(&self, lease: Lease) {
+        self.queue.lock().request(lease, Instant::now());
+        self.woken.notify_one();
     }
 
     /// Has all leases read that there are.
-    pub(crate) fn want_list(&self) {
-        self.is_list_wanted.store(true, Ordering::Relaxed);
-        self.news.notify_one();
+    pub(crate) fn request_list(&self) {
+        self.is_list_requested.store(true, Ordering::Relaxed);
+        self.woken.notify_one();
     }
 
     /// Reads the wanted offers, until it is dropped. `take` receives each lease of the list with the
@@ -63,15 +63,15 @@ impl Learner {
                     (lease, read.unwrap_or_else(|_| Err("it takes too long".to_owned())))
                 });
             }
-            if lists.is_empty() && self.is_list_wanted.swap(false, Ordering::Relaxed) {
+            if lists.is_empty() && self.is_list_requested.swap(false, Ordering::Relaxed) {
                 lists.push(list(buckets, &take));
             }
-            if is_listed && self.wants.lock().is_idle() {
+            if is_listed && self.queue.lock().is_idle() {
                 self.shared.learned();
             }
-            let due = self.wants.lock().due();
+            let due = self.queue.lock().due();
             tokio::select! {
-                () = self.news.notified() => {}
+                () = self.woken.notified() => {}
                 () = async { sleep_until(due.unwrap_or_else(Instant::now)).await }, if due.is_some() => {}
                 Some((lease, read)) = reads.next(), if !reads.is_empty() => self.finish(&lease, read),
                 Some(listed) = lists.next(), if !lists.is_empty() => {
@@ -85,11 +85,11 @@ impl Learner {
     }
 
     fn next(&self) -> Option<Lease> {
-        self.wants.lock().next(Instant::now())
+        self.queue.lock().next(Instant::now())
     }
 
     fn finish(&self, lease: &Lease, read: Result<Learned, String>) {
-        self.wants.lock().done(&lease.node, read.is_ok(), Instant::now());
+        self.queue.lock().done(&lease.node, read.is_ok(), Instant::now());
         let node = &lease.node;
         let learned = match read {
             Ok(learned) => learned,

@@ -204,7 +204,7 @@ impl Member {
             update.is_news
         });
         if wants {
-            self.learner.want(lease);
+            self.learner.request(lease);
         }
     }
 
@@ -363,7 +363,7 @@ impl Keeper {
     /// connection.
     async fn begin(&mut self) {
         self.announce(true).await;
-        self.member.learner.want_list();
+        self.member.learner.request_list();
     }
 
     /// Writes the offer, if it is another than before or `is_forced` is set, and the lease that names it.

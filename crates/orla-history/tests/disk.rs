@@ -33,7 +33,7 @@ fn open(path: &Path, options: Options) -> (Arc<CapabilityMarketplace>, History) 
 }
 
 #[tokio::test]
-async fn calls_outlive_the_process_and_every_filter_holds() {
+async fn calls_survive_a_restart_and_match_every_filter() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("new/h.db");
     let (first, history) = open(&path, Options::default());

@@ -73,7 +73,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_task_comes_out_once_and_a_caller_waits_for_one_of_each_other(
+        fn the_queue_returns_each_task_once_and_callers_take_turns(
             owners in prop::collection::vec(0..4u8, 0..60)
         ) {
             let mut queue = Queue::default();

@@ -335,7 +335,7 @@ async fn an_unreadable_record_blocks_no_other_task() {
 }
 
 #[tokio::test]
-async fn a_task_that_is_cancelled_while_it_waits_makes_room_at_once() {
+async fn a_task_cancelled_in_the_queue_frees_its_place_at_once() {
     let store: Arc<Store> = Arc::default();
     let options = TaskOptions { max_tasks: 1, ..TaskOptions::default() };
     let tasks = Tasks::open(Arc::clone(&store) as Arc<dyn StateStore>, market(), options);

@@ -136,7 +136,7 @@ impl ClusterStore {
     }
 
     /// There is a user.
-    pub(crate) fn want(&self) {
+    pub(crate) fn mark_used(&self) {
         self.0.wanted.notify_one();
     }
 }

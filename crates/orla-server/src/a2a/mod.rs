@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_is_that_of_the_head_or_of_the_query() {
+    fn the_version_comes_from_the_head_or_the_query() {
         use Version::{Current, Older};
         for (head, query, wanted) in [
             (Some("1.0"), None, Some(Current)),

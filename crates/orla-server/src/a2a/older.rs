@@ -181,7 +181,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_message_of_0_3_is_one_of_1_0() {
+    fn messages_of_0_3_are_converted_to_1_0() {
         let older = json!({"message": {"kind": "message", "messageId": "m", "role": "user", "parts": [
                 {"kind": "text", "text": "hi"}, {"kind": "data", "data": {"a": 1}},
                 {"kind": "file", "file": {"bytes": "AQI=", "mimeType": "image/png", "name": "x"}}]},

@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_body_that_takes_too_long_is_given_up() {
+    async fn a_slow_body_times_out() {
         let endless = StreamBody::new(stream::pending::<Result<Frame<Bytes>, Infallible>>());
         assert_eq!(
             read(endless, &memory(5), 5, Duration::from_secs(30), true).await,

@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_head_with_both_is_found_in_whichever_pieces_it_comes() {
+    fn an_ambiguous_head_is_found_in_any_chunks() {
         let head = |lines: &str| format!("POST /mcp HTTP/1.1\r\nHost: x\r\n{lines}\r\n");
         let (length, encoding) = ("content-LENGTH: 5\r\n", "Transfer-Encoding: chunked\r\n");
         for (text, expected) in [

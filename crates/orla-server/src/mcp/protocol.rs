@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn initialize_settles_on_a_revision_that_has_sessions() {
+    fn initialize_chooses_a_revision_with_sessions() {
         let cases = [
             ("2025-11-25", Revision::V2025_11_25),
             ("2025-03-26", Revision::V2025_03_26),

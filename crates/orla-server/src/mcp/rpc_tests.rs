@@ -67,7 +67,7 @@ fn the_node_of_a_call_is_never_left_out() {
 }
 
 #[test]
-fn nesting_of_any_depth_costs_no_stack() {
+fn deep_nesting_uses_no_stack() {
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
     for body in [
         deep.clone(),
@@ -90,7 +90,7 @@ fn answers_are_what_the_sdk_would_write() {
 }
 
 #[test]
-fn an_answer_can_be_given_to_another_request() {
+fn an_answer_can_be_readdressed() {
     let (old, new) = (Id("7".into()), Id(r#""b""#.into()));
     let moved = readdressed(result(&old, b"{}"), &old, &new);
     assert_eq!(moved, r#"{"jsonrpc":"2.0","id":"b","result":{}}"#);
@@ -129,7 +129,7 @@ proptest! {
     }
 
     #[test]
-    fn never_panics_on_what_is_nearly_a_message(
+    fn never_panics_on_mutated_messages(
         id in "(null|-?[0-9]{1,30}|\"[a-z\\\\]{0,4}\"|[0-9]\\.5|\\[\\])",
         method in "(\"tools/call\"|\"\"|1|null)",
         params in "(\\{\\}|\\[\\]|null|1|\\{\"name\":[01]\\}|\\{\"_meta\":[{1])",

@@ -251,7 +251,7 @@ fn unlisted_and_denied_tools_are_on_no_page_and_are_not_counted() {
 }
 
 #[test]
-fn only_what_is_on_the_page_is_rendered() {
+fn only_tools_of_the_page_are_rendered() {
     let market = market((0..1200).map(|n| format!("t{n:04}")));
     let catalog = market.snapshot();
     let listing = Listings::default().of(&catalog);
@@ -316,7 +316,7 @@ proptest! {
     }
 
     #[test]
-    fn a_cursor_is_read_as_it_was_written(name in "\\PC*") {
+    fn cursors_round_trip(name in "\\PC*") {
         let raw = serde_json::value::to_raw_value(&cursor_after(&name)).unwrap();
         prop_assert_eq!(read_cursor(&raw).unwrap(), name);
     }

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn references_lead_to_the_same_place() {
+    fn references_keep_their_targets() {
         let schema = json!({"properties": {"t": {"$ref": "#/$defs/t"}, "self": {"$ref": "#"}, "$ref": {"type": "string"}},
             "$defs": {"t": {"type": "array", "items": {"$ref": "#/$defs/t"}}}, "default": {"$ref": "#/no"}});
         let schema = embed(schema).unwrap();

@@ -86,7 +86,7 @@ async fn many_clients_are_served_at_once_and_get_their_own_answers() {
 }
 
 #[tokio::test]
-async fn http2_is_spoken_where_the_client_begins_with_it() {
+async fn http2_is_used_if_the_client_begins_with_it() {
     let world = World::new().await;
     let mut client = world.connect().await;
     // The preface and an empty SETTINGS frame; the server answers with its own SETTINGS.

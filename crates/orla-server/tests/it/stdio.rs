@@ -117,7 +117,7 @@ async fn both_eras_are_served_on_one_pipe() {
 }
 
 #[tokio::test]
-async fn garbage_is_answered_and_what_comes_after_it_is_served() {
+async fn invalid_input_is_answered_and_later_requests_are_served() {
     let mut pipe = Pipe::initialized().await;
     for (line, code) in
         [(&b"garbage"[..], -32700), (b"[]", -32600), (b"\xff\xfe", -32700), (&[b'x'; 200_000], -32600)]

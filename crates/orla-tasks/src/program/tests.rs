@@ -388,7 +388,7 @@ impl StateStore for PausedSleep {
 }
 
 #[tokio::test]
-async fn an_event_that_comes_while_a_program_falls_asleep_is_not_lost_by_a_crash() {
+async fn an_event_while_a_program_falls_asleep_survives_a_crash() {
     let (memory, calls) = (Arc::new(Memory::default()), Calls::default());
     let falling = Arc::new(PausedSleep {
         inner: Arc::clone(&memory),

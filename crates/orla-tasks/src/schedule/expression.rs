@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_of_day_is_that_of_its_zone() {
+    fn times_of_day_are_in_the_time_zone() {
         assert_eq!(
             instants("0 7 * * *", "Europe/Berlin", "2026-07-01T06:00:00Z", 2),
             ["2026-07-02 07:00+02:00", "2026-07-03 07:00+02:00"]
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_that_is_left_out_fires_after_the_gap_and_one_that_comes_twice_fires_once() {
+    fn skipped_times_fire_after_the_gap_and_repeated_times_once() {
         // 2026-03-29: 02:00 becomes 03:00. 2026-10-25: 03:00 becomes 02:00.
         assert_eq!(
             instants("30 2 * * *", "Europe/Berlin", "2026-03-28T12:00:00Z", 2),
@@ -282,7 +282,7 @@ mod tests {
         /// In any zone, instants increase, no instant lies between two consecutive ones, and a backward
         /// search returns the same instants.
         #[test]
-        fn instants_follow_each_other_and_lead_back(
+        fn next_and_previous_agree(
             minute in 0..60_u32, hour in 0..24_u32, step in 1..30_u32, form in 0..5,
             zone in prop::sample::select(vec!["UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kathmandu"]),
             from in 1_767_225_600_000_u64..1_830_297_600_000,

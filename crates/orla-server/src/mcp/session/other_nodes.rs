@@ -718,7 +718,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_part_of_a_message_is_read_as_it_was_written() {
+    fn message_parts_round_trip() {
         for next in [Next::Message { number: 3, bytes: 9 }, Next::Later, Next::End] {
             let (read_next, part) = decode(&encode(&next, b"a\nb")).unwrap();
             assert_eq!((read_next, &*part), (next, &b"a\nb"[..]));

@@ -129,7 +129,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn however_bytes_arrive_the_lines_are_the_same(
+        fn lines_do_not_depend_on_chunks(
             bytes in proptest::collection::vec(prop_oneof![Just(b'\n'), Just(b'x')], 0..60),
             cuts in proptest::collection::vec(0_usize..60, 0..5),
         ) {

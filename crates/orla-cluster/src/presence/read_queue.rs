@@ -18,7 +18,7 @@ const MAX_REMEMBERED: usize = 512;
 
 /// The offers to read: at most one for each node, so that no node delays the others.
 #[derive(Debug, Default)]
-pub(crate) struct Wants {
+pub(crate) struct ReadQueue {
     waiting: BTreeMap<String, Lease>,
     reads: HashMap<String, Read>,
     running: usize,
@@ -32,9 +32,9 @@ struct Read {
     failures: u32,
 }
 
-impl Wants {
+impl ReadQueue {
     /// Requests the offer that this lease names.
-    pub(crate) fn want(&mut self, lease: Lease, now: Instant) {
+    pub(crate) fn request(&mut self, lease: Lease, now: Instant) {
         if self.reads.len() >= MAX_REMEMBERED {
             self.reads.retain(|_, read| read.is_running || read.not_before > now);
         }
@@ -104,62 +104,62 @@ mod tests {
 
     #[test]
     fn a_node_waits_once_for_any_number_of_requests() {
-        let (mut wants, now) = (Wants::default(), Instant::now());
+        let (mut queue, now) = (ReadQueue::default(), Instant::now());
         for _ in 0..1000 {
-            wants.want(lease("flood"), now);
+            queue.request(lease("flood"), now);
         }
-        wants.want(lease("other"), now);
-        let read: Vec<String> = std::iter::from_fn(|| wants.next(now)).map(|lease| lease.node).collect();
+        queue.request(lease("other"), now);
+        let read: Vec<String> = std::iter::from_fn(|| queue.next(now)).map(|lease| lease.node).collect();
         assert_eq!(read, ["flood", "other"]);
-        wants.want(lease("flood"), now);
-        assert!(wants.next(now).is_none() && wants.due().is_none(), "it is being read");
-        wants.done("flood", true, now);
-        assert_eq!(wants.due(), Some(now + PAUSE));
-        assert!(wants.next(now).is_none() && wants.next(now + PAUSE).is_some());
+        queue.request(lease("flood"), now);
+        assert!(queue.next(now).is_none() && queue.due().is_none(), "it is being read");
+        queue.done("flood", true, now);
+        assert_eq!(queue.due(), Some(now + PAUSE));
+        assert!(queue.next(now).is_none() && queue.next(now + PAUSE).is_some());
     }
 
     #[test]
     fn unreadable_offers_are_retried_with_longer_pauses() {
-        let (mut wants, mut now, start) = (Wants::default(), Instant::now(), Instant::now());
+        let (mut queue, mut now, start) = (ReadQueue::default(), Instant::now(), Instant::now());
         for _ in 0..20 {
-            wants.want(lease("liar"), now);
-            now = wants.due().unwrap_or(now);
-            assert!(wants.next(now).is_some());
-            wants.done("liar", false, now);
+            queue.request(lease("liar"), now);
+            now = queue.due().unwrap_or(now);
+            assert!(queue.next(now).is_some());
+            queue.done("liar", false, now);
         }
-        wants.want(lease("liar"), now);
-        assert_eq!(wants.due(), Some(now + MAX_PAUSE));
+        queue.request(lease("liar"), now);
+        assert_eq!(queue.due(), Some(now + MAX_PAUSE));
         assert!(now > start + MAX_PAUSE * 10);
-        assert!(!wants.is_idle());
+        assert!(!queue.is_idle());
     }
 
     #[test]
     fn concurrent_reads_are_bounded() {
-        let (mut wants, now) = (Wants::default(), Instant::now());
+        let (mut queue, now) = (ReadQueue::default(), Instant::now());
         for number in 0..MAX_READS + 2 {
-            wants.want(lease(&format!("n{number}")), now);
+            queue.request(lease(&format!("n{number}")), now);
         }
         let mut reads = Vec::new();
-        while let Some(lease) = wants.next(now) {
+        while let Some(lease) = queue.next(now) {
             reads.push(lease.node);
         }
-        assert_eq!((reads.len(), wants.due()), (MAX_READS, None));
+        assert_eq!((reads.len(), queue.due()), (MAX_READS, None));
         for node in &reads {
-            wants.done(node, true, now);
+            queue.done(node, true, now);
         }
-        assert!(wants.next(now).is_some() && wants.next(now).is_some() && !wants.is_idle());
+        assert!(queue.next(now).is_some() && queue.next(now).is_some() && !queue.is_idle());
     }
 
     #[test]
     fn remembered_offers_are_bounded() {
-        let (mut wants, mut now) = (Wants::default(), Instant::now());
+        let (mut queue, mut now) = (ReadQueue::default(), Instant::now());
         for number in 0..MAX_REMEMBERED * 3 {
             let node = format!("n{number}");
-            wants.want(lease(&node), now);
-            assert!(wants.next(now).is_some());
-            wants.done(&node, true, now);
+            queue.request(lease(&node), now);
+            assert!(queue.next(now).is_some());
+            queue.done(&node, true, now);
             now += PAUSE;
         }
-        assert!(wants.is_idle() && wants.reads.len() <= MAX_REMEMBERED);
+        assert!(queue.is_idle() && queue.reads.len() <= MAX_REMEMBERED);
     }
 }
