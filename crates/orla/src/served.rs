@@ -246,7 +246,7 @@ impl Sources {
             }
         }
         tools.extend(near.into_iter().map(Tool::from));
-        let without = providers.iter().flat_map(|source| source.without_any());
+        let without = providers.iter().flat_map(|source| source.owners_without_tools());
         self.installed.hold_back(tools.iter_mut().map(|tool| &mut tool.registration), without);
         let ids = |tools: &[Tool]| -> HashSet<String> {
             tools.iter().map(|tool| tool.id().to_owned()).collect()

@@ -236,7 +236,7 @@ impl Server {
     }
 
     /// Returns whether anything listens there.
-    pub(crate) async fn is_there(&self) -> bool {
+    pub(crate) async fn is_reachable(&self) -> bool {
         let host = self.base.host_str().unwrap_or_default();
         let host = host.trim_start_matches('[').trim_end_matches(']');
         let port = self.base.port_or_known_default().unwrap_or_default();
