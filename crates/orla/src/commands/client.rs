@@ -144,7 +144,7 @@ impl Server {
     }
 
     /// Gets a document for which the server starts and asks its providers.
-    pub(crate) async fn get_learned(&self, path: &str) -> Result<String, Failure> {
+    pub(crate) async fn get_listed(&self, path: &str) -> Result<String, Failure> {
         self.document_within(self.client.get(self.url(path)), LEARNED).await
     }
 
