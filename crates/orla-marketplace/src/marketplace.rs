@@ -75,8 +75,8 @@ struct Preparation {
 struct SignIn(Box<Ask>);
 type Ask = dyn Fn(String, CallScope) -> BoxFuture<'static, Option<Result<(), String>>> + Send + Sync;
 
-struct Problems(Box<Tell>);
-type Tell = dyn Fn(Option<&str>) -> Vec<ProviderProblem> + Send + Sync;
+struct Problems(Box<ListProblems>);
+type ListProblems = dyn Fn(Option<&str>) -> Vec<ProviderProblem> + Send + Sync;
 
 impl CapabilityMarketplace {
     /// Creates an empty marketplace.
@@ -529,7 +529,7 @@ impl CapabilityMarketplace {
     /// Returns a builder that starts with the present capabilities, except the one with this id.
     fn successor(&self, without: Option<&str>) -> CatalogBuilder {
         let mut builder = self.builder(self.snapshot().limits.clone());
-        builder.take_over(without);
+        builder.copy_current(without);
         builder
     }
 

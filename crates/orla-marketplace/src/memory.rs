@@ -10,20 +10,20 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 /// A burst begins when this many bytes are held.
-const BURST: usize = 32 << 20;
+const BURST_BYTES: usize = 32 << 20;
 
 /// A burst also begins after this many reservations. Small reservations leave free memory between
 /// long-lived data, such as sleeping tasks.
-const MANY: usize = 10_000;
+const BURST_RESERVATIONS: usize = 10_000;
 
 /// A burst can end when fewer bytes than these are held.
-const CALM: usize = 4 << 20;
+const CALM_BYTES: usize = 4 << 20;
 
 /// A burst can end when fewer reservations than these were made.
-const FEW: usize = 100;
+const CALM_RESERVATIONS: usize = 100;
 
 /// The time for which both conditions must hold to end a burst.
-const SETTLED: Duration = Duration::from_secs(1);
+const CALM_TIME: Duration = Duration::from_secs(1);
 
 /// A limit on the bytes that are held at once.
 #[derive(Debug)]
@@ -73,9 +73,9 @@ impl MemoryBudget {
         self.burst_ended.notified().await;
         loop {
             let taken = self.taken.load(Ordering::Relaxed);
-            tokio::time::sleep(SETTLED).await;
+            tokio::time::sleep(CALM_TIME).await;
             let since = self.taken.load(Ordering::Relaxed).wrapping_sub(taken);
-            if self.held() < CALM && since < FEW {
+            if self.held() < CALM_BYTES && since < CALM_RESERVATIONS {
                 return;
             }
         }
@@ -111,8 +111,9 @@ impl MemoryBudget {
         let add = |held: usize| held.checked_add(bytes).filter(|held| *held <= max);
         let before = self.held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
         let before = before.map_err(|_| OverBudget { max })?;
-        let is_one_of_many = self.taken.fetch_add(1, Ordering::Relaxed) % MANY == MANY - 1;
-        if before + bytes >= BURST && !self.is_in_burst.load(Ordering::Relaxed) || is_one_of_many {
+        let is_one_of_many =
+            self.taken.fetch_add(1, Ordering::Relaxed) % BURST_RESERVATIONS == BURST_RESERVATIONS - 1;
+        if before + bytes >= BURST_BYTES && !self.is_in_burst.load(Ordering::Relaxed) || is_one_of_many {
             self.is_in_burst.store(true, Ordering::Relaxed);
         }
         Ok(())
@@ -120,7 +121,7 @@ impl MemoryBudget {
 
     fn give_back(&self, bytes: usize) {
         let left = self.held.fetch_sub(bytes, Ordering::Relaxed) - bytes;
-        if left < CALM
+        if left < CALM_BYTES
             && self.is_in_burst.load(Ordering::Relaxed)
             && self.is_in_burst.swap(false, Ordering::Relaxed)
         {
@@ -183,17 +184,17 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_end_of_a_burst_is_reported_once_and_when_it_is_calm() {
         use tokio::time::timeout;
-        let budget = Arc::new(MemoryBudget::new(BURST * 2));
-        let long = SETTLED * 10;
-        drop(budget.reserve(BURST - 1).unwrap());
+        let budget = Arc::new(MemoryBudget::new(BURST_BYTES * 2));
+        let long = CALM_TIME * 10;
+        drop(budget.reserve(BURST_BYTES - 1).unwrap());
         assert!(timeout(long, budget.burst_over()).await.is_err(), "that was no burst");
-        let two = [budget.reserve(BURST / 2).unwrap(), budget.reserve(BURST / 2).unwrap()];
+        let two = [budget.reserve(BURST_BYTES / 2).unwrap(), budget.reserve(BURST_BYTES / 2).unwrap()];
         assert!(timeout(long, budget.burst_over()).await.is_err(), "it is not over");
         drop(two);
         timeout(long, budget.burst_over()).await.expect("it is over");
         assert!(timeout(long, budget.burst_over()).await.is_err(), "it is reported once");
-        drop(budget.reserve(BURST).unwrap());
-        let next = budget.reserve(CALM).unwrap();
+        drop(budget.reserve(BURST_BYTES).unwrap());
+        let next = budget.reserve(CALM_BYTES).unwrap();
         assert!(timeout(long, budget.burst_over()).await.is_err(), "the next has begun");
         drop(next);
     }
@@ -201,8 +202,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn many_small_reservations_are_a_burst_and_it_lasts_while_they_are_made() {
         use tokio::time::timeout;
-        let budget = Arc::new(MemoryBudget::new(BURST));
-        for _ in 0..MANY {
+        let budget = Arc::new(MemoryBudget::new(BURST_BYTES));
+        for _ in 0..BURST_RESERVATIONS {
             drop(budget.reserve(1).unwrap());
         }
         let tracker = TaskTracker::new();
@@ -211,10 +212,10 @@ mod tests {
             async move { budget.burst_over().await }
         });
         for _ in 0..20 {
-            tokio::time::sleep(SETTLED / 2).await;
-            (0..FEW).for_each(|_| drop(budget.reserve(1).unwrap()));
+            tokio::time::sleep(CALM_TIME / 2).await;
+            (0..CALM_RESERVATIONS).for_each(|_| drop(budget.reserve(1).unwrap()));
         }
         assert!(!over.is_finished(), "it goes on");
-        timeout(SETTLED * 3, over).await.expect("it is over").expect("it ends");
+        timeout(CALM_TIME * 3, over).await.expect("it is over").expect("it ends");
     }
 }

@@ -208,7 +208,7 @@ impl Routed {
     }
 
     /// Returns whether a call that failed with this error moves on to the next provider.
-    fn moves_on(&self, error: &RuntimeError, target: &Target, ctx: &CallContext) -> bool {
+    fn tries_next(&self, error: &RuntimeError, target: &Target, ctx: &CallContext) -> bool {
         let may_be_repeated = self.is_idempotent || target.is_safe();
         let may_pass = match error {
             RuntimeError::Unavailable { .. } => true,
@@ -220,9 +220,9 @@ impl Routed {
 }
 
 /// A call that is running at a provider.
-struct RunningAt<'a>(&'a Target);
+struct RunningCall<'a>(&'a Target);
 
-impl<'a> RunningAt<'a> {
+impl<'a> RunningCall<'a> {
     fn begin(target: &'a Target) -> Self {
         target.running.fetch_add(1, Ordering::Relaxed);
         target.calls.fetch_add(1, Ordering::Relaxed);
@@ -230,7 +230,7 @@ impl<'a> RunningAt<'a> {
     }
 }
 
-impl Drop for RunningAt<'_> {
+impl Drop for RunningCall<'_> {
     fn drop(&mut self) {
         self.0.running.fetch_sub(1, Ordering::Relaxed);
     }
@@ -356,7 +356,7 @@ impl CapabilityExecutor for RoutedExecutor {
                 }
             };
             let executor = self.executor(&target.provider, ctx)?;
-            let running = RunningAt::begin(target);
+            let running = RunningCall::begin(target);
             routed.last.store(at, Ordering::Relaxed);
             let result = executor.execute(&target.provider, inputs, &target.context(ctx)).await;
             attempt.record(&result);
@@ -366,7 +366,7 @@ impl CapabilityExecutor for RoutedExecutor {
             let is_of_provider = |error: &&RuntimeError| error.is_transient();
             target.set_failure(result.as_ref().err().filter(is_of_provider).map(ToString::to_string));
             match result {
-                Err(error) if routed.moves_on(&error, target, ctx) => {
+                Err(error) if routed.tries_next(&error, target, ctx) => {
                     tracing::debug!(capability = &*ctx.name, provider = target.name, %error, "the next provider is tried");
                     failed = Some(error);
                 }
@@ -433,7 +433,7 @@ mod tests {
         assert_eq!(order(&round, "{}"), [0, 1, 2]);
         assert_eq!(order(&round, "{}"), [1, 2, 0]);
         let busy = routed(Route::LeastBusy);
-        let _running = RunningAt::begin(&busy.targets[0]);
+        let _running = RunningCall::begin(&busy.targets[0]);
         assert_eq!(order(&busy, "{}"), [1, 2, 0]);
     }
 
@@ -452,12 +452,13 @@ mod tests {
     #[test]
     fn a_call_that_may_have_run_moves_on_only_if_repeating_it_does_no_harm() {
         let ctx = CallContext::for_tests("x");
-        let gone = || RuntimeError::Unavailable { id: "x".into(), reason: "503".into(), source: None };
+        let unavailable =
+            || RuntimeError::Unavailable { id: "x".into(), reason: "503".into(), source: None };
         let busy = RuntimeError::Busy { id: "x".into(), running: 1, waiting: 1 };
         let mut one = routed(Route::Failover);
-        assert!(one.moves_on(&busy, &one.targets[0], &ctx));
-        assert!(!one.moves_on(&gone(), &one.targets[0], &ctx));
+        assert!(one.tries_next(&busy, &one.targets[0], &ctx));
+        assert!(!one.tries_next(&unavailable(), &one.targets[0], &ctx));
         one.is_idempotent = true;
-        assert!(one.moves_on(&gone(), &one.targets[0], &ctx));
+        assert!(one.tries_next(&unavailable(), &one.targets[0], &ctx));
     }
 }

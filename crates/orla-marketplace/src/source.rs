@@ -87,7 +87,7 @@ pub trait Source: Send + Sync {
     }
 
     /// Returns the names of the providers that were asked and have no capability.
-    fn without_any(&self) -> Vec<String> {
+    fn owners_without_tools(&self) -> Vec<String> {
         Vec::new()
     }
 

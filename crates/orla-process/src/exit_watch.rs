@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
 /// The polling interval without a descriptor.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Watches one child process, which must not have been reaped.
 #[derive(Debug)]
@@ -31,8 +31,8 @@ impl ExitWatch {
     }
 
     /// Returns the maximum time to sleep before the next check.
-    pub(crate) fn nap(&self, left: Duration) -> Duration {
-        if self.fd.is_some() { left } else { left.min(LOOK_EVERY) }
+    pub(crate) fn poll_timeout(&self, left: Duration) -> Duration {
+        if self.fd.is_some() { left } else { left.min(POLL_INTERVAL) }
     }
 
     /// Returns whether the child has exited.

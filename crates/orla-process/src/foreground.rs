@@ -26,7 +26,7 @@ pub struct Ended {
 }
 
 /// How often a program with a time limit is checked for its end.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Runs a program to its end. The program leads its own process group, which is the foreground group of
 /// the terminal meanwhile, so that only this group gets the signals of the terminal's keys.
@@ -78,7 +78,7 @@ fn wait(child: &mut Child, wall: Option<Duration>) -> io::Result<Ended> {
             kill(child.pid());
             return Ok(Ended { status: child.wait()?, breach: Some("wall") });
         }
-        thread::sleep(LOOK_EVERY);
+        thread::sleep(POLL_INTERVAL);
     };
     Ok(Ended { status, breach: child.breach() })
 }

@@ -53,7 +53,7 @@ pub const INSTANCE: &str = "ORLA_INSTANCE";
 const RESTART_AFTER: Duration = Duration::from_secs(1);
 
 /// The minimum time between two notifications about started children.
-const WORD_EVERY: Duration = Duration::from_millis(100);
+const NOTIFY_INTERVAL: Duration = Duration::from_millis(100);
 /// When the reaper looks for children after a notification: for the child that was started then, for
 /// children that were started before the next notification was due, and for children that had to wait
 /// for a thread.
@@ -77,7 +77,7 @@ struct Reaper {
     alive: Option<(Child, PipeWriter)>,
     last_start: Option<Instant>,
     /// When the reaper was last notified. A new reaper needs no notification.
-    last_word: Option<Instant>,
+    last_notification: Option<Instant>,
     warned: bool,
 }
 
@@ -131,12 +131,12 @@ impl Instance {
     pub fn watch_over_children(&self) {
         let Some(reaper) = &self.reaper else { return };
         let mut reaper = reaper.lock();
-        let Reaper { alive, last_word, .. } = &mut *reaper;
+        let Reaper { alive, last_notification, .. } = &mut *reaper;
         if let Some((child, lifeline)) = alive
             && matches!(child.try_wait(), Ok(None))
         {
-            if last_word.is_none_or(|at| at.elapsed() >= WORD_EVERY) {
-                *last_word = Some(Instant::now());
+            if last_notification.is_none_or(|at| at.elapsed() >= NOTIFY_INTERVAL) {
+                *last_notification = Some(Instant::now());
                 // A full pipe notifies the reaper as well.
                 let _ = rustix::io::write(lifeline, &[0]);
             }
@@ -147,7 +147,7 @@ impl Instance {
         }
         reaper.last_start = Some(Instant::now());
         match start(&self.mark) {
-            Ok(alive) => (reaper.alive, reaper.last_word) = (Some(alive), Some(Instant::now())),
+            Ok(alive) => (reaper.alive, reaper.last_notification) = (Some(alive), Some(Instant::now())),
             Err(err) if !reaper.warned => {
                 reaper.warned = true;
                 tracing::warn!(error = %err, "tools would outlive this server if it were killed: its reaper cannot start");

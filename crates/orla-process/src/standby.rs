@@ -309,7 +309,7 @@ impl Shared {
             );
         }
         let until = watched.iter().fold(until, |until, it| {
-            let nap = it.exit.nap(until.unwrap_or(Duration::MAX));
+            let nap = it.exit.poll_timeout(until.unwrap_or(Duration::MAX));
             (nap < Duration::MAX).then_some(nap)
         });
         let timeout = until.and_then(|until| Timespec::try_from(until).ok());

@@ -200,8 +200,9 @@ impl App {
             let packages = packages.map(|(name, text)| ProviderProblem::new(name, None, text.clone()));
             let all = packages.chain(asked.iter().flat_map(|source| source.problems(name)));
             // A caller that asks for a name with two owners gets the capability that is served.
-            let doubles = reported.upgrade().filter(|_| name.is_none()).map(|served| served.doubles());
-            all.chain(doubles.into_iter().flatten()).collect()
+            let duplicates =
+                reported.upgrade().filter(|_| name.is_none()).map(|served| served.duplicates());
+            all.chain(duplicates.into_iter().flatten()).collect()
         });
         let (tools, findings) = (Loader::default(), Findings::default());
         let concurrency = None;
@@ -430,9 +431,9 @@ impl App {
             }
         }
         self.served.refresh();
-        let doubles = self.served.doubles().into_iter().map(|double| double.text);
+        let duplicates = self.served.duplicates().into_iter().map(|duplicate| duplicate.text);
         let known = &self.findings.problems;
-        let new: Vec<String> = doubles.filter(|text| !known.contains(text)).collect();
+        let new: Vec<String> = duplicates.filter(|text| !known.contains(text)).collect();
         self.findings.problems.extend(new);
     }
 

@@ -47,7 +47,7 @@ pub(crate) struct Served {
     newest: Mutex<Option<(Sources, Vec<u64>)>>,
     /// The capabilities that are not served because their ids are taken: the id, and a sentence that
     /// names both places.
-    doubles: Mutex<Vec<(String, String)>>,
+    duplicates: Mutex<Vec<(String, String)>>,
 }
 
 /// The parts of a snapshot besides the providers: everything that is known at once.
@@ -74,13 +74,13 @@ impl Served {
     /// Creates an empty value.
     pub(crate) fn new(marketplace: &Arc<CapabilityMarketplace>, providers: Providers) -> Self {
         let marketplace = Arc::downgrade(marketplace);
-        Self { marketplace, providers, newest: Mutex::default(), doubles: Mutex::default() }
+        Self { marketplace, providers, newest: Mutex::default(), duplicates: Mutex::default() }
     }
 
     /// Returns the capabilities that are not served because their ids are taken.
-    pub(crate) fn doubles(&self) -> Vec<ProviderProblem> {
-        let doubles = self.doubles.lock();
-        doubles.iter().map(|(id, text)| ProviderProblem::new(id, None, text.clone())).collect()
+    pub(crate) fn duplicates(&self) -> Vec<ProviderProblem> {
+        let duplicates = self.duplicates.lock();
+        duplicates.iter().map(|(id, text)| ProviderProblem::new(id, None, text.clone())).collect()
     }
 
     /// Puts the snapshot of new sources in force.
@@ -88,8 +88,8 @@ impl Served {
         let mut newest = self.newest.lock();
         let Some(marketplace) = self.marketplace.upgrade() else { return };
         let changes = self.changes();
-        let (catalog, doubles) = sources.catalog(&marketplace, &self.providers, findings);
-        *self.doubles.lock() = doubles;
+        let (catalog, duplicates) = sources.catalog(&marketplace, &self.providers, findings);
+        *self.duplicates.lock() = duplicates;
         check_prompt_tools(&sources.prompts, &catalog, &self.providers, findings);
         marketplace.replace(catalog);
         *newest = Some((sources, changes));
@@ -107,10 +107,10 @@ impl Served {
             return;
         }
         let mut findings = Findings::default();
-        let (catalog, doubles) = sources.catalog(&marketplace, &self.providers, &mut findings);
+        let (catalog, duplicates) = sources.catalog(&marketplace, &self.providers, &mut findings);
         marketplace.refine(catalog);
         *included = changes;
-        let known = std::mem::replace(&mut *self.doubles.lock(), doubles);
+        let known = std::mem::replace(&mut *self.duplicates.lock(), duplicates);
         findings.problems.retain(|problem| known.iter().all(|(_, text)| text != problem));
         // All other remarks were made when the sources were loaded.
         for problem in findings.problems {
@@ -189,8 +189,8 @@ impl Sources {
     ) -> (Catalog, Vec<(String, String)>) {
         let config = &self.config;
         let mut builder = marketplace.builder(limits(config));
-        let doubles = self.add_tools(&mut builder, providers, findings);
-        findings.problems.extend(doubles.iter().map(|(_, text)| text.clone()));
+        let duplicates = self.add_tools(&mut builder, providers, findings);
+        findings.problems.extend(duplicates.iter().map(|(_, text)| text.clone()));
         findings.problems.extend(providers.iter().flat_map(|source| source.missing()));
         if let Some(allow) = &config.allow {
             builder.allow(allow.iter().map(Pattern::new).collect());
@@ -222,7 +222,7 @@ impl Sources {
         surfaces.into_iter().for_each(|surface| {
             builder.surface(surface);
         });
-        (builder.build(), doubles)
+        (builder.build(), duplicates)
     }
 
     /// Returns the tools to serve. If ids are equal, the declarations of the configuration come before
@@ -246,7 +246,7 @@ impl Sources {
             }
         }
         tools.extend(near.into_iter().map(Tool::from));
-        let without = providers.iter().flat_map(|source| source.without_any());
+        let without = providers.iter().flat_map(|source| source.owners_without_tools());
         self.installed.hold_back(tools.iter_mut().map(|tool| &mut tool.registration), without);
         let ids = |tools: &[Tool]| -> HashSet<String> {
             tools.iter().map(|tool| tool.id().to_owned()).collect()
@@ -272,8 +272,8 @@ impl Sources {
     }
 
     /// Removes tools with the id of an earlier tool, and reports both origins.
-    fn without_doubles(&self, tools: Vec<Tool>) -> (Vec<Tool>, Vec<(String, String)>) {
-        let (mut kept, mut doubles) = (Vec::<Tool>::with_capacity(tools.len()), Vec::new());
+    fn without_duplicates(&self, tools: Vec<Tool>) -> (Vec<Tool>, Vec<(String, String)>) {
+        let (mut kept, mut duplicates) = (Vec::<Tool>::with_capacity(tools.len()), Vec::new());
         let mut places = HashMap::with_capacity(tools.len());
         for tool in tools {
             let id = tool.id().to_owned();
@@ -288,11 +288,11 @@ impl Sources {
                     let text = format!(
                         "{id}: two have this id: {one}, and {other}, which is not served; give one of them another name"
                     );
-                    doubles.push((id, self.redaction.text(&text).into_owned()));
+                    duplicates.push((id, self.redaction.text(&text).into_owned()));
                 }
             }
         }
-        (kept, doubles)
+        (kept, duplicates)
     }
 
     /// Registers all tools with the changes of `tools` in the configuration. Returns the capabilities
@@ -304,7 +304,7 @@ impl Sources {
         findings: &mut Findings,
     ) -> Vec<(String, String)> {
         let config = &self.config;
-        let (tools, doubles) = self.without_doubles(self.gather(providers));
+        let (tools, duplicates) = self.without_duplicates(self.gather(providers));
         let names: HashSet<String> =
             tools.iter().flat_map(|tool| [mcp_name(tool.id()), tool.id().to_owned()]).collect();
         let Changed { unrenamed, renamed, mut displaced, several } = change(config, tools);
@@ -354,7 +354,7 @@ impl Sources {
         if providers.iter().all(|provider| provider.registrations().is_empty()) {
             self.name_idle_patterns(&names, findings);
         }
-        doubles
+        duplicates
     }
 
     /// Warns of patterns in `allow` and `deny` that match no name. Does not warn if there are providers

@@ -146,7 +146,7 @@ impl Lazy {
             .get_or_try_init(|| async {
                 let dir = self.dir.clone();
                 let opening = tokio::task::spawn_blocking(move || Embedded::open(&dir));
-                opening.await.unwrap_or_else(|broken| Err(broke_down(&self.dir, broken)))
+                opening.await.unwrap_or_else(|broken| Err(join_error(&self.dir, broken)))
             })
             .await
     }
@@ -185,7 +185,7 @@ fn check_space(dir: &Path) -> Result<(), StateError> {
     Err(StateError::new(why))
 }
 
-fn broke_down(dir: &Path, broken: tokio::task::JoinError) -> OpenError {
+fn join_error(dir: &Path, broken: tokio::task::JoinError) -> OpenError {
     OpenError::Failed { path: dir.to_owned(), source: std::io::Error::other(broken) }
 }
 

@@ -49,7 +49,7 @@ pub(crate) use subject::ApprovalSubject;
 pub use rule::ApprovalRule;
 
 /// The reason for refusing a call if no client and no user can be asked.
-const NO_ONE: &str =
+const NO_APPROVER: &str =
     "nobody can be asked: call it at a terminal, or on a server, where `orla approvals` answers";
 
 /// The calls that wait for an approval, and the rules.
@@ -153,15 +153,15 @@ pub(crate) struct WaitingCall<'a> {
 
 /// Returns the message of a waiting call: what it waits for, and how to approve it.
 fn waiting_message(name: &str, id: &str) -> String {
-    format!("{name}{WAITS}{id}`")
+    format!("{name}{WAITING_TEXT}{id}`")
 }
 
 /// Returns whether a message of a call says that it waits for an approval.
 pub fn is_waiting_message(message: &str) -> bool {
-    message.contains(WAITS)
+    message.contains(WAITING_TEXT)
 }
 
-const WAITS: &str = " waits for an approval: `orla approvals approve ";
+const WAITING_TEXT: &str = " waits for an approval: `orla approvals approve ";
 
 /// The record of a decided question.
 #[derive(Clone, Debug)]
@@ -289,7 +289,7 @@ impl Approvals {
     }
 
     /// Returns the maximum time that a call may wait for its approval; zero if no call has to.
-    pub fn longest(&self) -> Duration {
+    pub fn longest_wait(&self) -> Duration {
         self.rules.load().iter().map(|rule| rule.expires).max().unwrap_or_default()
     }
 
@@ -361,7 +361,7 @@ impl Approvals {
             }
             table.answer(id, answer.clone(), now).ok_or(AnswerError::Unknown)?
         };
-        self.decided(&question, answer.decision(), Some(&answer));
+        self.record_decision(&question, answer.decision(), Some(&answer));
         Ok(())
     }
 
@@ -379,7 +379,7 @@ impl Approvals {
     ) -> RuntimeResult<ApprovalSubject> {
         let answered = tokio::select! {
             biased;
-            answered = self.answered(&rule, entry, input, call) => answered,
+            answered = self.wait_for_answer(&rule, entry, input, call) => answered,
             () = call.cancellation.cancelled() => {
                 return Err(RuntimeError::Cancelled { id: call.name.to_owned(), outcome: None });
             }
@@ -396,7 +396,7 @@ impl Approvals {
     ///
     /// # Errors
     /// Why the call may not run.
-    async fn answered(
+    async fn wait_for_answer(
         &self,
         rule: &Arc<ApprovalRule>,
         entry: &Entry,
@@ -410,23 +410,23 @@ impl Approvals {
         });
         let approvers = self.approvers.lock().clone();
         if client.is_none() && matches!(approvers, Approvers::Nobody) {
-            self.decided(&question, ApprovalDecision::Unasked, None);
-            return Err(NO_ONE.to_owned());
+            self.record_decision(&question, ApprovalDecision::Unasked, None);
+            return Err(NO_APPROVER.to_owned());
         }
         let opened = self.table.lock().open(question.clone(), Instant::now());
         let (id, expires, mut answer) = match opened {
             Err(table::TooMany) => {
-                self.decided(&question, ApprovalDecision::Unasked, None);
+                self.record_decision(&question, ApprovalDecision::Unasked, None);
                 return Err("too many calls wait for an approval; try again later".to_owned());
             }
             Ok(Opened::Approved(approval)) => {
-                self.decided(&question, ApprovalDecision::Used, Some(&approval));
+                self.record_decision(&question, ApprovalDecision::Used, Some(&approval));
                 return Ok(subject);
             }
             Ok(Opened::Waiting { id, expires, answer }) => (id, expires, answer),
         };
         let question = Question { id, ..question };
-        let mut leaving = Leaving { approvals: self, call, question: Some(&question) };
+        let mut guard = WaitingGuard { approvals: self, call, question: Some(&question) };
         let caller = call.principal.map_or(ANONYMOUS, Principal::name);
         if matches!(approvers, Approvers::Callers) {
             let message = waiting_message(call.name, &question.id);
@@ -457,7 +457,7 @@ impl Approvals {
             answer = direct => answer.map_or(Ended::Unasked, Ended::Directly),
             () = sleep_until(expires) => Ended::Expired,
         };
-        let is_unanswered = leaving.settle();
+        let is_unanswered = guard.settle();
         let ended = match ended {
             Ended::ByOthers(answer) => Ended::ByOthers(answer),
             // Another answer arrived at the same moment, and counts.
@@ -468,21 +468,21 @@ impl Approvals {
             // The answer was recorded when it was given.
             Ended::ByOthers(answer) => answer.outcome().map(|()| subject),
             Ended::Directly(answer) => {
-                self.decided(&question, answer.decision(), Some(&answer));
+                self.record_decision(&question, answer.decision(), Some(&answer));
                 answer.outcome().map(|()| subject)
             }
             Ended::Unasked => {
-                self.decided(&question, ApprovalDecision::Unasked, None);
+                self.record_decision(&question, ApprovalDecision::Unasked, None);
                 Err("the client gave no answer".to_owned())
             }
             Ended::Expired => {
-                self.decided(&question, ApprovalDecision::Expired, None);
+                self.record_decision(&question, ApprovalDecision::Expired, None);
                 Err(format!("there was no answer within {}", seconds(rule.expires)))
             }
         }
     }
 
-    fn decided(&self, question: &Question, decision: ApprovalDecision, answer: Option<&Answer>) {
+    fn record_decision(&self, question: &Question, decision: ApprovalDecision, answer: Option<&Answer>) {
         let record = ApprovalRecord {
             id: question.id.clone(),
             call_id: Arc::clone(&question.call_id),
@@ -519,7 +519,7 @@ impl Approvals {
 
 /// A call that waits. Dropping it leaves the question without a caller. The question of a cancelled task
 /// is removed.
-struct Leaving<'a> {
+struct WaitingGuard<'a> {
     approvals: &'a Approvals,
     call: &'a WaitingCall<'a>,
     question: Option<&'a Question>,
@@ -535,14 +535,14 @@ enum Ended {
     Expired,
 }
 
-impl Leaving<'_> {
+impl WaitingGuard<'_> {
     /// Removes the question. Returns whether it had no answer yet.
     fn settle(&mut self) -> bool {
         self.question.take().is_some_and(|question| self.approvals.table.lock().end(&question.id))
     }
 }
 
-impl Drop for Leaving<'_> {
+impl Drop for WaitingGuard<'_> {
     fn drop(&mut self) {
         if let Some(question) = self.question.take() {
             let is_cancelled = self.call.is_task && self.call.cancellation.is_cancelled();
@@ -554,7 +554,7 @@ impl Drop for Leaving<'_> {
             drop(table);
             // An answer of the same moment has been recorded already.
             if is_unanswered {
-                self.approvals.decided(question, ApprovalDecision::Withdrawn, None);
+                self.approvals.record_decision(question, ApprovalDecision::Withdrawn, None);
             }
         }
     }

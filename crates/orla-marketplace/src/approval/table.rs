@@ -19,7 +19,7 @@ const MAX_QUESTIONS: usize = 1024;
 /// The most questions of one caller.
 const MAX_OF_ONE_CALLER: usize = 64;
 /// The largest input of a question that stays when its caller leaves, in bytes.
-const MAX_KEPT_INPUT: usize = 64 << 10;
+const MAX_STORED_INPUT: usize = 64 << 10;
 
 /// The scope of an approval: one call with exactly these values.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -121,7 +121,7 @@ impl Table {
         };
         *state = State::Left;
         self.0.retain(|(question, state)| {
-            !matches!(state, State::Left) || question.input.text_bytes() <= MAX_KEPT_INPUT
+            !matches!(state, State::Left) || question.input.text_bytes() <= MAX_STORED_INPUT
         });
         true
     }

@@ -161,7 +161,7 @@ async fn without_anyone_to_ask_a_call_is_refused_at_once() {
     let market = market(None);
     market.approvals().set_approvers(Approvers::Nobody);
     let refused = market.call(call("bob", "{}")).now_or_never().unwrap().unwrap_err();
-    assert_eq!(refused.to_string(), format!("a: not approved: {NO_ONE}"));
+    assert_eq!(refused.to_string(), format!("a: not approved: {NO_APPROVER}"));
     let (lost, _) = with_client(call("bob", "{}"), "");
     assert_eq!(market.call(lost).await.unwrap_err().kind(), "approval");
     let (asked, _) = with_client(call("bob", "{}"), YES);

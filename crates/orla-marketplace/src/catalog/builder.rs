@@ -205,7 +205,7 @@ impl CatalogBuilder {
 
     /// Adds everything of the previous snapshot except the capability with this id. The entries are not
     /// checked again. An entry whose executor has been removed stays, and is unavailable.
-    pub(crate) fn take_over(&mut self, without: Option<&str>) {
+    pub(crate) fn copy_current(&mut self, without: Option<&str>) {
         let Some(previous) = self.previous.clone() else { return };
         for entry in previous.entries().iter().filter(|entry| Some(&*entry.manifest.id) != without) {
             self.capabilities.insert(entry.manifest.id.clone(), Candidate::Same(Arc::clone(entry)));

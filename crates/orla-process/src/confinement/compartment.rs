@@ -54,7 +54,7 @@ use rustix::process::{
 };
 
 use super::inside::{
-    LOOK_EVERY, OwnAccess, Probe, Request, Rules, answer, drop_capabilities, enforce, keep_watched,
+    OwnAccess, POLL_INTERVAL, Probe, Request, Rules, answer, drop_capabilities, enforce, keep_watched,
     landlock, open_real, probe, receive,
 };
 use super::metadata::Metadata;
@@ -430,7 +430,7 @@ fn first_process(
             PollFd::from_borrowed_fd(orders.as_fd(), PollFlags::IN),
             PollFd::from_borrowed_fd(ends.as_fd(), PollFlags::IN),
         ];
-        let nap = watch.as_ref().and_then(|_| Timespec::try_from(LOOK_EVERY).ok());
+        let nap = watch.as_ref().and_then(|_| Timespec::try_from(POLL_INTERVAL).ok());
         match poll(&mut fds, nap.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(err) => return Err(err.into()),

@@ -35,7 +35,7 @@ use super::wire::{self, Message};
 use super::{BASE_DEVICES, BASE_EXECUTE, BASE_READ, Limits, NetworkMode, network_probe, proxy, usage};
 
 /// How often the resource use of a process tree with limits is checked.
-pub(super) const LOOK_EVERY: Duration = Duration::from_millis(5);
+pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The opened paths and the settings of a profile. Paths keep the meaning that they had when the
 /// launcher started.

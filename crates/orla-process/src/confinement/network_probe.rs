@@ -10,9 +10,9 @@ use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use super::{NetworkMode, proxy};
 
 /// A port without a service on most machines (discard).
-const NEARBY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9);
+const LOOPBACK: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9);
 /// An address that no machine has (RFC 5737).
-const ELSEWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), proxy::PORT);
+const EXTERNAL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), proxy::PORT);
 
 /// Attempts to get around the profile. Returns what was wrong.
 pub(super) fn probe(network: NetworkMode) -> Vec<String> {
@@ -28,17 +28,17 @@ pub(super) fn probe(network: NetworkMode) -> Vec<String> {
         return wrong;
     }
     refused("listening", TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map(drop));
-    refused("a connection to another address", TcpStream::connect(ELSEWHERE).map(drop));
+    refused("a connection to another address", TcpStream::connect(EXTERNAL).map(drop));
     for kind in [SocketType::DGRAM, SocketType::RAW, SocketType::SEQPACKET] {
         let socket = socket_with(AddressFamily::INET, kind, SocketFlags::CLOEXEC, None);
         refused("a socket that is not of TCP", socket.map(drop).map_err(io::Error::from));
     }
-    let nearby = TcpStream::connect(NEARBY).map(drop);
+    let loopback = TcpStream::connect(LOOPBACK).map(drop);
     match network {
-        NetworkMode::None | NetworkMode::Hosts => refused("a connection to another port", nearby),
+        NetworkMode::None | NetworkMode::Hosts => refused("a connection to another port", loopback),
         // A refusal for another reason than the profile would prove nothing.
         NetworkMode::Loopback => {
-            if let Err(err) = nearby
+            if let Err(err) = loopback
                 && is_refusal(network, &err)
             {
                 wrong.push(format!("a connection to the host's loopback was refused ({err})"));

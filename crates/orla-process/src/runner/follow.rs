@@ -217,7 +217,7 @@ impl Following {
         self.streams.feed();
         let left = self.phase.until().saturating_duration_since(Instant::now());
         // The timeout is rounded up. Otherwise the last millisecond would be spent in a busy loop.
-        let nap = self.watch.nap(left).saturating_add(Duration::from_nanos(1));
+        let nap = self.watch.poll_timeout(left).saturating_add(Duration::from_nanos(1));
         let mut fds = Vec::with_capacity(5);
         let mut slot = |fd, flags| {
             fds.push(PollFd::from_borrowed_fd(fd, flags));

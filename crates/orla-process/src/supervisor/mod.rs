@@ -137,7 +137,7 @@ impl<S: Service> Supervisor<S> {
         *self.policy.lock() = policy;
         let mut all = self.services.lock();
         let current =
-            services.into_iter().map(|service| self.carried(&mut all, service, true)).collect();
+            services.into_iter().map(|service| self.reuse_or_add(&mut all, service, true)).collect();
         let old = std::mem::replace(&mut all.current, current);
         all.alive.retain(|_, supervised| supervised.strong_count() > 0);
         all.process_locks.retain(|_, process_lock| Arc::strong_count(process_lock) > 1);
@@ -154,10 +154,10 @@ impl<S: Service> Supervisor<S> {
     /// Returns the service of this name, which is added if it does not exist. The service lives as long
     /// as its handles.
     pub fn get_or_add(&self, service: S) -> Arc<Supervised<S>> {
-        self.carried(&mut self.services.lock(), service, false)
+        self.reuse_or_add(&mut self.services.lock(), service, false)
     }
 
-    fn carried(&self, all: &mut Services<S>, service: S, is_load: bool) -> Arc<Supervised<S>> {
+    fn reuse_or_add(&self, all: &mut Services<S>, service: S, is_load: bool) -> Arc<Supervised<S>> {
         let service = Arc::new(service);
         let supervised = match all.alive.get(service.name()).and_then(Weak::upgrade) {
             Some(supervised) => {

@@ -53,7 +53,7 @@ impl AsRawFd for Watched {
 }
 
 /// The polling interval without a descriptor.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 impl Process {
     /// Starts `program`, which carries the mark of `instance`.
@@ -109,7 +109,7 @@ impl Process {
                     if watch.has_exited() {
                         return;
                     }
-                    tokio::time::sleep(LOOK_EVERY).await;
+                    tokio::time::sleep(POLL_INTERVAL).await;
                 }
             }
         }

@@ -62,7 +62,7 @@ const CANCEL_GRACE: Duration = Duration::from_secs(2);
 /// The factor by which this time is extended while the process answers other requests.
 const MAX_CANCEL_EXTENSIONS: u32 = 15;
 /// How often a process with requests in flight is checked.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// How many requests are taken in a row before other tasks run.
 const MAX_BATCH: usize = 64;
 
@@ -121,7 +121,7 @@ pub(super) struct Task<S: Service> {
     stderr: BytesMut,
     /// Limits the number of its lines that are logged.
     pace: LogPace,
-    last_words: String,
+    last_line: String,
     waiting: VecDeque<Request<S>>,
     /// Requests whose cancellation is binding, in the order in which they are checked.
     cancelled: VecDeque<CancelledRequest>,
@@ -184,7 +184,7 @@ impl<S: Service> Task<S> {
             protocol,
             stderr: BytesMut::new(),
             pace: LogPace::default(),
-            last_words: String::new(),
+            last_line: String::new(),
             waiting: VecDeque::new(),
             cancelled: VecDeque::new(),
             questions: FuturesUnordered::new(),
@@ -214,7 +214,7 @@ impl<S: Service> Task<S> {
             match woken {
                 Woken::Stop => {
                     stopping = true;
-                    self.happened(Event::Stop, "it is no longer needed").await;
+                    self.handle_event(Event::Stop, "it is no longer needed").await;
                 }
                 Woken::Request(request) => {
                     self.yield_for_batch().await;
@@ -294,7 +294,7 @@ impl<S: Service> Task<S> {
     }
 
     /// Handles an event, performs its effects, and reports them.
-    async fn happened(&mut self, event: Event, cause: &str) {
+    async fn handle_event(&mut self, event: Event, cause: &str) {
         let mut next = Some((event, cause.to_owned()));
         while let Some((event, cause)) = next.take() {
             let policy = self.shared.policy();
@@ -368,7 +368,7 @@ impl<S: Service> Task<S> {
         self.silence = Silence::default();
         self.stderr = BytesMut::new();
         self.pace = LogPace::default();
-        self.last_words = String::new();
+        self.last_line = String::new();
         self.questions = FuturesUnordered::new();
         self.protocol = self.service.protocol(&self.shared.tickets, &self.shared.of_protocol);
         self.cancelled = VecDeque::new();
@@ -430,7 +430,7 @@ impl<S: Service> Task<S> {
 
     async fn start(&mut self) {
         if self.state == State::Created && !self.inbox.stop.is_cancelled() {
-            self.happened(Event::Wanted, "it is needed").await;
+            self.handle_event(Event::Wanted, "it is needed").await;
         }
     }
 
@@ -442,16 +442,16 @@ impl<S: Service> Task<S> {
         match loaded {
             Some(service) if *service != *self.service => {
                 self.replace(service);
-                self.happened(Event::Changed, "what it is started from has changed").await;
+                self.handle_event(Event::Changed, "what it is started from has changed").await;
             }
             Some(_) if self.has_another_environment() => {
-                self.happened(Event::Changed, "its environment has changed").await;
+                self.handle_event(Event::Changed, "its environment has changed").await;
             }
-            Some(_) => self.happened(Event::Revived, "the configuration was reloaded").await,
+            Some(_) => self.handle_event(Event::Revived, "the configuration was reloaded").await,
             None => {}
         }
         if restart && !self.inbox.stop.is_cancelled() {
-            self.happened(Event::Changed, "someone restarts it").await;
+            self.handle_event(Event::Changed, "someone restarts it").await;
             self.start().await;
         }
         if start {
@@ -505,7 +505,7 @@ impl<S: Service> Task<S> {
         let is_waited_for = matches!(self.state, State::Ready { .. }) && self.protocol.in_flight() > 0;
         self.look = match self.look {
             _ if !is_waited_for => None,
-            None => Some(Instant::now() + LOOK_EVERY),
+            None => Some(Instant::now() + POLL_INTERVAL),
             look => look,
         };
     }
@@ -530,12 +530,12 @@ impl<S: Service> Task<S> {
         let [capsule, server, plugin] = self.log_fields();
         tracing::warn!(capsule, server, plugin, reason, "it hangs, and is ended and restarted");
         self.failure.get_or_insert(reason.clone());
-        self.happened(Event::Hung, &reason).await;
+        self.handle_event(Event::Hung, &reason).await;
     }
 
     async fn drained(&mut self) {
         if self.state == State::Draining && self.protocol.in_flight() == 0 {
-            self.happened(Event::Drained, "the calls in flight are over").await;
+            self.handle_event(Event::Drained, "the calls in flight are over").await;
         }
     }
 
@@ -584,7 +584,7 @@ impl<S: Service> Task<S> {
         }
         if let Some((_, reason)) = self.stream_closed.take_if(|(at, _)| *at <= now) {
             self.failure.get_or_insert_with(|| reason.to_owned());
-            self.happened(Event::Broken, reason).await;
+            self.handle_event(Event::Broken, reason).await;
         }
         if self.pace.is_over(now) {
             self.end_pace();
@@ -593,7 +593,7 @@ impl<S: Service> Task<S> {
             self.look_for_hang().await;
         }
         if is_due(&mut self.held) {
-            self.happened(Event::Changed, "its files have changed").await;
+            self.handle_event(Event::Changed, "its files have changed").await;
         }
         while self.cancelled.front().is_some_and(|one| one.until <= now) {
             let Some(CancelledRequest { ticket, extensions, .. }) = self.cancelled.pop_front() else {
@@ -612,7 +612,7 @@ impl<S: Service> Task<S> {
             tracing::warn!(capsule, server, plugin, function, "ignored a cancellation: restarting");
             let cause = format!("{function}: ignored its cancellation");
             // The change is handled like a change of other files: requests in flight may finish.
-            self.happened(Event::Changed, &cause).await;
+            self.handle_event(Event::Changed, &cause).await;
         }
         if is_due(&mut self.timer) {
             let cause = match self.state {
@@ -632,7 +632,7 @@ impl<S: Service> Task<S> {
                 State::Crashed { .. } => "its backoff is over".to_owned(),
                 _ => "its time is over".to_owned(),
             };
-            self.happened(Event::Timer, &cause).await;
+            self.handle_event(Event::Timer, &cause).await;
         }
     }
 }

@@ -534,7 +534,7 @@ impl Source for McpServers {
         configured.declared.iter().filter_map(missing_problem).map(|problem| problem.text).collect()
     }
 
-    fn without_any(&self) -> Vec<String> {
+    fn owners_without_tools(&self) -> Vec<String> {
         let configured = self.configured.lock();
         let has_none = |(settings, server): &(Arc<ServerSettings>, Arc<Server>)| {
             let is_asked = server.info().is_some() && !server.needs_callers();

@@ -364,7 +364,7 @@ fn cut(error: &RuntimeError) -> Cut {
         RuntimeError::Unavailable { reason, .. } => reason.clone(),
         other => other.to_string(),
     };
-    if error.is_transient() { Cut::passing(reason) } else { Cut::lasting(reason) }
+    if error.is_transient() { Cut::transient(reason) } else { Cut::permanent(reason) }
 }
 
 pub(super) fn failed(name: &str, problem: &str) -> RuntimeError {

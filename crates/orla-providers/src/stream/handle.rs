@@ -175,7 +175,7 @@ impl Opened {
                 biased;
                 sent = &mut sending => return sent,
                 () = self.closed.cancelled() => break,
-                () = program.pass_over() => {}
+                () = program.discard_output() => {}
             }
         }
         // Closing waits no longer than for a graceful end.
@@ -254,7 +254,7 @@ impl Opened {
             let (how, cut) = match filled {
                 Ok(true) => continue,
                 Ok(false) => (Ended::Orderly, None),
-                Err(cut) if !cut.passes => {
+                Err(cut) if !cut.is_transient => {
                     reader.source = None;
                     self.disconnected().cancel();
                     return Err(self.cut_error(&cut, &count_text(reader.taken)));
@@ -278,7 +278,7 @@ impl Opened {
                 Next::Connect(pause) => reader.connect_at = Some(Instant::now() + pause),
                 Next::End => {}
                 Next::Fail => {
-                    let cut = cut.unwrap_or_else(|| Cut::passing("the connection ended"));
+                    let cut = cut.unwrap_or_else(|| Cut::transient("the connection ended"));
                     return Err(self.cut_error(&cut, &count_text(reader.taken)));
                 }
             }
@@ -305,7 +305,7 @@ impl Opened {
             let _ = timeout(heartbeat / 2, writer.ping()).await;
         }
         timeout(heartbeat / 2, fill(source, feed)).await.unwrap_or_else(|_| {
-            Err(Cut::passing(format!("nothing was received for {}", seconds(heartbeat))))
+            Err(Cut::transient(format!("nothing was received for {}", seconds(heartbeat))))
         })
     }
 
@@ -353,7 +353,7 @@ impl Opened {
     fn cut_error(&self, cut: &Cut, when: &str) -> RuntimeError {
         let id = self.name.to_string();
         let reason = format!("{when} {}", cut.reason);
-        match cut.passes {
+        match cut.is_transient {
             true => RuntimeError::Unavailable { id, reason, source: None },
             false => {
                 RuntimeError::Failed { message: format!("{id} failed: {reason}"), id, outcome: None }

@@ -76,16 +76,16 @@ pub(super) struct Raw {
 pub(super) struct Cut {
     pub(super) reason: String,
     /// Whether a later attempt may succeed.
-    pub(super) passes: bool,
+    pub(super) is_transient: bool,
 }
 
 impl Cut {
-    pub(super) fn passing(reason: impl Into<String>) -> Self {
-        Self { reason: reason.into(), passes: true }
+    pub(super) fn transient(reason: impl Into<String>) -> Self {
+        Self { reason: reason.into(), is_transient: true }
     }
 
-    pub(super) fn lasting(reason: impl Into<String>) -> Self {
-        Self { reason: reason.into(), passes: false }
+    pub(super) fn permanent(reason: impl Into<String>) -> Self {
+        Self { reason: reason.into(), is_transient: false }
     }
 }
 
@@ -93,7 +93,8 @@ impl Source {
     /// Returns the next item of the data so far.
     pub(super) fn take(&mut self, max: usize) -> Result<Option<Raw>, Cut> {
         let plain = |data| Raw { data, id: None, retry: None, is_item: true };
-        let too_large = || Cut::lasting(format!("an item is larger than {max} bytes (max_item_bytes)"));
+        let too_large =
+            || Cut::permanent(format!("an item is larger than {max} bytes (max_item_bytes)"));
         let raw = match self {
             Self::Events { events, .. } => events.next().map_err(|_| too_large())?.map(|event| Raw {
                 is_item: !event.data.is_empty(),
@@ -118,7 +119,7 @@ impl Source {
             Self::Events { response, events } => match chunk(response).await? {
                 Some(chunk) => events.push(&chunk),
                 None if events.is_within_event() => {
-                    return Err(Cut::passing("the connection ended within an event"));
+                    return Err(Cut::transient("the connection ended within an event"));
                 }
                 None => return Ok(false),
             },
@@ -147,7 +148,7 @@ impl Source {
 }
 
 async fn chunk(response: &mut Response) -> Result<Option<Bytes>, Cut> {
-    response.chunk().await.map_err(|_| Cut::passing("the connection broke"))
+    response.chunk().await.map_err(|_| Cut::transient("the connection broke"))
 }
 
 async fn message(stream: &mut SplitStream<Socket>, next: &mut Option<Bytes>) -> Result<bool, Cut> {
@@ -160,19 +161,19 @@ async fn message(stream: &mut SplitStream<Socket>, next: &mut Option<Bytes>) -> 
             return match frame {
                 Some(frame) if frame.code != CloseCode::Normal => {
                     let why: String = frame.reason.chars().take(200).collect();
-                    Err(Cut::passing(format!("the other end closes it with {}: {why}", frame.code)))
+                    Err(Cut::transient(format!("the other end closes it with {}: {why}", frame.code)))
                 }
                 _ => Ok(false),
             };
         }
         Some(Err(SocketError::ConnectionClosed)) => return Ok(false),
         Some(Err(SocketError::Capacity(CapacityError::MessageTooLong { max_size, .. }))) => {
-            return Err(Cut::lasting(format!(
+            return Err(Cut::permanent(format!(
                 "an item is larger than {max_size} bytes (max_item_bytes)"
             )));
         }
-        Some(Err(_)) => return Err(Cut::passing("the connection broke")),
-        None => return Err(Cut::passing("the connection ended without a goodbye")),
+        Some(Err(_)) => return Err(Cut::transient("the connection broke")),
+        None => return Err(Cut::transient("the connection ended without a goodbye")),
     }
     Ok(true)
 }
@@ -217,7 +218,7 @@ impl Program {
         let status =
             if exited.is_ok() || self.process.has_exited() { self.process.reap() } else { None };
         match status {
-            Some(status) if !status.success() => Err(Cut::passing(self.failure(status))),
+            Some(status) if !status.success() => Err(Cut::transient(self.failure(status))),
             _ => Ok(false),
         }
     }
@@ -237,28 +238,28 @@ impl Program {
     /// Waits until the program has exited by itself.
     pub(super) async fn exited(&mut self) -> Option<ExitStatus> {
         while self.stderr.is_some() {
-            self.pass_over().await;
+            self.discard_output().await;
         }
         loop {
             let Self { process, stdout, stderr, buffer, errors, stderr_tail, .. } = self;
             tokio::select! {
                 biased;
                 () = process.exited() => break,
-                () = pass_over(stdout, buffer, stderr, errors, stderr_tail) => {}
+                () = discard_output(stdout, buffer, stderr, errors, stderr_tail) => {}
             }
         }
         self.process.reap()
     }
 
     /// Reads and discards some output; waits forever if the output has ended.
-    pub(super) async fn pass_over(&mut self) {
+    pub(super) async fn discard_output(&mut self) {
         let Self { stdout, stderr, buffer, errors, stderr_tail, .. } = self;
-        pass_over(stdout, buffer, stderr, errors, stderr_tail).await;
+        discard_output(stdout, buffer, stderr, errors, stderr_tail).await;
     }
 }
 
 /// Reads some of either pipe, and discards standard output. With full pipes a program would block.
-async fn pass_over(
+async fn discard_output(
     stdout: &mut Option<pipe::Receiver>,
     buffer: &mut BytesMut,
     stderr: &mut Option<pipe::Receiver>,

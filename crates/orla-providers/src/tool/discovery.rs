@@ -291,7 +291,7 @@ impl Discovery {
         let (interpreter, metadata) = (read.kind.interpreter(), read.metadata.clone());
         let description = metadata.description.as_ref().or(read.paragraph.as_ref()).cloned();
         let description =
-            description.unwrap_or_else(|| made_from_the_name(&path, interpreter.as_deref()));
+            description.unwrap_or_else(|| default_description(&path, interpreter.as_deref()));
         let sidecar = sidecar.filter(|_| read.source == Source::Sidecar);
         let declared_in = sidecar.unwrap_or(&path).to_owned();
         self.tools.push(Found {
@@ -380,7 +380,7 @@ pub fn describe(head: &[u8], sidecar: Option<io::Result<Vec<u8>>>, subject: Subj
     described
 }
 
-fn made_from_the_name(path: &Path, interpreter: Option<&str>) -> String {
+fn default_description(path: &Path, interpreter: Option<&str>) -> String {
     let file = path.file_name().unwrap_or_default().to_string_lossy();
     let file = file.replace(char::is_control, "?");
     match interpreter {

@@ -236,7 +236,7 @@ const SIGN_IN: Duration = Duration::from_secs(600);
 
 /// Returns how long a request may wait for people.
 fn longest_wait(core: &Core) -> Duration {
-    core.market.approvals().longest().max(SIGN_IN)
+    core.market.approvals().longest_wait().max(SIGN_IN)
 }
 
 /// Returns how long a request may take, excluding the time spent waiting for people.

@@ -30,7 +30,7 @@ pub(crate) fn run(url: Option<&str>, source: &Source) -> Result<(), Failure> {
         let config = super::load_for_client(Some(url), source)?;
         let _log = super::log(&config);
         let server = Server::at(Some(url), &config)?;
-        let status = super::small_runtime()?.block_on(status::learned(&server))?;
+        let status = super::small_runtime()?.block_on(status::get_listed(&server))?;
         return check_remote(url, &status);
     }
     // An error in the configuration is a result of the check, not a misuse of the command.

@@ -144,7 +144,7 @@ impl Server {
     }
 
     /// Gets a document for which the server starts and asks its providers.
-    pub(crate) async fn get_learned(&self, path: &str) -> Result<String, Failure> {
+    pub(crate) async fn get_listed(&self, path: &str) -> Result<String, Failure> {
         self.document_within(self.client.get(self.url(path)), LEARNED).await
     }
 
@@ -236,7 +236,7 @@ impl Server {
     }
 
     /// Returns whether anything listens there.
-    pub(crate) async fn is_there(&self) -> bool {
+    pub(crate) async fn is_reachable(&self) -> bool {
         let host = self.base.host_str().unwrap_or_default();
         let host = host.trim_start_matches('[').trim_end_matches(']');
         let port = self.base.port_or_known_default().unwrap_or_default();

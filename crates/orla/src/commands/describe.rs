@@ -30,7 +30,7 @@ pub(crate) fn run(describe: &cli::Describe, source: &Source) -> Result<(), Failu
 
 async fn describe_local(config: &Config, id: &str) -> Result<Value, Failure> {
     let app = App::build(config)?;
-    super::learned(&app).await;
+    super::wait_until_listed(&app).await;
     let catalog = app.marketplace().snapshot();
     let described = catalog.get(id).map(|entry| {
         let mut described = discovery::description(entry);

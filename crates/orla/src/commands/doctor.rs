@@ -85,7 +85,7 @@ pub(crate) fn run(doctor: &cli::Doctor, source: &Source) -> Result<(), Failure> 
 
 async fn examine(config: &Config) -> Result<Report, Failure> {
     let app = App::build_local(config)?;
-    super::learned(&app).await;
+    super::wait_until_listed(&app).await;
     let market = app.marketplace();
     let snapshot = market.snapshot();
     let rows = snapshot

@@ -68,7 +68,7 @@ fn nothing(config: &Config, has_findings: bool) -> String {
 }
 
 async fn list_remote(server: &Server, json: bool) -> Result<(), Failure> {
-    let status = status::learned(server).await?;
+    let status = status::get_listed(server).await?;
     status::warn(&status);
     match json {
         true => super::print_json(&status["capabilities"])?,
@@ -113,7 +113,7 @@ impl Listing {
 
 async fn look(config: &Config, all: bool) -> Result<Listing, Failure> {
     let app = App::build(config)?;
-    super::learned(&app).await;
+    super::wait_until_listed(&app).await;
     let market = app.marketplace();
     let rows = if all { StatusRow::all(market) } else { StatusRow::listed(market) };
     let problems = market.problems(None);

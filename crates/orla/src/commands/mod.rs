@@ -92,7 +92,7 @@ fn load_local_or_for_client(url: Option<&str>, source: &Source) -> Result<Config
 }
 
 /// Waits until it is known what every provider serves. A person at a terminal reads for which providers.
-async fn learned(app: &App) {
+async fn wait_until_listed(app: &App) {
     let notes = async {
         let mut shown = Vec::new();
         while render::stderr_is_terminal() {

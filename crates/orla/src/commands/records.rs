@@ -26,7 +26,7 @@ impl CallRecords {
     ///
     /// Returns an error if the audit log cannot be written.
     pub(super) fn of(app: &App, config: &Config) -> Result<Self, Failure> {
-        let audit = super::serve::audit_of(config)?;
+        let audit = super::serve::open_audit(config)?;
         if let Some(audit) = &audit {
             audit.observe(app.marketplace());
         }

@@ -44,7 +44,7 @@ pub(crate) fn run(search: &cli::Search, source: &Source) -> Result<(), Failure> 
 /// Searches what would be served. A person at this machine may see everything.
 async fn search_local(config: &Config, query: &str, limit: usize) -> Result<Value, Failure> {
     let app = App::build(config)?;
-    super::learned(&app).await;
+    super::wait_until_listed(&app).await;
     let found = discovery::search(&app.marketplace().snapshot(), query, limit, None).json();
     app.end_providers().await;
     Ok(found)

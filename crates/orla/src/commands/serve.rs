@@ -181,7 +181,7 @@ impl Running {
         facts.show(&config, &app);
         let pages = Arc::clone(&facts) as Arc<dyn Embedder>;
         let console = Console::new(Arc::clone(app.marketplace()), history.clone(), pages);
-        let audit = audit_of(&config)?;
+        let audit = open_audit(&config)?;
         let days = QuotaDays::open(&config, app.marketplace().quotas());
         let server = server_of(&config, &app, &console);
         let state = state::of_server(&config).await?;
@@ -468,7 +468,7 @@ fn until_closed(
 }
 
 /// Opens the audit log, if one is configured.
-pub(super) fn audit_of(config: &Config) -> Result<Option<Audit>, Failure> {
+pub(super) fn open_audit(config: &Config) -> Result<Option<Audit>, Failure> {
     let own = &config.governance;
     if own.audit.as_os_str().is_empty() {
         return Ok(None);

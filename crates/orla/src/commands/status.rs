@@ -37,8 +37,8 @@ pub(super) async fn get(server: &Server) -> Result<Value, Failure> {
 
 /// Returns the state of a server after it has asked its providers for their capabilities. Without a
 /// client, it would not have started them yet.
-pub(super) async fn learned(server: &Server) -> Result<Value, Failure> {
-    read(&server.get_learned("/status?learn=true").await?)
+pub(super) async fn get_listed(server: &Server) -> Result<Value, Failure> {
+    read(&server.get_listed("/status?learn=true").await?)
 }
 
 fn read(text: &str) -> Result<Value, Failure> {

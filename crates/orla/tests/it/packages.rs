@@ -1,7 +1,6 @@
 //! Packages of others: `orla add`, `remove`, `update`, `sync`, `outdated`, and their lock.
 
 mod confined;
-mod elsewhere;
 mod folders;
 mod hostile;
 mod killed;
@@ -9,6 +8,7 @@ mod oci;
 mod publishing;
 mod registry;
 mod settings;
+mod sources;
 mod trust;
 
 use std::path::PathBuf;

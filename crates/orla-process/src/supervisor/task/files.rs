@@ -53,7 +53,7 @@ impl<S: Service> Task<S> {
             );
             self.held.get_or_insert(Instant::now() + wait);
         } else if self.held.is_none() {
-            self.happened(Event::Changed, &format!("{shown} has changed")).await;
+            self.handle_event(Event::Changed, &format!("{shown} has changed")).await;
         }
     }
 

@@ -20,12 +20,12 @@ pub(super) struct LogPace {
 }
 
 impl LogPace {
-    /// Takes a line, and returns it if it must be logged now. `tells_why` says whether the line may say
+    /// Takes a line, and returns it if it must be logged now. `is_error_line` says whether the line may say
     /// why the process ends.
     pub(super) fn take(
         &mut self,
         line: BytesMut,
-        tells_why: impl FnOnce(&[u8]) -> bool,
+        is_error_line: impl FnOnce(&[u8]) -> bool,
         now: Instant,
     ) -> Option<BytesMut> {
         self.until.get_or_insert(now + SECOND);
@@ -34,7 +34,7 @@ impl LogPace {
             return Some(line);
         }
         let [why, last] = &mut self.kept;
-        if tells_why(&line) {
+        if is_error_line(&line) {
             *why = Some(line);
             *last = None;
         } else {

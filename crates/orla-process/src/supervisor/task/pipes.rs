@@ -22,7 +22,7 @@ use crate::signal::signal_name;
 /// noticeable.
 const HANDSHAKE: Duration = Duration::from_millis(250);
 /// How long a process that has closed a standard stream may take to exit by itself.
-const AFTER_CLOSED: Duration = Duration::from_millis(200);
+const EXIT_GRACE: Duration = Duration::from_millis(200);
 /// The maximum number of unwritten bytes: 64 MiB. Requests wait elsewhere long before. The limit
 /// concerns answers to a process that asks questions and never reads.
 const MAX_UNREAD: usize = 64 * 1024 * 1024;
@@ -33,7 +33,7 @@ const MAX_LAST_READS: usize = 1024;
 /// The maximum length of a line of standard error that is logged at once.
 const MAX_LOG_LINE: usize = 8 * 1024;
 /// The maximum length of a line of standard error that an error repeats.
-const MAX_LAST_WORDS: usize = 200;
+const MAX_LAST_LINE: usize = 200;
 
 impl<S: Service> Task<S> {
     /// Writes as many bytes as the pipe accepts.
@@ -59,7 +59,7 @@ impl<S: Service> Task<S> {
     }
 
     fn stream_closed(&mut self, reason: &'static str) {
-        self.stream_closed.get_or_insert((Instant::now() + AFTER_CLOSED, reason));
+        self.stream_closed.get_or_insert((Instant::now() + EXIT_GRACE, reason));
     }
 
     /// Reads the available output, a bounded part at a time.
@@ -101,7 +101,7 @@ impl<S: Service> Task<S> {
             process.stdout = None;
         }
         self.failure.get_or_insert_with(|| reason.to_owned());
-        self.happened(Event::Broken, reason).await;
+        self.handle_event(Event::Broken, reason).await;
     }
 
     fn set_info(&mut self, info: Info<S>) {
@@ -126,7 +126,7 @@ impl<S: Service> Task<S> {
                     None => HANDSHAKE,
                 };
                 self.handshake = Some(Instant::now() + patience);
-                self.happened(Event::Hello, "it said hello").await;
+                self.handle_event(Event::Hello, "it said hello").await;
             }
             ProcessEvent::Handshaking => {
                 self.takes_part = Some(true);
@@ -135,7 +135,7 @@ impl<S: Service> Task<S> {
                 }
             }
             ProcessEvent::Ready(info) => {
-                self.happened(Event::Hello, "it answered").await;
+                self.handle_event(Event::Hello, "it answered").await;
                 self.takes_part = Some(true);
                 match info {
                     Some(info) => self.set_info(info),
@@ -201,8 +201,8 @@ impl<S: Service> Task<S> {
         if self.pace.is_over(now) {
             self.end_pace();
         }
-        let says_why = |line: &[u8]| tells_why(&String::from_utf8_lossy(line));
-        if let Some(line) = self.pace.take(line, says_why, now) {
+        let is_error = |line: &[u8]| is_error_line(&String::from_utf8_lossy(line));
+        if let Some(line) = self.pace.take(line, is_error, now) {
             self.log_line(&line);
         }
     }
@@ -227,11 +227,11 @@ impl<S: Service> Task<S> {
             let [capsule, server, plugin] = self.log_fields();
             tracing::info!(capsule, server, plugin, line = &*line, "stderr");
             self.shared.record_stderr_line(&line);
-            if tells_why(&line) || !(tells_why(&self.last_words) || line.contains(NPM_TRAILER)) {
-                let shown = line.chars().take(MAX_LAST_WORDS);
-                self.last_words = shown.map(|c| if c.is_control() { ' ' } else { c }).collect();
-                if line.chars().nth(MAX_LAST_WORDS).is_some() {
-                    self.last_words.push('…');
+            if is_error_line(&line) || !(is_error_line(&self.last_line) || line.contains(NPM_TRAILER)) {
+                let shown = line.chars().take(MAX_LAST_LINE);
+                self.last_line = shown.map(|c| if c.is_control() { ' ' } else { c }).collect();
+                if line.chars().nth(MAX_LAST_LINE).is_some() {
+                    self.last_line.push('…');
                 }
             }
         }
@@ -265,13 +265,13 @@ impl<S: Service> Task<S> {
             let [_, handshake] = S::HANDSHAKE;
             reason.push_str(&format!(" before it {handshake}"));
         }
-        if !self.last_words.is_empty() && !matches!(self.state, State::Ending { .. }) {
-            reason.push_str(&format!("; it last wrote to standard error: {}", self.last_words));
+        if !self.last_line.is_empty() && !matches!(self.state, State::Ending { .. }) {
+            reason.push_str(&format!("; it last wrote to standard error: {}", self.last_line));
         }
         self.handshake = None;
         self.stream_closed = None;
         let reason = self.failure.get_or_insert(reason).clone();
-        self.happened(Event::Exited, &reason).await;
+        self.handle_event(Event::Exited, &reason).await;
     }
 }
 
@@ -291,7 +291,7 @@ const NPM_TRAILER: &str = "A complete log of this run can be found in";
 
 /// Returns whether a line of standard error looks like the reason of an exit. Programs write more after
 /// it (a stack, a version, a blank line). The last such line helps most.
-fn tells_why(line: &str) -> bool {
+fn is_error_line(line: &str) -> bool {
     // npm begins every line with this text.
     let line = line.trim_start_matches("npm error").trim_start_matches("npm ERR!");
     let line = line.to_ascii_lowercase();
@@ -302,7 +302,7 @@ fn tells_why(line: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::tells_why;
+    use super::is_error_line;
 
     #[test]
     fn the_reason_is_distinguished_from_trailing_lines() {
@@ -313,7 +313,7 @@ mod tests {
             "sh: 1: nothing: not found",
             "npm error 404 Not Found - GET https://npm.example/nopkg - Not found",
         ] {
-            assert!(tells_why(line), "{line}");
+            assert!(is_error_line(line), "{line}");
         }
         for line in [
             "Node.js v20.20.2",
@@ -322,7 +322,7 @@ mod tests {
             "npm error 404 Note that you can also install from a",
             "npm error A complete log of this run can be found in: /tmp/x-debug-0.log",
         ] {
-            assert!(!tells_why(line), "{line}");
+            assert!(!is_error_line(line), "{line}");
         }
     }
 }

@@ -120,7 +120,7 @@ impl Place {
 async fn written(config: &Config) {
     let Ok(server) = Server::at(None, config) else { return };
     let written = async {
-        match server.is_there().await {
+        match server.is_reachable().await {
             true => {
                 server.get("/calls?limit=1").await.map(drop).map_err(|why| why.into_lines().join("; "))
             }

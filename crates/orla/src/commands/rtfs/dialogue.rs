@@ -272,7 +272,7 @@ fn shown(value: &Value) -> Styled {
 }
 
 /// Returns whether an entry needs another line.
-fn goes_on(entry: &str) -> bool {
+fn is_incomplete(entry: &str) -> bool {
     let text = entry.trim_start();
     let (command, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
     match command {
@@ -296,7 +296,7 @@ mod tests {
             (":find it's", false),
             ("'", true),
         ] {
-            assert_eq!(goes_on(entry), more, "{entry}");
+            assert_eq!(is_incomplete(entry), more, "{entry}");
         }
     }
 }

@@ -156,7 +156,7 @@ fn lost_events_are_counted() {
 }
 
 #[test]
-fn a_log_that_was_moved_away_goes_on_in_another_at_the_next_reload() {
+fn a_moved_log_continues_in_a_new_file_at_the_next_reload() {
     let dir = tempfile::tempdir().unwrap();
     let (path, old) = (dir.path().join("audit.jsonl"), dir.path().join("audit.jsonl.1"));
     let audit = open(&path, AuditSync::Second).unwrap();
@@ -247,7 +247,7 @@ fn a_file_at_the_path_that_is_no_log_is_left_alone_and_records_wait_for_its_goin
 }
 
 #[test]
-fn a_log_after_a_deleted_one_goes_on_after_a_restart() {
+fn a_log_after_a_deleted_one_continues_after_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("audit.jsonl");
     let audit = open(&path, AuditSync::Never).unwrap();

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::elsewhere::python;
 use super::registry::{Registry, sha256};
+use super::sources::python;
 use super::{bundle, call, folder, ok, project, refused};
 
 const BUNDLE: &str = "application/vnd.mcp.bundle.v0.3+zip";

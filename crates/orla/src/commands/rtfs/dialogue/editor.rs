@@ -14,7 +14,7 @@ use rustyline::validate::{ValidationContext, ValidationResult, Validator};
 use rustyline::{Context, Helper, Result};
 use serde_json::Value as Json;
 
-use super::goes_on;
+use super::is_incomplete;
 use crate::render::Styled;
 use crate::text::{on_lines, on_one_line};
 
@@ -159,7 +159,7 @@ fn closes(open: &str, close: &str) -> bool {
 
 impl Validator for Assistant {
     fn validate(&self, ctx: &mut ValidationContext<'_>) -> Result<ValidationResult> {
-        Ok(match goes_on(ctx.input()) {
+        Ok(match is_incomplete(ctx.input()) {
             true => ValidationResult::Incomplete,
             false => ValidationResult::Valid(None),
         })
