@@ -197,7 +197,7 @@ mod tests {
             let result = JsonText::parse(result).unwrap();
             assert_eq!(plain_json(&result).as_str(), plain);
             let members = Object::parse(result.as_str()).unwrap();
-            let member = |name| members.get(name).map(|text| JsonText::parse(text).unwrap());
+            let member = |name| members.get(name).map(|text| JsonText::parse(text.to_owned()).unwrap());
             let outcome = Outcome {
                 structured: member("structuredContent").map(Payload::from_json),
                 content: member("content"),

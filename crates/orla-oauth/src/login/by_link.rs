@@ -25,16 +25,17 @@ impl Upstream {
         let port = self.port(subject).await?;
         let sign_in = self.begin(subject, &port.redirect_uri()).await?;
         let (link, end) = Link::new(sign_in.url()?.to_string());
+        // Added before anyone knows the link, because another sign-in may serve the port already.
+        let result = port.add(self, subject, &sign_in);
         if !self.links.add(key, &link) {
             return Err(Error::Failed("too many sign-ins wait for their callers".to_owned()));
         }
-        let (upstream, subject) = (Arc::clone(self), subject.clone());
         #[expect(
             clippy::disallowed_methods,
             reason = "nothing waits for a person when the server ends"
         )]
         tokio::spawn(async move {
-            let waiting = port.finish(&upstream, &subject, &sign_in);
+            let waiting = port.finish(result);
             // Without a result, the link has expired.
             if let Ok(result) = tokio::time::timeout(LIFE, waiting).await {
                 end.send_replace(Some(result));

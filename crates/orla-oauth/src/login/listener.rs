@@ -75,11 +75,7 @@ impl Listener {
     }
 
     /// Serves the browsers of all waiting sign-ins, until the first of them has ended.
-    async fn serve(
-        &self,
-        waiting: &Arc<Waiting>,
-        end: &mut mpsc::Receiver<Result<(), Error>>,
-    ) -> Result<(), Error> {
+    async fn serve(&self, waiting: &Arc<Waiting>, end: &mut SignInResult) -> Result<(), Error> {
         let mut connections = tokio::task::JoinSet::new();
         loop {
             tokio::select! {
@@ -88,6 +84,8 @@ impl Listener {
                     // The browser still gets its page.
                     let rest = async { while connections.join_next().await.is_some() {} };
                     let _ = tokio::time::timeout(Duration::from_secs(1), rest).await;
+                    // The others belong to other sign-ins, and continue.
+                    connections.detach_all();
                     return end;
                 }
                 Some(_) = connections.join_next(), if !connections.is_empty() => {}
@@ -127,20 +125,29 @@ impl Port {
         self.listener.redirect_uri()
     }
 
-    /// Waits for the browser of one sign-in, and completes it, as [`Listener::finish`] does.
-    ///
-    /// # Errors
-    /// See [`Error`].
-    pub(crate) async fn finish(
+    /// Adds a sign-in whose browser will return to this port. Its result is received once; the sign-in is
+    /// forgotten when the receiver is dropped.
+    pub(crate) fn add(
         &self,
         upstream: &Arc<Upstream>,
         subject: &Subject,
         sign_in: &SignIn,
-    ) -> Result<(), Error> {
-        let mut ended = self.waiting.add(upstream, subject, sign_in);
-        self.listener.serve(&self.waiting, &mut ended).await
+    ) -> SignInResult {
+        self.waiting.add(upstream, subject, sign_in)
+    }
+
+    /// Waits for the browser of a sign-in that was [added](Self::add), and completes the sign-in, as
+    /// [`Listener::finish`] does.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub(crate) async fn finish(&self, mut result: SignInResult) -> Result<(), Error> {
+        self.listener.serve(&self.waiting, &mut result).await
     }
 }
+
+/// Receives the result of a sign-in.
+pub(crate) type SignInResult = mpsc::Receiver<Result<(), Error>>;
 
 /// The sign-ins that wait for their browsers at one port.
 #[derive(Default)]
@@ -148,12 +155,7 @@ struct Waiting(Mutex<Vec<Arc<Work>>>);
 
 impl Waiting {
     /// Adds a sign-in. Its result is sent once; it no longer waits when the receiver is dropped.
-    fn add(
-        &self,
-        upstream: &Arc<Upstream>,
-        subject: &Subject,
-        sign_in: &SignIn,
-    ) -> mpsc::Receiver<Result<(), Error>> {
+    fn add(&self, upstream: &Arc<Upstream>, subject: &Subject, sign_in: &SignIn) -> SignInResult {
         let (ended, end) = mpsc::channel(1);
         let work = Work {
             upstream: Arc::clone(upstream),

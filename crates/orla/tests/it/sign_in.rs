@@ -186,7 +186,8 @@ fn each_caller_signs_in_by_a_link_of_its_own_and_is_itself() {
         let link = link_in(refused.sentence());
         // The same call returns the same link while it waits.
         assert_eq!(link_in(call(token).sentence()), link);
-        assert!(browse(&link, name).contains("You are signed in"));
+        let page = browse(&link, name);
+        assert!(page.contains("You are signed in"), "{page}");
         assert_eq!(call(token).text(), format!("you are {name}"));
     }
     assert_eq!(call("ada-token-0123456789").text(), "you are ada");
@@ -230,7 +231,8 @@ fn a_link_of_another_sign_in_changes_nothing() {
     let mut http = Http::new(host.parse().expect("an address"));
     let forged = http.send(&Request::new("GET", "/callback?code=x&state=forged")).expect("an answer");
     assert_eq!(forged.status, 400);
-    assert!(browse(&link, "person").contains("You are signed in"));
+    let page = browse(&link, "person");
+    assert!(page.contains("You are signed in"), "{page}");
     assert!(eventually("login ends", || child.try_wait().expect("it can be waited for")).success());
 }
 
@@ -244,7 +246,8 @@ fn the_links_of_several_callers_return_to_one_fixed_port() {
     let people = [("ada", "ada-token-0123456789"), ("bob", "bob-token-0123456789")];
     let links = people.map(|(_, token)| link_in(call(token).sentence()));
     for ((name, token), link) in people.iter().zip(&links).rev() {
-        assert!(browse(link, name).contains("You are signed in"));
+        let page = browse(link, name);
+        assert!(page.contains("You are signed in"), "{page}");
         assert_eq!(call(token).text(), format!("you are {name}"));
     }
 }

@@ -83,7 +83,8 @@ capabilities:
     for (name, token) in [("ada", "ada-token-0123456789"), ("bob", "bob-token-0123456789")] {
         let refused = call(token);
         assert!(refused.is_error(), "{}", refused.json);
-        assert!(browse(&link_in(refused.sentence()), name).contains("You are signed in"));
+        let page = browse(&link_in(refused.sentence()), name);
+        assert!(page.contains("You are signed in"), "{page}");
         assert_eq!(call(token).structured()["who"], name);
     }
     assert_eq!(call("ada-token-0123456789").structured()["who"], "ada");
