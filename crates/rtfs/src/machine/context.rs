@@ -138,8 +138,8 @@ impl Context {
         self.cost += 100 + text.len() as u64;
         let built = regex::RegexBuilder::new(text).size_limit(1 << 20).dfa_size_limit(1 << 20).build();
         let regex = Arc::new(built.map_err(|error| {
-            let text = error.to_string();
-            let what = text.lines().last().unwrap_or_default().trim();
+            let message = error.to_string();
+            let what = message.lines().last().unwrap_or_default().trim();
             let what = what.strip_prefix("error: ").unwrap_or(what);
             fault("invalid-argument", format!("`{text}` is no regular expression: {what}"))
         })?);
