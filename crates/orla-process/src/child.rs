@@ -45,6 +45,14 @@ pub type Variables = Arc<[(OsString, OsString)]>;
 /// attested. They must not run, and writing them must not change the package.
 pub const NO_PYTHON_CACHE: (&str, &str) = ("PYTHONPYCACHEPREFIX", "/dev/null");
 
+/// The version of a program. A process that waits for its call belongs to one of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ProgramVersion {
+    file: FileVersion,
+    /// The version of the files that its declaration names.
+    declared: u64,
+}
+
 /// A program on disk, by its absolute path. Two programs are equal if their settings are equal; cached
 /// state is not compared.
 pub struct Program {
@@ -404,7 +412,10 @@ impl Program {
     /// Starts the program through the launcher of its sandbox; `None` if nothing confines it.
     #[cfg(target_os = "linux")]
     fn launch(&self, attempt: &Attempt<'_>) -> Option<io::Result<Child>> {
-        let launcher = self.sandbox.as_ref()?.launcher()?;
+        let launcher = match self.sandbox.as_ref()?.launcher() {
+            Ok(launcher) => launcher?,
+            Err(err) => return Some(Err(err)),
+        };
         let env: Vec<(&OsStr, &OsStr)> = attempt.env().collect();
         let home = value_of(&env, "HOME");
         let mut run = vec![self.path.clone()];
@@ -434,6 +445,13 @@ impl Program {
     #[cfg(not(target_os = "linux"))]
     fn launch(&self, _: &Attempt<'_>) -> Option<io::Result<Child>> {
         None
+    }
+
+    /// Returns the version of the program's file and of the files that its declaration names; `None` if
+    /// the program cannot be examined.
+    pub(crate) fn version(&self) -> Option<ProgramVersion> {
+        let declared = self.sandbox.as_ref().map_or(0, |sandbox| sandbox.version());
+        Some(ProgramVersion { file: FileVersion::of(&self.path)?, declared })
     }
 
     fn is_known_to_be_run_by_shell(&self) -> bool {

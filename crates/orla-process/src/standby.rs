@@ -7,8 +7,9 @@
 //! call, a process may only start and wait. A process that exits or writes to standard output has
 //! failed. After three failures in a row, no more processes are started until the file changes.
 //!
-//! A process belongs to one version of its file. A call compares the version, so that the current
-//! content of the file runs, also without a reload.
+//! A process belongs to one version of its file and of the files that its declaration names. A call
+//! compares the versions, so that the current content of the file runs, confined to the current files,
+//! also without a reload.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -24,10 +25,9 @@ use parking_lot::{Mutex, MutexGuard};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_setfl};
 
-use crate::child::Program;
+use crate::child::{Program, ProgramVersion};
 use crate::environment::Environment;
 use crate::exit_watch::ExitWatch;
-use crate::file::FileVersion;
 use crate::process::{Child, kill};
 use crate::reaper::Instance;
 use crate::signal::{KILLED, exit_code};
@@ -107,8 +107,8 @@ struct Pool {
     wanted: Wanted,
     /// The environment that the processes were started from.
     environment: Arc<Environment>,
-    /// The version of the file before the last start; `None` if there was no start.
-    version: Option<FileVersion>,
+    /// The version of the program before the last start; `None` if there was no start.
+    version: Option<ProgramVersion>,
     waiting: VecDeque<Waiting>,
     /// Processes that failed in a row.
     failures: u32,
@@ -178,7 +178,7 @@ impl Standby {
                 Some(index) => before.swap_remove(index),
                 None => Pool::new(wanted.clone(), Arc::clone(&environment)),
             };
-            if pool.version != FileVersion::of(wanted.program.path()) {
+            if pool.version != wanted.program.version() {
                 state.ending.extend(pool.renew().map(Waiting::kill));
             }
             pool.wanted = wanted;
@@ -214,7 +214,7 @@ impl Standby {
         let Some(pool) = pools.iter_mut().find(|pool| Arc::ptr_eq(&pool.wanted.program, program)) else {
             return Ok(None);
         };
-        let version = FileVersion::of(program.path());
+        let version = program.version();
         if pool.version != version {
             ending.extend(pool.renew().map(Waiting::kill));
         }
@@ -291,10 +291,10 @@ impl Shared {
         }
     }
 
-    fn start(&self, start: &Start) -> (Option<FileVersion>, io::Result<Child>) {
+    fn start(&self, start: &Start) -> (Option<ProgramVersion>, io::Result<Child>) {
         let Wanted { program, args, env, .. } = &start.wanted;
         // The version is read before the start, so that a later change is noticed.
-        let version = FileVersion::of(program.path());
+        let version = program.version();
         self.instance.watch_over_children();
         (version, program.start(args, env, &start.environment))
     }
@@ -359,7 +359,7 @@ impl State {
     }
 
     /// Adds a started process, if it is still wanted.
-    fn add(&mut self, start: &Start, version: Option<FileVersion>, child: io::Result<Child>) {
+    fn add(&mut self, start: &Start, version: Option<ProgramVersion>, child: io::Result<Child>) {
         let pool = self.pools.iter_mut().find(|pool| pool.serves(&start.wanted, &start.environment));
         let child = match child {
             Ok(child) => child,

@@ -535,6 +535,15 @@ mod tests {
     }
 
     #[test]
+    fn an_empty_reference_is_refused() {
+        for schema in [json!({"properties": {"n": {"$ref": ""}}}), json!({"$dynamicRef": ""})] {
+            let error = JsonValidator::compile_json(schema).unwrap_err();
+            assert!(error.problem.contains("an empty reference"), "{error}");
+        }
+        assert!(JsonValidator::compile_json(json!({"enum": [{"$ref": ""}]})).is_ok());
+    }
+
+    #[test]
     fn a_schema_that_means_nothing_but_itself_does_no_harm() {
         for schema in [
             json!({"$ref": "#"}),

@@ -152,7 +152,7 @@ pub(super) fn without_patterns(schema: &Json) -> Json {
 /// of references must not be too long either, because each reference uses a part of the stack.
 ///
 /// # Errors
-/// They multiply, or there are too many of them.
+/// They multiply, there are too many of them, or one is empty.
 pub(super) fn bounded_references(schema: &Json) -> Result<(), SchemaError> {
     if references(schema) > MAX_REFERENCES {
         let problem = format!("the schema has more than {MAX_REFERENCES} references");
@@ -165,6 +165,11 @@ pub(super) fn bounded_references(schema: &Json) -> Result<(), SchemaError> {
     }
     let mut reach = Reaches { places, known: HashMap::new(), chain: 0 };
     each_schema(schema, &mut String::new(), &mut |object, path| {
+        // The validator ignores it.
+        if object.iter().any(|(key, value)| is_reference(key) && value == "") {
+            let problem = "an empty reference; write \"#\" for the whole schema".to_owned();
+            return Err(SchemaError { path: path.to_owned(), problem });
+        }
         let Reach { schemas, chain } = reach.of_object(object);
         if schemas > MAX_PATHS || chain > MAX_CHAIN {
             let problem = format!(

@@ -124,7 +124,7 @@ fn enter(setup: Message) -> Result<(Rules, Option<TcpListener>), String> {
         settings.try_into().map_err(|_| "the settings of the profile are incomplete".to_owned())?;
     let network = NetworkMode::named(&network).ok_or("the access to the network is unknown")?;
     let declared = |paths: Vec<Vec<u8>>| {
-        paths.into_iter().map(|path| open(&path_of(path))).collect::<Result<Vec<_>, _>>()
+        paths.into_iter().map(|path| open_real(&path_of(path))).collect::<Result<Vec<_>, _>>()
     };
     // These paths are opened before the namespaces are entered, with the rights of the server.
     let base =
@@ -175,7 +175,7 @@ fn path_of(bytes: Vec<u8>) -> PathBuf {
     OsString::from_vec(bytes).into()
 }
 
-/// Opens the path of a rule, following links.
+/// Opens a path of the base, following links.
 fn open(path: &Path) -> Result<OwnedFd, String> {
     use rustix::fs::{Mode, OFlags};
     rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
+use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
@@ -51,7 +52,64 @@ const MOUNT_POINTS: &[&str] = &[
     "/root",
 ];
 
-/// Starts the programs of one profile.
+/// Starts the programs of one profile, always for the files to which its paths lead at that moment: the
+/// kernel restricts a process to files, not to their names.
+#[derive(Debug)]
+pub(crate) struct CurrentLauncher {
+    profile: Profile,
+    is_open: bool,
+    home: Option<PathBuf>,
+    /// The files to which the paths led when this was created.
+    created_for: Targets,
+    launcher: Mutex<Arc<Launcher>>,
+}
+
+impl CurrentLauncher {
+    /// Creates a launcher for a profile, starts it and tests it.
+    ///
+    /// # Errors
+    /// What cannot be enforced, a sentence for each.
+    pub(super) fn new(
+        profile: &Profile,
+        is_open: bool,
+        home: Option<&Path>,
+    ) -> Result<Self, Vec<String>> {
+        let launcher = Launcher::new(profile, is_open, home)?;
+        Ok(Self {
+            profile: profile.clone(),
+            is_open,
+            home: home.map(Path::to_owned),
+            created_for: launcher.declared.clone(),
+            launcher: Mutex::new(Arc::new(launcher)),
+        })
+    }
+
+    /// Returns whether the paths lead to the files to which they led when this was created.
+    pub(super) fn is_unchanged(&self) -> bool {
+        targets(&self.profile) == self.created_for
+    }
+
+    /// Returns a number that changes when a path leads to another file.
+    pub(super) fn version(&self) -> u64 {
+        BuildHasherDefault::<DefaultHasher>::default().hash_one(targets(&self.profile))
+    }
+
+    /// Returns the launcher for the files to which the paths lead now. If a path leads to another file
+    /// than at the last call, a new launcher replaces the last one, whose programs continue.
+    ///
+    /// # Errors
+    /// What cannot be enforced.
+    pub(crate) fn get(&self) -> io::Result<Arc<Launcher>> {
+        let mut launcher = self.launcher.lock();
+        if !launcher.is_current() {
+            let made = Launcher::new(&self.profile, self.is_open, self.home.as_deref());
+            *launcher = Arc::new(made.map_err(|missing| io::Error::other(missing.join("; ")))?);
+        }
+        Ok(Arc::clone(&launcher))
+    }
+}
+
+/// Starts the programs of one profile, for the files to which its paths led when it was created.
 #[derive(Debug)]
 pub(crate) struct Launcher {
     setup: [Vec<Vec<u8>>; 6],
@@ -61,8 +119,7 @@ pub(crate) struct Launcher {
     writable: Vec<PathBuf>,
     /// The hosts that the brokers connect to, and the hash of the profile; `None` without a broker.
     hosts: Option<(Allowed, String)>,
-    /// The paths as declared, and the identity of the file that each led to.
-    declared: Vec<(PathBuf, Option<Identity>)>,
+    declared: Targets,
     running: Mutex<Option<Running>>,
     idle: Arc<Idle>,
 }
@@ -272,7 +329,7 @@ impl Launcher {
         let launcher = Self {
             setup: [bytes(&read), bytes(&write), bytes(&execute), settings, limits, bytes(&unix)],
             writable: write.clone(),
-            declared: declared_paths(profile).map(|path| (path.clone(), identity(path))).collect(),
+            declared: targets(profile),
             paths: [read, write, execute, unix, std::env::current_dir().into_iter().collect()].concat(),
             hosts: (network == NetworkMode::Hosts).then(|| (allowed, profile.hash())),
             running: Mutex::new(None),
@@ -315,7 +372,7 @@ impl Launcher {
     }
 
     /// Returns whether the paths of the profile still lead to the same files.
-    pub(super) fn is_current(&self) -> bool {
+    fn is_current(&self) -> bool {
         self.declared.iter().all(|(path, led_to)| identity(path) == *led_to)
     }
 
@@ -517,9 +574,13 @@ fn identity(path: &Path) -> Option<Identity> {
     Some((real, metadata.dev(), metadata.ino()))
 }
 
-fn declared_paths(profile: &Profile) -> impl Iterator<Item = &PathBuf> {
+/// The paths of a profile as declared, and the identity of the file that each leads to.
+type Targets = Vec<(PathBuf, Option<Identity>)>;
+
+fn targets(profile: &Profile) -> Targets {
     let sets = [&profile.read, &profile.write, &profile.execute, &profile.unix, &profile.optional];
-    sets.into_iter().flatten().chain(profile.caches.keys())
+    let paths = sets.into_iter().flatten().chain(profile.caches.keys());
+    paths.map(|path| (path.clone(), identity(path))).collect()
 }
 
 /// Returns the ends of the standard streams for the program, and the ends that the server keeps.

@@ -59,6 +59,8 @@ mod wire;
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
+#[cfg(target_os = "linux")]
+use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -300,7 +302,7 @@ pub struct Sandbox {
     is_foreign: bool,
     grants: Option<Arc<SandboxGrants>>,
     #[cfg(target_os = "linux")]
-    launcher: Option<launcher::Launcher>,
+    launcher: Option<launcher::CurrentLauncher>,
 }
 
 /// Two sandboxes are equal if they are the same object, or if neither confines anything and their
@@ -405,12 +407,22 @@ impl Sandbox {
         orla_confine::refusal(stderr, directory, &allowed)
     }
 
-    /// Returns whether the paths of the declaration still lead to the same files and directories.
+    /// Returns whether the paths of the declaration lead to the files and directories to which they led
+    /// when the sandbox was made. If not, a reload restarts its long-running processes.
     fn is_current(&self) -> bool {
         #[cfg(target_os = "linux")]
-        return self.launcher.as_ref().is_none_or(launcher::Launcher::is_current);
+        return self.launcher.as_ref().is_none_or(launcher::CurrentLauncher::is_unchanged);
         #[cfg(not(target_os = "linux"))]
         true
+    }
+
+    /// Returns a number that changes when a path of the declaration leads to another file or directory. A
+    /// process is confined to those to which the paths led when it was started.
+    pub(crate) fn version(&self) -> u64 {
+        #[cfg(target_os = "linux")]
+        return self.launcher.as_ref().map_or(0, launcher::CurrentLauncher::version);
+        #[cfg(not(target_os = "linux"))]
+        0
     }
 
     /// Checks whether processes of the sandbox can run.
@@ -424,9 +436,14 @@ impl Sandbox {
         }
     }
 
+    /// Returns the launcher of the next process; `None` if nothing is confined.
+    ///
+    /// # Errors
+    /// A path of the declaration leads to another file by now, with which the declaration cannot be
+    /// enforced.
     #[cfg(target_os = "linux")]
-    pub(crate) fn launcher(&self) -> Option<&launcher::Launcher> {
-        self.launcher.as_ref()
+    pub(crate) fn launcher(&self) -> io::Result<Option<Arc<launcher::Launcher>>> {
+        self.launcher.as_ref().map(launcher::CurrentLauncher::get).transpose()
     }
 
     fn unconfined(permissions: Vec<String>, missing: Vec<String>) -> Self {
@@ -611,7 +628,7 @@ fn grants(profile: &Profile, is_open: bool) -> SandboxGrants {
 
 #[cfg(target_os = "linux")]
 fn enforce(profile: &Profile, is_open: bool, home: Option<&Path>) -> Result<Sandbox, Vec<String>> {
-    let launcher = launcher::Launcher::new(profile, is_open, home)?;
+    let launcher = launcher::CurrentLauncher::new(profile, is_open, home)?;
     Ok(Sandbox {
         level: if is_open { Level::Unconfined } else { Level::Enforced },
         profile: Some(profile.hash()),

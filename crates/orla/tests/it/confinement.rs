@@ -400,6 +400,40 @@ fn a_link_that_a_program_may_change_widens_nothing() {
 }
 
 #[test]
+fn a_call_gets_the_files_to_which_its_declaration_leads_now() {
+    let code = "t read cat conf; t in cat data/in; t new sh -c 'echo > data/new'; t moved cat moved/in; \
+                t write sh -c 'echo > moved/new'";
+    let world = files().file("conf", "one");
+    let permissions = "permissions: ['fs:read:../conf', 'fs:write:../data']";
+    let world = world.tool("t", probe(permissions, code)).tool(
+        "waiting",
+        "#!/bin/sh\n# /// orla\n# permissions: ['fs:read:../conf']\n# prestart: 1\n# ///\nread input; cat conf\n",
+    );
+    let server = world.serve();
+    let path = |name: &str| world.path(name);
+    let replace = |text: &str| {
+        std::fs::write(path("conf.new"), text).unwrap();
+        std::fs::rename(path("conf.new"), path("conf")).unwrap();
+    };
+    let waiting = || {
+        let called = server.client().call("waiting", json!({}));
+        called.structured()["stdout"].as_str().expect("standard output is text").to_owned()
+    };
+    assert_eq!(tried(&server, "t"), "read=ok in=ok new=ok moved=no write=no");
+    assert_eq!(waiting(), "one");
+    replace("two");
+    std::fs::rename(path("data"), path("moved")).unwrap();
+    std::fs::create_dir(path("data")).unwrap();
+    assert_eq!(tried(&server, "t"), "read=ok in=no new=ok moved=no write=no");
+    assert_eq!(waiting(), "two");
+    std::fs::remove_dir_all(path("data")).unwrap();
+    let called = server.client().call("t", json!({}));
+    assert!(called.is_error() && called.sentence().contains("fs:write:"), "{}", called.json);
+    std::fs::rename(path("moved"), path("data")).unwrap();
+    assert_eq!(tried(&server, "t"), "read=ok in=ok new=ok moved=no write=no");
+}
+
+#[test]
 fn a_program_holds_up_no_other_by_a_lease() {
     let code = "python3 -c \"
 import fcntl
