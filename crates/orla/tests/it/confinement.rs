@@ -409,8 +409,9 @@ fn a_call_gets_the_files_to_which_its_declaration_leads_now() {
         "waiting",
         "#!/bin/sh\n# /// orla\n# permissions: ['fs:read:../conf']\n# prestart: 1\n# ///\nread input; cat conf\n",
     );
+    let dir = world.dir().to_owned();
+    let path = |name: &str| dir.join(name);
     let server = world.serve();
-    let path = |name: &str| world.path(name);
     let replace = |text: &str| {
         std::fs::write(path("conf.new"), text).unwrap();
         std::fs::rename(path("conf.new"), path("conf")).unwrap();
