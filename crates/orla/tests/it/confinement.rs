@@ -387,16 +387,17 @@ fn a_link_that_a_program_may_change_widens_nothing() {
         .tool("named", probe("permissions: ['fs:write:../work', 'fs:read:../work/sub']", swap))
         .tool("linked", probe("permissions: ['fs:write:../work', 'fs:read:../current']", swap))
         .serve();
-    assert_eq!((tried(&server, "named"), tried(&server, "linked")), ("out=no".into(), "out=no".into()));
+    assert_eq!(tried(&server, "named"), "out=no");
+    let both_are_refused = || {
+        for tool in ["named", "linked"] {
+            let result = server.client().call(tool, json!({}));
+            let text = result.sentence();
+            assert!(result.is_error() && text.contains("a link leads out"), "{text}");
+        }
+    };
+    both_are_refused();
     server.reload();
-    for tool in ["named", "linked"] {
-        let result = server.client().call(tool, json!({}));
-        assert!(
-            result.is_error() && result.sentence().contains("a link leads out"),
-            "{}",
-            result.sentence()
-        );
-    }
+    both_are_refused();
 }
 
 #[test]

@@ -174,7 +174,7 @@ fn compare(path: &str, expected: &Value, got: &Value, differences: &mut Vec<Stri
                 match got.get(name) {
                     Some(got) => compare(&format!("{path}.{name}"), value, got, differences),
                     None => {
-                        differences.push(format!("{path}.{name}: missing, expected {}", shown(value)))
+                        differences.push(format!("{path}.{name}: missing, expected {}", shown(value)));
                     }
                 }
             }
