@@ -58,7 +58,7 @@ fuzz_target!(|data: &[u8]| {
             let _ = tasks.event(id, Viewer::Operator, "e", JsonText::parse("1").expect("JSON")).await;
             let _ = tasks.cancel(id, Viewer::Operator).await;
             let id = TaskId::parse(id).expect("an id");
-            let _ = (tasks.input(&id).await, tasks.result(&id).await, tasks.given(&id).await);
+            let _ = (tasks.input(&id).await, tasks.result(&id).await, tasks.cancelled_output(&id).await);
         }
         tasks.close(Duration::ZERO).await;
     });
