@@ -8,8 +8,12 @@ use orla_tasks::program::{Timeline, read_notes, read_saved, write_saved};
 fuzz_target!(|data: &[u8]| {
     let _ = read_notes(data);
     if let Ok(saved) = read_saved(data) {
-        let again = read_saved(&write_saved(&saved));
-        assert_eq!(again.as_ref(), Ok(&saved), "what was written cannot be read");
+        let mut again = read_saved(&write_saved(&saved)).expect("a written record can be read");
+        if saved.used.is_none() {
+            // Records of version 2 lack the running time, which a written record always has.
+            again.used = None;
+        }
+        assert_eq!(again, saved);
     }
     let _ = Timeline::read([data], Some(data), [data], None);
     // The versions are found soon enough; this is what follows them.
