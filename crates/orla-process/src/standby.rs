@@ -209,12 +209,13 @@ impl Standby {
     /// # Errors
     /// The program fails when it is prestarted; the reason.
     pub fn take(&self, program: &Arc<Program>) -> Result<Option<Started>, Arc<StartFailure>> {
+        // Looked up outside of the lock: the file system may be slow.
+        let version = program.version();
         let mut state = self.shared.lock();
         let State { pools, ending, .. } = &mut *state;
         let Some(pool) = pools.iter_mut().find(|pool| Arc::ptr_eq(&pool.wanted.program, program)) else {
             return Ok(None);
         };
-        let version = program.version();
         if pool.version != version {
             ending.extend(pool.renew().map(Waiting::kill));
         }

@@ -15,9 +15,9 @@ use parking_lot::Mutex;
 use rmcp::model::{
     Implementation, PromptsCapability, ResourcesCapability, ServerCapabilities, ToolsCapability,
 };
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::{AbortOnDropHandle, TaskTracker};
+use tokio_util::task::TaskTracker;
 
 use crate::a2a::{Agent, PushSender};
 use crate::http::guard::Guard;
@@ -39,6 +39,9 @@ use crate::tls;
 
 /// Observes failed authentications.
 type UnauthenticatedObserver = dyn Fn(&Unauthenticated) + Send + Sync;
+
+/// The maximum number of tasks that ask slow providers after lists have been answered without them.
+const MAX_LEARNING: usize = 4;
 
 /// The state of one server.
 pub(crate) struct Core {
@@ -65,8 +68,8 @@ pub(crate) struct Core {
     pub(crate) abort: CancellationToken,
     pub(crate) started: Instant,
     serving: AtomicBool,
-    /// Asks the providers that the last list did not wait for.
-    learning: Mutex<Option<AbortOnDropHandle<()>>>,
+    /// Bounds the tasks that go on asking the providers for which lists did not wait.
+    learning: Arc<Semaphore>,
     pub(crate) auth_failures: Mutex<Failures>,
     /// Observes every failed authentication that is worth a record.
     pub(crate) on_unauthenticated: OnceLock<Box<UnauthenticatedObserver>>,
@@ -124,7 +127,7 @@ impl Core {
             abort: CancellationToken::new(),
             started: Instant::now(),
             serving: AtomicBool::new(false),
-            learning: Mutex::default(),
+            learning: Arc::new(Semaphore::new(MAX_LEARNING)),
             auth_failures: Mutex::default(),
             on_unauthenticated: OnceLock::new(),
             tls: tls::Current::default(),
@@ -333,15 +336,17 @@ impl Core {
         let mut learning = Box::pin(async move { market.prepare_listing().await });
         let limit = self.market.snapshot().limits().listing_timeout;
         if tokio::time::timeout(limit, &mut learning).await.is_err() {
-            let draining = self.draining.clone();
-            let learning = self.tracker.spawn(async move {
-                tokio::select! {
-                    () = learning => {}
-                    () = draining.cancelled() => {}
-                }
-            });
-            // It asks all providers, so it replaces the one of an earlier list.
-            *self.learning.lock() = Some(AbortOnDropHandle::new(learning));
+            // With enough tasks that ask, another one is of no use.
+            if let Ok(place) = Arc::clone(&self.learning).try_acquire_owned() {
+                let draining = self.draining.clone();
+                self.tracker.spawn(async move {
+                    tokio::select! {
+                        () = learning => {}
+                        () = draining.cancelled() => {}
+                    }
+                    drop(place);
+                });
+            }
             self.market.refreshed();
         }
     }

@@ -12,6 +12,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use orla_broker::{Allowed, Broker};
@@ -59,9 +60,11 @@ pub(crate) struct CurrentLauncher {
     profile: Profile,
     is_open: bool,
     home: Option<PathBuf>,
-    /// The files to which the paths led when this was created.
-    created_for: Targets,
     launcher: Mutex<Arc<Launcher>>,
+    /// Whether the launcher is another than the first one.
+    is_replaced: AtomicBool,
+    /// Held while a launcher is made. The reason of the last failure holds for the targets that failed.
+    making: Mutex<Option<(Targets, String)>>,
 }
 
 impl CurrentLauncher {
@@ -74,19 +77,20 @@ impl CurrentLauncher {
         is_open: bool,
         home: Option<&Path>,
     ) -> Result<Self, Vec<String>> {
-        let launcher = Launcher::new(profile, is_open, home)?;
         Ok(Self {
+            launcher: Mutex::new(Arc::new(Launcher::new(profile, is_open, home)?)),
             profile: profile.clone(),
             is_open,
             home: home.map(Path::to_owned),
-            created_for: launcher.declared.clone(),
-            launcher: Mutex::new(Arc::new(launcher)),
+            is_replaced: AtomicBool::new(false),
+            making: Mutex::new(None),
         })
     }
 
-    /// Returns whether the paths lead to the files to which they led when this was created.
+    /// Returns whether the paths have always led, and still lead, to the files to which they led when this
+    /// was created.
     pub(super) fn is_unchanged(&self) -> bool {
-        targets(&self.profile) == self.created_for
+        !self.is_replaced.load(Ordering::Relaxed) && self.last().is_current()
     }
 
     /// Returns a number that changes when a path leads to another file.
@@ -100,12 +104,39 @@ impl CurrentLauncher {
     /// # Errors
     /// What cannot be enforced.
     pub(crate) fn get(&self) -> io::Result<Arc<Launcher>> {
-        let mut launcher = self.launcher.lock();
-        if !launcher.is_current() {
-            let made = Launcher::new(&self.profile, self.is_open, self.home.as_deref());
-            *launcher = Arc::new(made.map_err(|missing| io::Error::other(missing.join("; ")))?);
+        let last = self.last();
+        if last.is_current() {
+            return Ok(last);
         }
-        Ok(Arc::clone(&launcher))
+        let mut failure = self.making.lock();
+        // Another call may have made it meanwhile.
+        let last = self.last();
+        if last.is_current() {
+            return Ok(last);
+        }
+        let now = targets(&self.profile);
+        if let Some((_, reason)) = failure.as_ref().filter(|(then, _)| *then == now) {
+            return Err(io::Error::other(reason.clone()));
+        }
+        match Launcher::new(&self.profile, self.is_open, self.home.as_deref()) {
+            Ok(made) => {
+                let made = Arc::new(made);
+                self.is_replaced.store(true, Ordering::Relaxed);
+                *failure = None;
+                // The one before is dropped at the end of this function, outside of its lock.
+                let _before = std::mem::replace(&mut *self.launcher.lock(), Arc::clone(&made));
+                Ok(made)
+            }
+            Err(missing) => {
+                let reason = missing.join("; ");
+                *failure = Some((now, reason.clone()));
+                Err(io::Error::other(reason))
+            }
+        }
+    }
+
+    fn last(&self) -> Arc<Launcher> {
+        Arc::clone(&self.launcher.lock())
     }
 }
 
@@ -271,31 +302,32 @@ impl Launcher {
             missing.extend(problems);
             Allowed::default()
         });
-        let places: Vec<(&PathBuf, PathBuf)> = profile
-            .write
-            .iter()
-            .filter_map(|path| Some((path, std::fs::canonicalize(path).ok()?)))
-            .collect();
-        let mut real = |paths: &std::collections::BTreeSet<PathBuf>, word: &str| -> Vec<PathBuf> {
-            let real = paths.iter().map(|path| {
-                let others = places.iter().filter(|(named, _)| *named != path).map(|(_, place)| place);
-                let others: Vec<&PathBuf> = others.collect();
-                let word = format!("{word}:{}", path.display());
-                let real = real_path(path, |path| others.iter().any(|place| path.starts_with(place)));
-                real.map_err(|err| match err.get_ref() {
-                    Some(reason) => format!("{word}: {reason}; declare where it leads to"),
-                    None => format!("{word}: {}", crate::file::reason(&err)),
-                })
-            });
-            let (found, failed): (Vec<_>, Vec<_>) = real.partition(Result::is_ok);
+        // Taken first: a path that changes from now on makes the launcher outdated.
+        let declared = targets(profile);
+        let caches = || profile.caches.keys().chain(&profile.optional);
+        let places = unchangeable(profile.write.iter().chain(caches()));
+        let is_writable = |path: &Path| places.iter().any(|place| path.starts_with(place));
+        let real = |path: &PathBuf, word: &str| {
+            // Every program may read and run what is in the system's directories, but not write there.
+            let may_be_system = word != "fs:write";
+            real_path(path, is_writable, may_be_system).map_err(|err| match err.get_ref() {
+                Some(reason) => {
+                    format!("{word}:{}: {reason}; declare where it leads to", path.display())
+                }
+                None => format!("{word}:{}: {}", path.display(), crate::file::reason(&err)),
+            })
+        };
+        let mut all = |paths: &std::collections::BTreeSet<PathBuf>, word: &str| -> Vec<PathBuf> {
+            let (found, failed): (Vec<_>, Vec<_>) =
+                paths.iter().map(|path| real(path, word)).partition(Result::is_ok);
             missing.extend(failed.into_iter().filter_map(Result::err));
             found.into_iter().flatten().collect()
         };
         let (read, mut write, mut execute, unix) = (
-            real(&profile.read, "fs:read"),
-            real(&profile.write, "fs:write"),
-            real(&profile.execute, "exec"),
-            real(&profile.unix, "unix"),
+            all(&profile.read, "fs:read"),
+            all(&profile.write, "fs:write"),
+            all(&profile.execute, "exec"),
+            all(&profile.unix, "unix"),
         );
         missing.extend(profile.caches.iter().filter(|(path, _)| !path.is_dir()).map(
             |(path, preset)| {
@@ -305,10 +337,15 @@ impl Launcher {
                 )
             },
         ));
-        let caches = profile.caches.keys().chain(&profile.optional);
-        let caches: Vec<_> = caches.filter_map(|path| std::fs::canonicalize(path).ok()).collect();
-        write.extend_from_slice(&caches);
-        execute.extend(caches);
+        for path in caches().filter(|path| path.exists()) {
+            match real(path, "fs:write") {
+                Ok(cache) => {
+                    write.push(cache.clone());
+                    execute.push(cache);
+                }
+                Err(problem) => missing.push(problem),
+            }
+        }
         if !missing.is_empty() {
             return Err(missing);
         }
@@ -329,7 +366,7 @@ impl Launcher {
         let launcher = Self {
             setup: [bytes(&read), bytes(&write), bytes(&execute), settings, limits, bytes(&unix)],
             writable: write.clone(),
-            declared: targets(profile),
+            declared,
             paths: [read, write, execute, unix, std::env::current_dir().into_iter().collect()].concat(),
             hosts: (network == NetworkMode::Hosts).then(|| (allowed, profile.hash())),
             running: Mutex::new(None),
@@ -367,7 +404,7 @@ impl Launcher {
         if self.writable.is_empty() {
             return std::fs::canonicalize(path);
         }
-        real_path(path, |path| self.writable.iter().any(|place| path.starts_with(place)))
+        real_path(path, |path| self.writable.iter().any(|place| path.starts_with(place)), true)
             .map_err(|err| io::Error::new(err.kind(), format!("{}: {err}", path.display())))
     }
 
@@ -623,13 +660,35 @@ fn answer_with(socket: &UnixStream) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
     Ok((answer, fds))
 }
 
+/// Returns the real paths of those writable places that no program of the profile can have moved: no link
+/// in their paths is in a writable place.
+fn unchangeable<'p>(declared: impl Iterator<Item = &'p PathBuf>) -> Vec<PathBuf> {
+    let mut places: Vec<(&PathBuf, PathBuf)> =
+        declared.filter_map(|path| Some((path, std::fs::canonicalize(path).ok()?))).collect();
+    // Places that are left out do not make others changeable.
+    loop {
+        let is_writable = |path: &Path| places.iter().any(|(_, place)| path.starts_with(place));
+        let is_kept =
+            |path: &Path| resolve(path, is_writable).is_ok_and(|resolved| !resolved.is_changeable);
+        let kept: Vec<_> = places.iter().filter(|(path, _)| is_kept(path)).cloned().collect();
+        if kept.len() == places.len() {
+            return places.into_iter().map(|(_, place)| place).collect();
+        }
+        places = kept;
+    }
+}
+
 /// Returns the real path of a file that is passed to a program.
 ///
 /// # Errors
 /// It is not there, or a link leads to it out of what the program may write: the program may have made that link.
-fn real_path(path: &Path, is_writable: impl Fn(&Path) -> bool) -> io::Result<PathBuf> {
+fn real_path(
+    path: &Path,
+    is_writable: impl Fn(&Path) -> bool,
+    may_be_system: bool,
+) -> io::Result<PathBuf> {
     let Resolved { real, is_changeable } = resolve(path, &is_writable)?;
-    if is_changeable && !is_writable(&real) && !is_system(&real) {
+    if is_changeable && !is_writable(&real) && !(may_be_system && is_system(&real)) {
         return Err(io::Error::other("a link leads out of what the program may write"));
     }
     Ok(real)

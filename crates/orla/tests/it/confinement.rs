@@ -401,6 +401,49 @@ fn a_link_that_a_program_may_change_widens_nothing() {
 }
 
 #[test]
+fn links_in_writable_places_do_not_make_each_other_writable() {
+    let world = world()
+        .file("other/out", "outside")
+        .file("home/.cache/uv/x", "")
+        .file("home/.local/share/uv/x", "")
+        .file("w/a/x", "")
+        .file("w/b/x", "");
+    let home = world.path("home");
+    let link = |name: &str, target: &str| {
+        format!("[ -L {name} ] || {{ rm -r {name}; ln -s {target} {name}; }}; ")
+    };
+    let twice = link("w/a", "../other") + &link("w/b", "../other") + "t new sh -c 'echo > w/a/new'";
+    let server = world
+        .env("HOME", home)
+        .tool(
+            "two",
+            probe("permissions: ['fs:write:../w', 'fs:write:../w/a', 'fs:write:../w/b']", &twice),
+        )
+        .tool(
+            "system",
+            probe(
+                "permissions: ['fs:write:../home', 'fs:write:../home/.local']",
+                &(link("home/.local", "/usr") + "t new sh -c 'echo > home/.local/new'"),
+            ),
+        )
+        .tool(
+            "cache",
+            probe(
+                "permissions: ['fs:write:~/.cache', 'preset:uvx']",
+                &(link("home/.cache/uv", "../../other") + "t out cat other/out"),
+            ),
+        )
+        .serve();
+    // The cache comes first, because another tool removes a part of it.
+    for tool in ["cache", "two", "system"] {
+        assert!(tried(&server, tool).ends_with("=no"), "{tool}");
+        let called = server.client().call(tool, json!({}));
+        let text = called.sentence();
+        assert!(called.is_error() && text.contains("a link leads out"), "{tool}: {text}");
+    }
+}
+
+#[test]
 fn a_call_gets_the_files_to_which_its_declaration_leads_now() {
     let code = "t read cat conf; t in cat data/in; t new sh -c 'echo > data/new'; t moved cat moved/in; \
                 t write sh -c 'echo > moved/new'";
