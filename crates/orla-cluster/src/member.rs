@@ -195,7 +195,7 @@ impl Member {
             Err(problem) => return tracing::debug!(problem, "a node cannot be understood"),
         };
         if lease.node == self.link.settings.node {
-            return self.check_name_conflict(&lease);
+            return self.resolve_name_conflict(&lease);
         }
         let mut wants = false;
         self.shared.change(|registry| {
@@ -208,8 +208,8 @@ impl Member {
         }
     }
 
-    /// Takes a lease with the name of this node.
-    fn check_name_conflict(&self, lease: &Lease) {
+    /// Ends this instance, or renews its lease, if another instance has a lease with its name.
+    fn resolve_name_conflict(&self, lease: &Lease) {
         let own = self.epoch.load(Ordering::Relaxed);
         if lease.instance == self.link.instance || own == 0 {
             return;
@@ -445,7 +445,7 @@ impl Keeper {
         };
         match self.buckets.leases.put(&lease.node, lease.write().into()).await {
             Ok(_) => {
-                if self.failures.reset() {
+                if self.failures.record_success() {
                     tracing::info!("the other nodes hear this one again");
                 }
             }
@@ -459,7 +459,7 @@ impl Keeper {
     /// Prepares the next attempt: a NATS server that lost its data has no buckets.
     async fn failed(&mut self, problem: &str) {
         tracing::debug!(problem, "what this node offers cannot be written");
-        if self.failures.should_report(Instant::now()) {
+        if self.failures.record_failure(Instant::now()) {
             tracing::warn!(problem, "the other nodes do not hear this one: JetStream takes no lease");
         }
         match self.member.link.buckets().await {
@@ -470,15 +470,15 @@ impl Keeper {
 }
 
 impl LeaseFailures {
-    /// Returns an attempt failed. Returns whether others take this node for gone now, and did not
+    /// Records a failed attempt. Returns whether other nodes now consider this node gone, and did not
     /// before.
-    fn should_report(&mut self, now: Instant) -> bool {
+    fn record_failure(&mut self, now: Instant) -> bool {
         let since = *self.since.get_or_insert(now);
         now.saturating_duration_since(since) >= LEASE && !std::mem::replace(&mut self.is_reported, true)
     }
 
-    /// Returns an attempt succeeded. Returns whether that is worth a line.
-    fn reset(&mut self) -> bool {
+    /// Records a successful attempt. Returns whether a failure had been reported.
+    fn record_success(&mut self) -> bool {
         std::mem::take(self).is_reported
     }
 }
@@ -490,9 +490,9 @@ mod tests {
     #[test]
     fn a_failing_lease_is_reported_once() {
         let (mut failures, now) = (LeaseFailures::default(), Instant::now());
-        assert!(!failures.should_report(now) && !failures.should_report(now + LEASE / 2));
-        assert!(failures.should_report(now + LEASE) && !failures.should_report(now + LEASE * 2));
-        assert!(failures.reset() && !failures.reset());
-        assert!(!failures.should_report(now + LEASE * 3));
+        assert!(!failures.record_failure(now) && !failures.record_failure(now + LEASE / 2));
+        assert!(failures.record_failure(now + LEASE) && !failures.record_failure(now + LEASE * 2));
+        assert!(failures.record_success() && !failures.record_success());
+        assert!(!failures.record_failure(now + LEASE * 3));
     }
 }

@@ -163,7 +163,7 @@ pub struct ServerInfo {
 impl ServerInfo {
     /// Returns whether `now` describes a tool in the same way as `before`, if `before` described it. If
     /// `tool` is absent, the only tool of a server without a list is compared.
-    pub fn is_same_tool(before: Option<&Self>, now: Option<&Self>, tool: Option<&str>) -> bool {
+    pub fn has_same_description(before: Option<&Self>, now: Option<&Self>, tool: Option<&str>) -> bool {
         let [before, now] = [before, now].map(|info| info.and_then(|info| info.tools.as_deref()));
         let Some(tool) = tool else { return before.is_none() == now.is_none() };
         let Some(before) = before else { return true };

@@ -31,7 +31,7 @@ impl Tasks {
             let mut backoff = RETRY_INTERVAL;
             loop {
                 let set = inner.timer_set.notified();
-                let done = match inner.finish_failed_writes().await {
+                let done = match inner.recover_failed_writes().await {
                     Ok(()) => inner.run_due().await,
                     Err(error) => Err(error),
                 };
@@ -56,7 +56,7 @@ impl Tasks {
 impl Inner {
     /// Finds the unfinished consequences of writes that were made although they failed: tasks that are
     /// awake and begin nowhere.
-    async fn finish_failed_writes(self: &Arc<Self>) -> Result<(), StateError> {
+    async fn recover_failed_writes(self: &Arc<Self>) -> Result<(), StateError> {
         if !self.has_failed_write.load(Ordering::Acquire) {
             return Ok(());
         }
@@ -66,14 +66,14 @@ impl Inner {
             () = tokio::time::sleep(RETRY_INTERVAL) => {}
         }
         self.has_failed_write.store(false, Ordering::Release);
-        let looked = self.find_lost_tasks().await;
+        let looked = self.recover_lost_tasks().await;
         if looked.is_err() {
             self.has_failed_write.store(true, Ordering::Release);
         }
         looked
     }
 
-    async fn find_lost_tasks(self: &Arc<Self>) -> Result<(), StateError> {
+    async fn recover_lost_tasks(self: &Arc<Self>) -> Result<(), StateError> {
         let mut pages = Pages::below(&*self.store, keys::OPEN, BATCH);
         loop {
             let rows = pages.next().await?;

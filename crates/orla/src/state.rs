@@ -56,19 +56,19 @@ pub(crate) async fn of_server(config: &Config) -> Result<ServerState, Failure> {
 /// Returns an error if it cannot be used.
 pub(crate) async fn of_command(config: &Config) -> Result<Arc<dyn StateStore>, Failure> {
     if config.state == StateKind::Memory {
-        return Err(use_server("state: memory keeps nothing for a command", config));
+        return Err(server_needed_error("state: memory keeps nothing for a command", config));
     }
     if config.cluster.is_some() {
-        return Err(use_server("the tasks of a cluster are kept by NATS", config));
+        return Err(server_needed_error("the tasks of a cluster are kept by NATS", config));
     }
     open(config).await.map_err(|error| match error {
-        held @ OpenError::Held { .. } => use_server(&held.to_string(), config),
+        held @ OpenError::Held { .. } => server_needed_error(&held.to_string(), config),
         error => Failure::usage(error.to_string()),
     })
 }
 
 /// The state cannot be used by a command, for this reason, but that of a server can.
-fn use_server(what: &str, config: &Config) -> Failure {
+fn server_needed_error(what: &str, config: &Config) -> Failure {
     Failure::usage(format!("{what}: name a server with {}", config.own_url()))
 }
 

@@ -251,7 +251,7 @@ impl Attempt<'_> {
                 }
                 // It has more open questions than it may ask.
                 Received::Frame(Kind::Question, number, _) if open_questions.len() >= MAX_QUESTIONS => {
-                    drop(out.send(Kind::Answer, number, questions::no_answer()).await);
+                    drop(out.send(Kind::Answer, number, questions::gone_answer()).await);
                 }
                 Received::Frame(Kind::Question, number, payload) => {
                     let (client, max) = (ctx.scope.client.clone(), link.chunk());

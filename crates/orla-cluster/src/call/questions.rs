@@ -170,7 +170,7 @@ pub(super) async fn ask(
 }
 
 /// Returns the answer to an unknown question.
-pub(super) fn no_answer() -> Vec<u8> {
+pub(super) fn gone_answer() -> Vec<u8> {
     serde_json::to_vec(&Answer::Gone).unwrap_or_default()
 }
 

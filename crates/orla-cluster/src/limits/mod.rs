@@ -84,7 +84,7 @@ pub(crate) struct ClusterPermits {
 /// Places that were given back and are not in the records yet: no more than there were places.
 #[derive(Default)]
 struct Releases {
-    queue: Mutex<Vec<ReleasedPlaces>>,
+    queue: Mutex<Vec<HeldPlaces>>,
     arrived: Notify,
 }
 
@@ -95,14 +95,14 @@ struct Request {
 }
 
 /// Places that are given back.
-struct ReleasedPlaces {
+struct HeldPlaces {
     names: Vec<String>,
     life: String,
 }
 
 /// The places of a call.
 struct Places {
-    places: Option<ReleasedPlaces>,
+    places: Option<HeldPlaces>,
     releases: Arc<Releases>,
 }
 
@@ -350,7 +350,7 @@ impl PermitServer {
         Ok(())
     }
 
-    fn release(&self, released: &ReleasedPlaces) {
+    fn release(&self, released: &HeldPlaces) {
         if let Some(life) = self.life.as_ref().filter(|life| life.name == released.life) {
             let mut ledger = self.permits.ledger.lock();
             if ledger.own_life.as_ref() == Some(&life.name) {
@@ -524,7 +524,7 @@ impl PermitServer {
         let Some(life) = self.life.as_ref().filter(|_| !names.is_empty()) else {
             return Taken::default();
         };
-        let places = Some(ReleasedPlaces { names, life: life.name.clone() });
+        let places = Some(HeldPlaces { names, life: life.name.clone() });
         Taken::holding(Places { places, releases: Arc::clone(&self.permits.releases) })
             .until(life.lost.clone())
     }

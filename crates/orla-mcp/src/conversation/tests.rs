@@ -439,7 +439,7 @@ fn tool_descriptions_are_compared_if_they_were_known_before() {
     let (silent, one) = (info(None), info(Some(&[("a", "A.")])));
     let (more, other) = (info(Some(&[("b", "B."), ("a", "A.")])), info(Some(&[("a", "B.")])));
     let same = |before: Option<&ServerInfo>, now: &ServerInfo, tool: Option<&str>| {
-        ServerInfo::is_same_tool(before, Some(now), tool)
+        ServerInfo::has_same_description(before, Some(now), tool)
     };
     assert!(same(Some(&one), &more, Some("a")) && same(None, &one, Some("a")));
     assert!(!same(Some(&one), &other, Some("a")) && !same(Some(&more), &other, Some("b")));

@@ -16,7 +16,8 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio_util::task::TaskTracker;
 
 use super::{Rejected, SignIn};
 use crate::error::Error;
@@ -27,13 +28,16 @@ const PATH: &str = "/callback";
 /// The timeout of a browser's request.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// The maximum number of open connections.
-const MAX_CONNECTIONS: usize = 16;
+const MAX_CONNECTIONS: u32 = 16;
 
 /// A port that waits for a browser.
 #[derive(Debug)]
 pub struct Listener {
     listener: TcpListener,
     port: u16,
+    connections: TaskTracker,
+    /// The connections that may still be opened.
+    free: Arc<Semaphore>,
 }
 
 impl Listener {
@@ -51,7 +55,8 @@ impl Listener {
         let listener =
             TcpListener::bind((Ipv4Addr::LOCALHOST, port.unwrap_or(0))).await.map_err(failed)?;
         let port = listener.local_addr().map_err(failed)?.port();
-        Ok(Self { listener, port })
+        let free = Arc::new(Semaphore::new(MAX_CONNECTIONS as usize));
+        Ok(Self { listener, port, connections: TaskTracker::new(), free })
     }
 
     /// Returns the address that the browser returns to.
@@ -76,29 +81,38 @@ impl Listener {
 
     /// Serves the browsers of all waiting sign-ins, until the first of them has ended.
     async fn serve(&self, waiting: &Arc<Waiting>, end: &mut SignInResult) -> Result<(), Error> {
-        let mut connections = tokio::task::JoinSet::new();
         loop {
             tokio::select! {
                 biased;
                 Some(end) = end.recv() => {
                     // The browser still gets its page.
-                    let rest = async { while connections.join_next().await.is_some() {} };
-                    let _ = tokio::time::timeout(Duration::from_secs(1), rest).await;
-                    // The others belong to other sign-ins, and continue.
-                    connections.detach_all();
+                    let all = self.free.acquire_many(MAX_CONNECTIONS);
+                    let _ = tokio::time::timeout(Duration::from_secs(1), all).await;
                     return end;
                 }
-                Some(_) = connections.join_next(), if !connections.is_empty() => {}
-                accepted = self.listener.accept(), if connections.len() < MAX_CONNECTIONS => {
+                (place, accepted) = self.accept() => {
                     let Ok((stream, _)) = accepted else {
                         // An error such as too many open files does not pass immediately.
                         tokio::time::sleep(Duration::from_millis(50)).await;
                         continue;
                     };
-                    connections.spawn(serve(stream, Arc::clone(waiting)));
+                    let waiting = Arc::clone(waiting);
+                    // It may belong to a sign-in that outlasts this one.
+                    self.connections.spawn(async move {
+                        serve(stream, waiting).await;
+                        drop(place);
+                    });
                 }
             }
         }
+    }
+
+    /// Accepts a connection as soon as fewer than the maximum number are open.
+    async fn accept(
+        &self,
+    ) -> (Option<OwnedSemaphorePermit>, std::io::Result<(TcpStream, std::net::SocketAddr)>) {
+        let place = Arc::clone(&self.free).acquire_owned().await.ok();
+        (place, self.listener.accept().await)
     }
 }
 

@@ -114,7 +114,7 @@ impl Agent {
     ///
     /// # Errors
     /// It gives no card, or an unusable one.
-    pub(super) async fn fetched_info(&self) -> Result<Arc<AgentInfo>, Fault> {
+    pub(super) async fn fetch_info(&self) -> Result<Arc<AgentInfo>, Fault> {
         if let Some(info) = self.info() {
             return Ok(info);
         }
@@ -201,9 +201,7 @@ impl Agent {
         let base = base(&self.settings).map_err(Fault::Invalid)?;
         let headers = headers(&self.settings).map_err(Fault::Invalid)?;
         let card = match self.card(&base, &headers).await? {
-            Some(card) => {
-                Card::read(&self.check_signature(card, &base).await?).map_err(Fault::Invalid)?
-            }
+            Some(card) => Card::read(&self.verified_card(card, &base).await?).map_err(Fault::Invalid)?,
             None if !self.is_plain => return Err(Fault::Invalid("it has no card".to_owned())),
             None => Card::without(base.as_str(), bindings(self.settings.protocol)[0].clone()),
         };
@@ -269,7 +267,7 @@ impl Agent {
     }
 
     /// Returns the signed part of a card, or the whole card if it is not signed and need not be.
-    async fn check_signature(&self, card: Value, base: &Url) -> Result<Value, Fault> {
+    async fn verified_card(&self, card: Value, base: &Url) -> Result<Value, Fault> {
         let signatures = signature::signatures(&card).map_err(Fault::Invalid)?;
         let keys = match &self.settings.keys {
             Some(keys) if signatures.is_empty() => {

@@ -219,7 +219,7 @@ async fn converse(
     hops: &Hops,
     ctx: &CallContext,
 ) -> Result<(), Stop> {
-    let Some(info) = leave.run_until_cancelled(agent.fetched_info()).await else { return Ok(()) };
+    let Some(info) = leave.run_until_cancelled(agent.fetch_info()).await else { return Ok(()) };
     let info = info?;
     let wire = agent.wire(&info, ctx)?.carrying(ctx.scope.traceparent.as_deref(), hops);
     let is_streaming = info.card.streaming;

@@ -262,7 +262,7 @@ impl RunJournal {
                 if let Some(batch) = batch {
                     let failed = match me.put(&tasks, batch.changes).await {
                         Ok(true) => None,
-                        Ok(false) => Some(lost_run()),
+                        Ok(false) => Some(lost_run_error()),
                         Err(error) => Some(error),
                     };
                     let has_failed = failed.is_some();
@@ -514,7 +514,7 @@ impl Journal for RunJournal {
         if tasks.is_shared() && self.held.lock().is_none() {
             let marked = self.put(&tasks, std::mem::take(&mut changes)).await;
             if !marked.map_err(|error| self.fail(error))? {
-                return Err(self.fail(lost_run()));
+                return Err(self.fail(lost_run_error()));
             }
         }
         let Parts { id, owner, arrived, .. } = &self.parts;
@@ -528,7 +528,7 @@ impl Journal for RunJournal {
             Ok(true) => Ok(true),
             Ok(false) => match self.put(&tasks, changes).await {
                 Ok(true) => Ok(false),
-                Ok(false) => Err(lost_run()),
+                Ok(false) => Err(lost_run_error()),
                 Err(error) => Err(error),
             },
             Err(error) => Err(error),
@@ -551,7 +551,7 @@ impl Journal for RunJournal {
 }
 
 /// Returns the error for a record of the run that another process has changed.
-fn lost_run() -> StateError {
+fn lost_run_error() -> StateError {
     StateError::new("another process continues the run")
 }
 

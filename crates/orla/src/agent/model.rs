@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn only_hosted_providers_need_a_key() {
+    fn a_key_is_needed_by_hosted_providers_and_where_it_is_named() {
         let none = |_: &str| None;
         let config = AgentConfig::default();
         let needed = key(&config, AdapterKind::Anthropic, &none).unwrap_err();

@@ -119,7 +119,7 @@ fn a_fault_that_has_nothing_to_do_with_confinement_is_no_missing_one() {
 }
 
 #[test]
-fn sandbox_off_reports_every_declared_restriction_as_missing() {
+fn sandbox_off_is_reported_for_every_tool_with_a_declaration() {
     let world = world()
         .config("sandbox: off\n")
         .tool("plain", sh("echo ran"))

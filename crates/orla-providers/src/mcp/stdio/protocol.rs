@@ -104,7 +104,7 @@ impl Protocol for McpProtocol {
 
     fn is_unchanged(request: &Request, before: Option<&ServerInfo>, now: Option<&ServerInfo>) -> bool {
         match &request.ask {
-            Ask::Call { tool, .. } => ServerInfo::is_same_tool(before, now, tool.as_deref()),
+            Ask::Call { tool, .. } => ServerInfo::has_same_description(before, now, tool.as_deref()),
             Ask::Method { .. } => true,
         }
     }

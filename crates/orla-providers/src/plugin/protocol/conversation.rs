@@ -301,7 +301,7 @@ impl Protocol for Conversation {
     }
 
     fn is_unchanged(call: &Call, before: Option<&ServerInfo>, now: Option<&ServerInfo>) -> bool {
-        ServerInfo::is_same_tool(before, now, Some(&call.function))
+        ServerInfo::has_same_description(before, now, Some(&call.function))
     }
 
     fn unwritten(&self) -> &[u8] {

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_returns_too_late_misses_dropped_changes() {
+    fn dropped_changes_cannot_be_sent_again() {
         let mut sent = SentChanges::default();
         for number in 0..MAX_KEPT + 2 {
             sent.record([uri(&number.to_string())]);

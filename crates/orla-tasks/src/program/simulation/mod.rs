@@ -481,7 +481,7 @@ impl World {
     }
 
     /// Finds the unfinished consequences of a write that was made although it failed.
-    fn find_lost_tasks(&mut self) {
+    fn recover_lost_tasks(&mut self) {
         self.has_failed_write = false;
         for (task, id) in self.accepted() {
             let is_awake =
@@ -604,7 +604,7 @@ impl World {
                 self.finish_operation(operation, result);
             }
             24..30 => self.finish_sleep(task),
-            30 if self.has_failed_write => self.find_lost_tasks(),
+            30 if self.has_failed_write => self.recover_lost_tasks(),
             30..36 => self.begin(),
             _ => self.run(task, random),
         }
