@@ -344,7 +344,7 @@ impl World {
         }
         match operation {
             Operation::Start { task, found: Some(id) } => {
-                self.operations.push(Operation::Answer { task, id })
+                self.operations.push(Operation::Answer { task, id });
             }
             Operation::Start { task, found: None } => {
                 let id = self.next_id();
