@@ -297,7 +297,7 @@ impl Tasks {
     }
 
     /// Returns the output of a cancelled task's call until its end, in the same form. Returns `None` if
-    /// the call did not run or has not ended yet ([`left`](Self::left)).
+    /// the call did not run or has not ended yet ([`wait_stopped`](Self::wait_stopped)).
     ///
     /// # Errors
     ///

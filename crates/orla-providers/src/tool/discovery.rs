@@ -7,7 +7,7 @@
 //! executable. Two pure functions, [`plan`] and [`describe`], turn the result into tools. A file is
 //! never read completely, and no process is started. FIFOs, sockets, devices and dangling links are
 //! never opened. A program in RTFS (`*.rtfs`) is only listed: the crate `orla`, which knows the
-//! language, reads it, and calls [`ProgramFile::described`] for its description.
+//! language, reads it, and calls [`ProgramFile::read_description`] for its description.
 //!
 //! The scanner remembers the description of each file, and reads a file again only when it has changed.
 //! An unchanged file costs two `stat`s.
