@@ -16,7 +16,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{Semaphore, mpsc};
 use tokio_util::task::TaskTracker;
 
 use super::{Rejected, SignIn};
@@ -27,17 +27,14 @@ use crate::upstream::{Subject, Upstream};
 const PATH: &str = "/callback";
 /// The timeout of a browser's request.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
-/// The maximum number of open connections.
-const MAX_CONNECTIONS: u32 = 16;
+/// The maximum number of open connections that one waiting sign-in has accepted.
+const MAX_CONNECTIONS: usize = 16;
 
 /// A port that waits for a browser.
 #[derive(Debug)]
 pub struct Listener {
     listener: TcpListener,
     port: u16,
-    connections: TaskTracker,
-    /// The connections that may still be opened.
-    free: Arc<Semaphore>,
 }
 
 impl Listener {
@@ -55,8 +52,7 @@ impl Listener {
         let listener =
             TcpListener::bind((Ipv4Addr::LOCALHOST, port.unwrap_or(0))).await.map_err(failed)?;
         let port = listener.local_addr().map_err(failed)?.port();
-        let free = Arc::new(Semaphore::new(MAX_CONNECTIONS as usize));
-        Ok(Self { listener, port, connections: TaskTracker::new(), free })
+        Ok(Self { listener, port })
     }
 
     /// Returns the address that the browser returns to.
@@ -81,38 +77,36 @@ impl Listener {
 
     /// Serves the browsers of all waiting sign-ins, until the first of them has ended.
     async fn serve(&self, waiting: &Arc<Waiting>, end: &mut SignInResult) -> Result<(), Error> {
+        // Dropping the tracker ends no connection: it may belong to a sign-in that outlasts this one.
+        let connections = TaskTracker::new();
+        let free = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        let accept = async || {
+            let place = Arc::clone(&free).acquire_owned().await;
+            (place, self.listener.accept().await)
+        };
         loop {
             tokio::select! {
                 biased;
                 Some(end) = end.recv() => {
                     // The browser still gets its page.
-                    let all = self.free.acquire_many(MAX_CONNECTIONS);
-                    let _ = tokio::time::timeout(Duration::from_secs(1), all).await;
+                    connections.close();
+                    let _ = tokio::time::timeout(Duration::from_secs(1), connections.wait()).await;
                     return end;
                 }
-                (place, accepted) = self.accept() => {
+                (place, accepted) = accept() => {
                     let Ok((stream, _)) = accepted else {
                         // An error such as too many open files does not pass immediately.
                         tokio::time::sleep(Duration::from_millis(50)).await;
                         continue;
                     };
                     let waiting = Arc::clone(waiting);
-                    // It may belong to a sign-in that outlasts this one.
-                    self.connections.spawn(async move {
+                    connections.spawn(async move {
                         serve(stream, waiting).await;
                         drop(place);
                     });
                 }
             }
         }
-    }
-
-    /// Accepts a connection as soon as fewer than the maximum number are open.
-    async fn accept(
-        &self,
-    ) -> (Option<OwnedSemaphorePermit>, std::io::Result<(TcpStream, std::net::SocketAddr)>) {
-        let place = Arc::clone(&self.free).acquire_owned().await.ok();
-        (place, self.listener.accept().await)
     }
 }
 

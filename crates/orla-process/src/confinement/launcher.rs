@@ -1,6 +1,6 @@
 //! The server's side of a launcher.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::ffi::{OsStr, OsString};
 use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 use std::io;
@@ -123,7 +123,7 @@ impl CurrentLauncher {
                 let made = Arc::new(made);
                 self.is_replaced.store(true, Ordering::Relaxed);
                 *failure = None;
-                // The one before is dropped at the end of this function, outside of its lock.
+                // The one before is dropped, which waits for its process, after its lock is released.
                 let _before = std::mem::replace(&mut *self.launcher.lock(), Arc::clone(&made));
                 Ok(made)
             }
@@ -307,27 +307,27 @@ impl Launcher {
         let caches = || profile.caches.keys().chain(&profile.optional);
         let places = unchangeable(profile.write.iter().chain(caches()));
         let is_writable = |path: &Path| places.iter().any(|place| path.starts_with(place));
-        let real = |path: &PathBuf, word: &str| {
-            // Every program may read and run what is in the system's directories, but not write there.
-            let may_be_system = word != "fs:write";
-            real_path(path, is_writable, may_be_system).map_err(|err| match err.get_ref() {
+        // Every program may read and run what is in the system's directories, but not write there.
+        let is_usable = |path: &Path| is_writable(path) || is_system(path);
+        let real = |path: &PathBuf, word: &str, may_lead_to: &dyn Fn(&Path) -> bool| {
+            real_path(path, is_writable, may_lead_to).map_err(|err| match err.get_ref() {
                 Some(reason) => {
                     format!("{word}:{}: {reason}; declare where it leads to", path.display())
                 }
                 None => format!("{word}:{}: {}", path.display(), crate::file::reason(&err)),
             })
         };
-        let mut all = |paths: &std::collections::BTreeSet<PathBuf>, word: &str| -> Vec<PathBuf> {
+        let mut all = |paths: &BTreeSet<PathBuf>, word: &str, may_lead_to: &dyn Fn(&Path) -> bool| {
             let (found, failed): (Vec<_>, Vec<_>) =
-                paths.iter().map(|path| real(path, word)).partition(Result::is_ok);
+                paths.iter().map(|path| real(path, word, may_lead_to)).partition(Result::is_ok);
             missing.extend(failed.into_iter().filter_map(Result::err));
-            found.into_iter().flatten().collect()
+            found.into_iter().flatten().collect::<Vec<_>>()
         };
         let (read, mut write, mut execute, unix) = (
-            all(&profile.read, "fs:read"),
-            all(&profile.write, "fs:write"),
-            all(&profile.execute, "exec"),
-            all(&profile.unix, "unix"),
+            all(&profile.read, "fs:read", &is_usable),
+            all(&profile.write, "fs:write", &is_writable),
+            all(&profile.execute, "exec", &is_usable),
+            all(&profile.unix, "unix", &is_usable),
         );
         missing.extend(profile.caches.iter().filter(|(path, _)| !path.is_dir()).map(
             |(path, preset)| {
@@ -338,7 +338,7 @@ impl Launcher {
             },
         ));
         for path in caches().filter(|path| path.exists()) {
-            match real(path, "fs:write") {
+            match real(path, "fs:write", &is_writable) {
                 Ok(cache) => {
                     write.push(cache.clone());
                     execute.push(cache);
@@ -404,7 +404,8 @@ impl Launcher {
         if self.writable.is_empty() {
             return std::fs::canonicalize(path);
         }
-        real_path(path, |path| self.writable.iter().any(|place| path.starts_with(place)), true)
+        let is_writable = |path: &Path| self.writable.iter().any(|place| path.starts_with(place));
+        real_path(path, is_writable, |real| is_writable(real) || is_system(real))
             .map_err(|err| io::Error::new(err.kind(), format!("{}: {err}", path.display())))
     }
 
@@ -663,32 +664,25 @@ fn answer_with(socket: &UnixStream) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
 /// Returns the real paths of those writable places that no program of the profile can have moved: no link
 /// in their paths is in a writable place.
 fn unchangeable<'p>(declared: impl Iterator<Item = &'p PathBuf>) -> Vec<PathBuf> {
-    let mut places: Vec<(&PathBuf, PathBuf)> =
+    let places: Vec<(&PathBuf, PathBuf)> =
         declared.filter_map(|path| Some((path, std::fs::canonicalize(path).ok()?))).collect();
-    // Places that are left out do not make others changeable.
-    loop {
-        let is_writable = |path: &Path| places.iter().any(|(_, place)| path.starts_with(place));
-        let is_kept =
-            |path: &Path| resolve(path, is_writable).is_ok_and(|resolved| !resolved.is_changeable);
-        let kept: Vec<_> = places.iter().filter(|(path, _)| is_kept(path)).cloned().collect();
-        if kept.len() == places.len() {
-            return places.into_iter().map(|(_, place)| place).collect();
-        }
-        places = kept;
-    }
+    let is_writable = |path: &Path| places.iter().any(|(_, place)| path.starts_with(place));
+    let is_kept = |path: &Path| resolve(path, is_writable).is_ok_and(|found| !found.is_changeable);
+    places.iter().filter(|(path, _)| is_kept(path)).map(|(_, place)| place.clone()).collect()
 }
 
 /// Returns the real path of a file that is passed to a program.
 ///
 /// # Errors
-/// It is not there, or a link leads to it out of what the program may write: the program may have made that link.
+/// It is not there, or a link in a writable place, which the program may have made, leads to it, and such links may
+/// not lead there.
 fn real_path(
     path: &Path,
     is_writable: impl Fn(&Path) -> bool,
-    may_be_system: bool,
+    may_lead_to: impl Fn(&Path) -> bool,
 ) -> io::Result<PathBuf> {
-    let Resolved { real, is_changeable } = resolve(path, &is_writable)?;
-    if is_changeable && !is_writable(&real) && !(may_be_system && is_system(&real)) {
+    let Resolved { real, is_changeable } = resolve(path, is_writable)?;
+    if is_changeable && !may_lead_to(&real) {
         return Err(io::Error::other("a link leads out of what the program may write"));
     }
     Ok(real)
