@@ -23,17 +23,17 @@ const NAMES: usize = 256;
 
 /// The waiting questions of a task, by their keys.
 #[derive(Default)]
-pub(crate) struct Questions(Mutex<Asked>);
+pub(crate) struct Questions(Mutex<QuestionTable>);
 
 #[derive(Default)]
-struct Asked {
+struct QuestionTable {
     waiting: HashMap<String, oneshot::Sender<Result<JsonText, ClientError>>>,
     /// The names already used. No key is used twice within a task (SEP-2663).
     names: HashSet<String>,
     count: u64,
 }
 
-impl Asked {
+impl QuestionTable {
     /// Returns a key that the task has not used yet, preferably the provider's name.
     fn key(&mut self, name: Option<String>) -> String {
         self.count += 1;
@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn no_key_is_used_twice() {
-        let mut asked = Asked::default();
+        let mut asked = QuestionTable::default();
         let keys = [Some("name"), Some("name"), Some("q4"), None, None];
         let keys = keys.map(|name| asked.key(name.map(str::to_owned)));
         assert_eq!(keys, ["name", "q2", "q3", "q4", "q5"]);

@@ -540,11 +540,11 @@ impl Drop for Asking {
 
 #[async_trait]
 impl Checkpoint for TaskCheckpoint {
-    fn goes_on(&self, capability: &Entry) -> bool {
+    fn continues(&self, capability: &Entry) -> bool {
         self.before == Some(Repeat::Journaled) && repeat(capability) == Repeat::Journaled
     }
 
-    async fn waits(&self, capability: &Entry) -> RuntimeResult<()> {
+    async fn before_approval(&self, capability: &Entry) -> RuntimeResult<()> {
         // No approval is requested for a call that is not made.
         if !may_begin(self.before, repeat(capability)) {
             *self.reached.lock() = Reached::MayNotRepeat;
@@ -564,7 +564,7 @@ impl Checkpoint for TaskCheckpoint {
         Ok(())
     }
 
-    async fn begins(&self, capability: &Entry) -> RuntimeResult<()> {
+    async fn before_attempt(&self, capability: &Entry) -> RuntimeResult<()> {
         let Some(tasks) = self.tasks.upgrade().filter(|tasks| !tasks.closing.is_cancelled()) else {
             *self.reached.lock() = Reached::Closing;
             return Err(RuntimeError::Cancelled { id: capability.name.to_string(), outcome: None });

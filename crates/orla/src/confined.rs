@@ -85,8 +85,8 @@ impl Declarations {
 
     /// Returns a warning about processes that may change declarations.
     pub(crate) fn warning(&self, name: &str, sandbox: &Sandbox) -> Option<String> {
-        let places = &sandbox.grants().filter(|grants| !grants.is_open)?.write;
-        let exposed = places.iter().find_map(|place| self.exposed(Path::new(place)))?;
+        let grants = sandbox.grants().filter(|grants| !grants.is_open)?;
+        let exposed = grants.write.iter().find_map(|place| self.exposed(Path::new(place)))?;
         Some(format!(
             "{name}: it may write to {}, whose declarations decide what processes may do; give it `fs:write` \
              of a directory without tools, packages and configuration",

@@ -121,7 +121,7 @@ impl ClusterExecutor {
                 count(&events.repeated);
                 // The last thing noted may be that the call waited at the node before.
                 if let Some(checkpoint) = &ctx.scope.checkpoint {
-                    checkpoint.begins_elsewhere(provider.is_idempotent).await?;
+                    checkpoint.before_remote_attempt(provider.is_idempotent).await?;
                 }
             }
             let attempt = Attempt { link, candidate: &candidate, provider, hops: &hops, ctx };
@@ -387,7 +387,7 @@ impl CapabilityExecutor for ClusterExecutor {
                 format!("an input of {} bytes for another node; at most {MAX_BYTES}", inputs.len());
             return Err(RuntimeError::Limit { id: ctx.name.to_string(), what });
         }
-        ctx.elsewhere(GRACE, self.call(provider, inputs, ctx)).await
+        ctx.run_remotely(GRACE, self.call(provider, inputs, ctx)).await
     }
 
     /// Returns the node that runs the call checks its types.

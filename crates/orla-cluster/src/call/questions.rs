@@ -46,14 +46,14 @@ impl RemoteCheckpoint {
 
 #[async_trait]
 impl Checkpoint for RemoteCheckpoint {
-    async fn waits(&self, _capability: &Entry) -> RuntimeResult<()> {
+    async fn before_approval(&self, _capability: &Entry) -> RuntimeResult<()> {
         // If the caller's node does not receive this, it still considers the call possibly begun.
         let is_delivered = self.ask(WAITS).await.is_ok();
         self.has_waited.store(is_delivered, Ordering::Release);
         Ok(())
     }
 
-    async fn begins(&self, capability: &Entry) -> RuntimeResult<()> {
+    async fn before_attempt(&self, capability: &Entry) -> RuntimeResult<()> {
         if !self.has_waited.load(Ordering::Acquire) {
             return Ok(());
         }
@@ -139,11 +139,11 @@ pub(super) async fn ask(
     let answer = match (client, serde_json::from_slice::<Question>(&question)) {
         (_, Ok(Question { method, .. })) if method == WAITS || method == BEGINS => match noted {
             Some((checkpoint, _)) if method == WAITS => {
-                checkpoint.waits_elsewhere().await;
+                checkpoint.on_remote_approval().await;
                 done()
             }
             Some((checkpoint, is_idempotent)) => {
-                let begun = checkpoint.begins_elsewhere(is_idempotent).await;
+                let begun = checkpoint.before_remote_attempt(is_idempotent).await;
                 begun.map_or(Answer::Gone, |()| done())
             }
             None => Answer::Gone,
@@ -236,15 +236,15 @@ mod tests {
 
     #[async_trait]
     impl Checkpoint for Recorder {
-        async fn begins(&self, _: &Entry) -> RuntimeResult<()> {
+        async fn before_attempt(&self, _: &Entry) -> RuntimeResult<()> {
             Ok(())
         }
 
-        async fn waits_elsewhere(&self) {
+        async fn on_remote_approval(&self) {
             self.0.lock().unwrap().push(WAITS);
         }
 
-        async fn begins_elsewhere(&self, is_idempotent: bool) -> RuntimeResult<()> {
+        async fn before_remote_attempt(&self, is_idempotent: bool) -> RuntimeResult<()> {
             self.0.lock().unwrap().push(BEGINS);
             if is_idempotent { Ok(()) } else { Err(RuntimeError::Generic("not written".into())) }
         }

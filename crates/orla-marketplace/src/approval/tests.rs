@@ -83,11 +83,11 @@ struct Mute;
 
 #[async_trait]
 impl Checkpoint for Mute {
-    async fn waits(&self, _: &Entry) -> RuntimeResult<()> {
+    async fn before_approval(&self, _: &Entry) -> RuntimeResult<()> {
         std::future::pending().await
     }
 
-    async fn begins(&self, _: &Entry) -> RuntimeResult<()> {
+    async fn before_attempt(&self, _: &Entry) -> RuntimeResult<()> {
         Ok(())
     }
 }

@@ -13,7 +13,7 @@ use crate::error::RuntimeResult;
 pub trait Checkpoint: Send + Sync {
     /// Returns whether the call continues one that has already begun. That call was approved, if
     /// required, so no approval is requested again.
-    fn goes_on(&self, capability: &Entry) -> bool {
+    fn continues(&self, capability: &Entry) -> bool {
         let _ = capability;
         false
     }
@@ -22,7 +22,7 @@ pub trait Checkpoint: Send + Sync {
     ///
     /// # Errors
     /// Why the call must not wait now; it is the result of the call.
-    async fn waits(&self, capability: &Entry) -> RuntimeResult<()> {
+    async fn before_approval(&self, capability: &Entry) -> RuntimeResult<()> {
         let _ = capability;
         Ok(())
     }
@@ -32,18 +32,18 @@ pub trait Checkpoint: Send + Sync {
     ///
     /// # Errors
     /// Why the call must not run; it is the result of the call.
-    async fn begins(&self, capability: &Entry) -> RuntimeResult<()>;
+    async fn before_attempt(&self, capability: &Entry) -> RuntimeResult<()>;
 
-    /// Called after [`begins`](Self::begins), if the call waits for an approval at another instance. The
+    /// Called after [`before_attempt`](Self::before_attempt), if the call waits for an approval at another instance. The
     /// call has not run.
-    async fn waits_elsewhere(&self) {}
+    async fn on_remote_approval(&self) {}
 
-    /// Called after [`waits_elsewhere`](Self::waits_elsewhere), before the call runs at the other
+    /// Called after [`on_remote_approval`](Self::on_remote_approval), before the call runs at the other
     /// instance.
     ///
     /// # Errors
     /// Why the call must not run. The other instance refuses it.
-    async fn begins_elsewhere(&self, is_idempotent: bool) -> RuntimeResult<()> {
+    async fn before_remote_attempt(&self, is_idempotent: bool) -> RuntimeResult<()> {
         let _ = is_idempotent;
         Ok(())
     }

@@ -105,7 +105,7 @@ impl CapabilityMarketplace {
     /// # Errors
     /// Those of [`check`](Self::check), and that of the quota.
     pub async fn check_with_quotas(&self, call: Call) -> RuntimeResult<()> {
-        self.checked(call, PreparedCall::foresee).await
+        self.checked(call, PreparedCall::check_quotas).await
     }
 
     /// Performs the steps of a call up to the validation of its input, and then `extra_check`.

@@ -329,10 +329,10 @@ impl PreparedCall<'_> {
     ///
     /// # Errors
     /// A quota is exceeded.
-    pub(super) fn foresee(&self) -> RuntimeResult<()> {
+    pub(super) fn check_quotas(&self) -> RuntimeResult<()> {
         let (caller, manifest) = (self.ctx.scope.principal.as_ref(), &self.entry.manifest);
-        let foreseen = self.market.quotas().check(caller, &manifest.id, &self.entry.name);
-        foreseen.map_err(|refused| refused.of_call(self.id()))
+        let checked = self.market.quotas().check(caller, &manifest.id, &self.entry.name);
+        checked.map_err(|refused| refused.of_call(self.id()))
     }
 
     /// Counts the call towards the quotas of its caller, until the charge is dropped.
@@ -359,11 +359,11 @@ impl PreparedCall<'_> {
         let rule = approvals.rule_for(self.ctx.scope.principal.as_ref(), &self.entry);
         let Some(rule) = rule else { return Ok(()) };
         if let Some(checkpoint) = &self.ctx.scope.checkpoint {
-            if checkpoint.goes_on(&self.entry) {
+            if checkpoint.continues(&self.entry) {
                 return Ok(());
             }
             // The checkpoint may depend on another node.
-            self.in_time(checkpoint.waits(&self.entry)).await??;
+            self.in_time(checkpoint.before_approval(&self.entry)).await??;
         }
         let Self { entry, input, ctx, .. } = self;
         let paused = ctx.clock().pause();
@@ -532,7 +532,7 @@ impl PreparedCall<'_> {
     /// The checkpoint refuses the call.
     pub(super) async fn pass_checkpoint(&self) -> RuntimeResult<()> {
         match &self.ctx.scope.checkpoint {
-            Some(checkpoint) => self.in_time(checkpoint.begins(&self.entry)).await?,
+            Some(checkpoint) => self.in_time(checkpoint.before_attempt(&self.entry)).await?,
             None => Ok(()),
         }
     }

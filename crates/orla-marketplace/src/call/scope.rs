@@ -213,7 +213,7 @@ impl CallContext {
     ///
     /// # Errors
     /// The call was withdrawn, its time is over, or what `run` returns.
-    pub async fn elsewhere(
+    pub async fn run_remotely(
         &self,
         grace: Duration,
         run: impl Future<Output = RuntimeResult<Outcome>>,

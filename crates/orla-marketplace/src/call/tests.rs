@@ -546,7 +546,7 @@ struct Gate {
 
 #[async_trait::async_trait]
 impl Checkpoint for Gate {
-    async fn begins(&self, _capability: &crate::catalog::Entry) -> RuntimeResult<()> {
+    async fn before_attempt(&self, _capability: &crate::catalog::Entry) -> RuntimeResult<()> {
         if self.begun.fetch_add(1, Ordering::SeqCst) < self.most {
             Ok(())
         } else {

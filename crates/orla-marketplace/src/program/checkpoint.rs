@@ -20,18 +20,18 @@ pub(super) struct JournalCheckpoint {
 
 #[async_trait]
 impl Checkpoint for JournalCheckpoint {
-    async fn begins(&self, capability: &Entry) -> RuntimeResult<()> {
+    async fn before_attempt(&self, capability: &Entry) -> RuntimeResult<()> {
         if capability.manifest.provider.is_pure() {
             return Ok(());
         }
-        self.begins_elsewhere(capability.manifest.is_idempotent()).await
+        self.before_remote_attempt(capability.manifest.is_idempotent()).await
     }
 
-    async fn waits_elsewhere(&self) {
+    async fn on_remote_approval(&self) {
         self.journal.record_wait(&self.request);
     }
 
-    async fn begins_elsewhere(&self, is_idempotent: bool) -> RuntimeResult<()> {
+    async fn before_remote_attempt(&self, is_idempotent: bool) -> RuntimeResult<()> {
         let id = || self.request.name.to_string();
         let withdrawn = || RuntimeError::Cancelled { id: id(), outcome: None };
         if self.token.is_cancelled() {

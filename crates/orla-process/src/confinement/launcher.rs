@@ -25,7 +25,9 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use super::compartment::decode_error;
 use super::resolve::{Resolved, resolve};
 use super::wire::{self, Message};
-use super::{ANSWER, BASE_EXECUTE, COMMAND, Limits, NetworkMode, READY, REFUSED, is_wide, usage};
+use super::{
+    ANSWER, BASE_EXECUTE, COMMAND, Limits, NetworkMode, READY, REFUSED, SandboxGrants, is_wide, usage,
+};
 use crate::process::{Child, Guardian, Streams};
 use crate::sealed::STARTS;
 
@@ -90,7 +92,17 @@ impl CurrentLauncher {
     /// Returns whether the paths have always led, and still lead, to the files to which they led when this
     /// was created.
     pub(super) fn is_unchanged(&self) -> bool {
-        !self.is_replaced.load(Ordering::Relaxed) && self.last().is_current()
+        !self.is_replaced() && self.last().is_current()
+    }
+
+    /// Returns whether a path has led to another file at a call.
+    pub(super) fn is_replaced(&self) -> bool {
+        self.is_replaced.load(Ordering::Relaxed)
+    }
+
+    /// Returns what the profile allows besides the base, with the files to which its paths lead now.
+    pub(super) fn grants(&self) -> SandboxGrants {
+        super::grants(&self.profile, self.is_open)
     }
 
     /// Returns a number that changes when a path leads to another file.

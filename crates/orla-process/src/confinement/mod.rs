@@ -300,6 +300,7 @@ pub struct Sandbox {
     env: Vec<Pattern>,
     variables: Vec<(String, String)>,
     is_foreign: bool,
+    /// What the declaration granted when the sandbox was made.
     grants: Option<Arc<SandboxGrants>>,
     #[cfg(target_os = "linux")]
     launcher: Option<launcher::CurrentLauncher>,
@@ -353,7 +354,7 @@ impl Sandbox {
             profile: self.profile.clone(),
             permissions: self.permissions.clone(),
             missing: self.missing.clone(),
-            grants: self.grants.clone(),
+            grants: self.grants(),
         }
     }
 
@@ -388,8 +389,12 @@ impl Sandbox {
     }
 
     /// Returns what the processes may do besides the base; `None` if the declaration is invalid.
-    pub fn grants(&self) -> Option<&SandboxGrants> {
-        self.grants.as_deref()
+    pub fn grants(&self) -> Option<Arc<SandboxGrants>> {
+        #[cfg(target_os = "linux")]
+        if let Some(launcher) = self.launcher.as_ref().filter(|launcher| launcher.is_replaced()) {
+            return Some(Arc::new(launcher.grants()));
+        }
+        self.grants.clone()
     }
 
     /// Returns the operation that was probably refused to a failed program, judged by its output.

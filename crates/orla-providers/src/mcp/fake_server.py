@@ -5,6 +5,7 @@ MODES = set(sys.argv[1:])
 lock = threading.Lock()
 tools = ["echo", "die", "ask", "slow", "change", "say", "odd", "env"]
 answers, asked = {}, 0
+answered = threading.Event()
 EMPTY = {"type": "object"}
 
 
@@ -66,9 +67,13 @@ def call(id, params):
             return
         reply = ask("sampling/createMessage", {"messages": [], "maxTokens": 1})
         answer(id, text(json.dumps(reply.get("result", reply.get("error")))))
+        answered.set()
     elif name == "slow":
-        time.sleep(args.get("sleep", 60))
-        answer(id, text("slept"))
+        # Until the next question is answered.
+        answered.clear()
+        notify("notifications/progress", {"progressToken": meta.get("progressToken"), "progress": 0})
+        answered.wait(120)
+        answer(id, text("waited"))
     elif name == "change":
         tools.append("new")
         notify("notifications/tools/list_changed", {})

@@ -14,7 +14,6 @@ use orla_marketplace::{
 use orla_process::Instance;
 use orla_process::supervisor::Policy;
 use parking_lot::Mutex;
-use tokio::time::sleep;
 
 use super::*;
 
@@ -230,15 +229,17 @@ async fn calls_of_one_session_are_one_client_and_those_of_others_are_not() {
     for (other, expected) in
         [(Some(7), r#"{"me": "sampling/createMessage"}"#), (Some(8), "not exactly one")]
     {
-        let slow = with_client(call("f__slow", r#"{"sleep":0.5}"#), Named("me", other));
+        let mut slow = with_client(call("f__slow", "{}"), Named("me", other));
+        let (sink, notices) = listener();
+        slow.scope.notices = sink;
         let ask = async {
-            sleep(Duration::from_millis(100)).await;
+            eventually("the slow call is under way", || !notices.lock().is_empty()).await;
             let question = with_client(call("f__ask", "{}"), Named("me", Some(7)));
             text_of(&world.call_with(question).await.unwrap())
         };
-        let (slept, answer) = tokio::join!(world.call_with(slow), ask);
+        let (waited, answer) = tokio::join!(world.call_with(slow), ask);
         assert!(answer.contains(expected), "{answer}");
-        assert_eq!(text_of(&slept.unwrap()), "slept");
+        assert_eq!(text_of(&waited.unwrap()), "waited");
     }
 }
 

@@ -141,7 +141,7 @@ impl CapabilityExecutor for RemoteRTFSExecutor {
             let has_token = remote.auth_token.is_some() || remote.options.sign_in.is_some();
             answer::read(answer::Request { ctx, host, capability, has_token }, status, &body)
         };
-        ctx.elsewhere(GRACE, exchange).await
+        ctx.run_remotely(GRACE, exchange).await
     }
 
     /// Types of capabilities from another instance's catalogue are checked there.

@@ -370,15 +370,17 @@ impl Job {
         let has_session = caller.session.is_some();
         match operation {
             Operation::CallTool { tool, arguments, task_params } => {
-                let asked = tasks::start::Asked { task: task_params.as_ref(), declares: declares_tasks };
+                let fields =
+                    tasks::start::TaskFields { task: task_params.as_ref(), declares: declares_tasks };
                 let capabilities = caller.client_capabilities(input.capabilities);
                 // One snapshot decides both whether the call becomes a task and how it is made.
                 let catalog = match &caller.session {
                     Some(session) => Some(tools_of(core, session, &tool).await),
                     None => None,
                 };
-                let mode = tasks::start::mode(core, caller.task_caller(), catalog.clone(), &tool, asked)
-                    .await?;
+                let mode =
+                    tasks::start::mode(core, caller.task_caller(), catalog.clone(), &tool, fields)
+                        .await?;
                 match mode {
                     tasks::start::Mode::Plain => {}
                     tasks::start::Mode::Task { .. } if meta.node.is_some() => {

@@ -299,6 +299,7 @@ fn the_question_of_a_cancelled_task_is_withdrawn() {
     let task = format!("/tasks/{}", started["id"].as_str().unwrap());
     assert_eq!(server.send_as("DELETE", &task, BOB, "").json()["state"], "cancelled");
     eventually("the question is gone", || pending(&server, ADA).is_empty());
+    eventually("the end of the question is recorded", || !decisions(&server).is_empty());
     assert_eq!(decisions(&server), ["withdrawn - -"]);
     assert_eq!(answer(&server, ADA, &id, true), 404);
     server.send_as("POST", "/tasks", BOB, body);

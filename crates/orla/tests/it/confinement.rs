@@ -479,6 +479,24 @@ fn a_call_gets_the_files_to_which_its_declaration_leads_now() {
 }
 
 #[test]
+fn a_refusal_is_explained_by_the_files_to_which_links_lead_now() {
+    let world = world().file("one/in", "1").file("two/in", "2");
+    let (link, dir) = (world.path("current"), std::fs::canonicalize(world.dir()).unwrap());
+    std::os::unix::fs::symlink("one", &link).unwrap();
+    let code = "#!/bin/sh\n# /// orla\n# permissions: ['fs:read:../current']\n# ///\nread input\ncat \"$PWD/one/in\" \"$PWD/two/in\"\n";
+    let server = world.tool("t", code).serve();
+    let refused = || {
+        let called = server.client().call("t", json!({}));
+        called.json["_meta"]["orla/execution"]["sandbox"]["refused"]["permission"].clone()
+    };
+    let permission = |name: &str| json!(format!("fs:read:{}", dir.join(name).display()));
+    assert_eq!(refused(), permission("two"));
+    std::fs::remove_file(&link).unwrap();
+    std::os::unix::fs::symlink("two", &link).unwrap();
+    assert_eq!(refused(), permission("one"));
+}
+
+#[test]
 fn a_program_holds_up_no_other_by_a_lease() {
     let code = "python3 -c \"
 import fcntl

@@ -37,7 +37,7 @@ pub(crate) enum Mode<'a> {
 
 /// The parts of a request that concern tasks.
 #[derive(Clone, Copy)]
-pub(crate) struct Asked<'a> {
+pub(crate) struct TaskFields<'a> {
     /// `params.task` (2025-11-25).
     pub(crate) task: Option<&'a JsonText>,
     /// Whether the request declares the extension.
@@ -55,7 +55,7 @@ pub(crate) async fn mode<'a>(
     caller: TaskCaller<'_>,
     catalog: Option<Arc<Catalog>>,
     tool: &str,
-    asked: Asked<'_>,
+    fields: TaskFields<'_>,
 ) -> Result<Mode<'a>, ErrorData> {
     // The call itself reports an unknown capability.
     let Some(entry) = entry_of(core, caller.principal, catalog, tool).await else {
@@ -65,10 +65,10 @@ pub(crate) async fn mode<'a>(
     let method_not_found = |what: String| ErrorData::new(ErrorCode::METHOD_NOT_FOUND, what, None);
     if caller.revision.is_sessionless() {
         return match (support, core.tasks()) {
-            (Some(TaskSupport::Required), _) if !asked.declares => {
+            (Some(TaskSupport::Required), _) if !fields.declares => {
                 Err(undeclared(&format!("{name} runs only as a task")))
             }
-            (Some(TaskSupport::Required | TaskSupport::Optional), Some(tasks)) if asked.declares => {
+            (Some(TaskSupport::Required | TaskSupport::Optional), Some(tasks)) if fields.declares => {
                 Ok(Mode::Task { tasks, keep_ms: None })
             }
             _ => Ok(Mode::Plain),
@@ -77,7 +77,7 @@ pub(crate) async fn mode<'a>(
     let Some(tasks) = core.tasks().filter(|_| caller.revision.has_tasks()) else {
         return Ok(Mode::Plain);
     };
-    match (asked.task, support) {
+    match (fields.task, support) {
         (Some(_), Some(TaskSupport::Forbidden)) => {
             Err(method_not_found(format!("{name} never runs as a task; call it without params.task")))
         }
@@ -90,7 +90,7 @@ pub(crate) async fn mode<'a>(
 }
 
 /// Returns the capability that the caller may call. A provider that has not said yet what it serves is
-/// asked first, as for the call itself.
+/// fields first, as for the call itself.
 async fn entry_of(
     core: &Core,
     principal: Option<&Principal>,
