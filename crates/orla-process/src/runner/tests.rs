@@ -188,7 +188,6 @@ fn a_deadline_ends_the_group_and_keeps_what_was_written() {
     assert_eq!((ended.cause, text(&ended.stdout)), (Cause::Deadline, "started\n"));
     // SIGTERM was enough, so the grace was not used up.
     assert_eq!(ended.status.exit().unwrap().signal(), Some(15));
-    assert!(ended.duration < Duration::from_secs(10), "{:?}", ended.duration);
     eventually(|| is_gone(&Script::wrote(&directory, "pid")));
 }
 

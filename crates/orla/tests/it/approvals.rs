@@ -46,7 +46,9 @@ fn runs(server: &Server) -> usize {
 fn decisions(server: &Server) -> Vec<String> {
     let word = |record: &Value, name: &str| record[name].as_str().unwrap_or("-").to_owned();
     let audit = server.read("audit.jsonl");
-    let records = audit.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+    // The last record may be half written.
+    let complete = audit.rfind('\n').map_or("", |end| &audit[..end]);
+    let records = complete.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
     records
         .filter(|record| record["event"] == "approval")
         .map(|record| ["decision", "by", "via"].map(|name| word(&record, name)).join(" "))

@@ -219,6 +219,7 @@ fn v4_garbage_is_logged_once_and_ignored() {
     }
     let line = server.log_says(&["*** hello"]);
     assert!(line.contains("\"warn\"") && line.contains("\"plugin\":\"p\""), "{line}");
+    server.log_says(&["warn", "never sent"]);
     let warnings = server.logged("warn");
     let about = |words: &str| warnings.iter().filter(|line| line.message().contains(words)).count();
     assert_eq!((about("not an answer"), about("never sent")), (1, 1), "{}", server.log());

@@ -179,7 +179,7 @@ fn the_configuration_sets_and_bounds_prestart() {
         .config("max_prestarted: 3\ntools: {echo: {prestart: 2}, other: {prestart: 2}}\n")
         .serve();
     eventually("three wait", || server.tool_processes().len() == 3 && starts(&server).len() == 3);
-    assert!(server.log().contains("raise max_prestarted"), "{}", server.log());
+    server.log_says(&["raise max_prestarted"]);
     // Prestarted and new processes give the same result.
     for name in ["echo", "other", "other", "echo"] {
         let answer = answer(&mut server.client(), name, json!({"n": 18_446_744_073_709_551_615_u64}));
