@@ -396,6 +396,13 @@ impl App {
         let mut findings = std::mem::take(&mut self.findings);
         self.documents.check(config, &mut findings).await;
         self.served.refresh();
+        self.findings = findings;
+        self.check_listed(config);
+    }
+
+    /// Finds the rules that match nothing, now that providers have listed what they serve.
+    pub(crate) fn check_listed(&mut self, config: &Config) {
+        let mut findings = std::mem::take(&mut self.findings);
         self.find_unmatched(config, &mut findings);
         findings.redact(&self.marketplace.redaction());
         self.findings = findings;

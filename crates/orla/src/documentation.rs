@@ -107,7 +107,8 @@ fn errors() -> String {
          `/rtfs` and `/tasks`, `outcome` in the log, the metrics, the audit and the history, and the keyword that `catch` selects by in \
          [RTFS](rtfs.md). Over MCP, the error is a result with `isError`, whose text is a sentence for the model.\n\nPrograms in RTFS have further \
          kinds of their own (`:type`, `:arithmetic`, what they `throw`); the bodies of answers over HTTP keep them, and \
-         everywhere else these are `failed`. `cargo test -p orla documentation` \
+         everywhere else these are `failed`. If a program fails because of a call, its error has the kind of \
+         that call: where the table says that nothing has run, that holds for this call. The calls before it have been made. `cargo test -p orla documentation` \
          with `ORLA_WRITE_DOCS=1` writes this page.\n\n| kind | meaning | what to do |\n|---|---|---|\n"
         .to_owned();
     for kind in &ERROR_KINDS {

@@ -49,7 +49,7 @@ const KINDS: [&str; 13] = [
 
 impl Known {
     /// Returns the names of the served capabilities, and the prefixes of names that providers may serve
-    /// that were not asked. The capabilities of cluster nodes and other instances are excluded.
+    /// that have not listed anything yet. The capabilities of cluster nodes and other instances are excluded.
     pub(crate) fn of(config: &Config, catalog: &Catalog, unasked: &[String]) -> Self {
         let mut known = Self::default();
         for entry in catalog.entries() {
@@ -66,7 +66,14 @@ impl Known {
         let agents = config.agents.iter().map(|one| of(&one.value.name, &one.value.names));
         let plugins = config.plugins.iter().map(|one| of(&one.value.name, &one.value.names));
         let others = unasked.iter().map(|name| of(name, &NameRules::default()));
-        known.beginnings = servers.chain(agents).chain(plugins).chain(others).flatten().collect();
+        let mut beginnings: Vec<String> =
+            servers.chain(agents).chain(plugins).chain(others).flatten().collect();
+        // What a provider serves is known as a whole, or not at all.
+        let is_listed = |beginning: &str| {
+            !beginning.is_empty() && known.names.iter().any(|name| name.starts_with(beginning))
+        };
+        beginnings.retain(|beginning| !is_listed(beginning));
+        known.beginnings = beginnings;
         known
     }
 

@@ -127,7 +127,7 @@ fn a_program_that_does_not_wait_fails_after_three_starts() {
         ("echo why >&2; exit 3", 3, "exits before a call (exit code 3): why; "),
         ("kill -SEGV $$", 139, "ends or closes standard output before a call"),
         ("echo hello; cat", 137, "writes to standard output before a call"),
-        ("exec >&-; cat", 137, "closes standard output before a call"),
+        ("exec >&-; read line", 137, "closes standard output before a call"),
     ];
     for (body, exit_code, expected) in bodies {
         let fixture = Fixture::new();

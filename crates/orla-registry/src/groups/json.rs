@@ -16,7 +16,7 @@ use crate::schema::{ANY, BOOLEAN, LIST, OBJECTS, TEXT};
 type Result<T> = std::result::Result<T, BuiltinError>;
 
 /// JSON Patch operations (RFC 6902 §4).
-const OPERATIONS: &str = r#""type":"array","items":{"type":"object","required":["op","path"],"properties":{"op":{"enum":["add","remove","replace","move","copy","test"]},"path":{"type":"string"},"from":{"type":"string"},"value":{}}}"#;
+const OPERATIONS: &str = r#""type":"array","items":{"type":"object","required":["op","path"],"properties":{"op":{"enum":["add","remove","replace","move","copy","test"]},"path":{"type":"string"},"from":{"type":"string"},"value":{}},"anyOf":[{"properties":{"op":{"enum":["add","replace","test"]}},"required":["value"]},{"properties":{"op":{"enum":["move","copy"]}},"required":["from"]},{"properties":{"op":{"enum":["remove"]}}}]}"#;
 const VALUE: Parameter = required("value", ANY, "The value.");
 
 pub(super) static BUILTINS: &[Builtin] = &[

@@ -112,8 +112,9 @@ impl Listing {
 }
 
 async fn look(config: &Config, all: bool) -> Result<Listing, Failure> {
-    let app = App::build(config)?;
+    let mut app = App::build(config)?;
     super::wait_until_listed(&app).await;
+    app.check_listed(config);
     let market = app.marketplace();
     let rows = if all { StatusRow::all(market) } else { StatusRow::listed(market) };
     let problems = market.problems(None);

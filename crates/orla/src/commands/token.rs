@@ -52,7 +52,17 @@ pub(crate) fn create(create: &cli::TokenCreate, source: &Source) -> Result<(), F
         "{} keeps its hash; this is the only time that the token is shown",
         file.display()
     ));
+    note_reload(&config, "refuses it");
     Ok(())
+}
+
+/// Says what a running server does until it reloads, if it does not reload by itself.
+fn note_reload(config: &Config, until_then: &str) {
+    if !config.watch {
+        render::note(&format!(
+            "`watch` is off: a server that runs with this configuration {until_then} until it gets SIGHUP"
+        ));
+    }
 }
 
 pub(crate) fn list(as_json: bool, source: &Source) -> Result<(), Failure> {
@@ -103,6 +113,7 @@ pub(crate) fn revoke(name: &str, source: &Source) -> Result<(), Failure> {
     });
     revoked.map_err(Failure::failed)?;
     render::note(&format!("{name} is revoked"));
+    note_reload(&config, "still accepts it");
     Ok(())
 }
 

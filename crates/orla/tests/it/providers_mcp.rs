@@ -50,6 +50,18 @@ fn row(server: &Server, name: &str) -> Value {
 }
 
 #[test]
+fn a_rule_that_matches_no_tool_of_a_listed_server_is_warned_of() {
+    let config = "mcpServers:\n  calc: {command: python3, args: [calc.py]}\n  gone: {command: no-such-program}\n\
+        approve:\n- {capabilities: [calc.ad, calc.add, calc__env, gone.x, 'calc.*']}\n";
+    let listed = calc().config(config).run(&["list"]);
+    let warned = |name: &str| listed.stderr.contains(&format!("`{name}` fits no capability"));
+    assert!(warned("calc.ad") && listed.stderr.contains("did you mean calc.add?"), "{listed:?}");
+    for name in ["calc.add", "calc__env", "gone.x", "calc.*"] {
+        assert!(!warned(name), "{listed:?}");
+    }
+}
+
+#[test]
 fn a_success_that_a_server_states_is_passed_on() {
     let config = r#"{"mcpServers": {"calc": {"command": "python3", "args": ["calc.py"], "env": {"TOOLS": "explicit,plain"}}}}"#;
     let server = calc().file("orla.json", config).serve();
