@@ -89,7 +89,7 @@ struct Author {
 struct Server {
     #[serde(rename = "type")]
     kind: String,
-    mcp_config: Launch,
+    mcp_config: Option<Launch>,
 }
 
 #[derive(Deserialize)]
@@ -134,10 +134,11 @@ pub fn read(text: &[u8], system: &str) -> Result<Bundle, String> {
     // A byte order mark is ignored.
     let text = text.strip_prefix("\u{feff}".as_bytes()).unwrap_or(text);
     let raw: Raw = serde_json::from_slice(text).map_err(|error| format!("{MANIFEST}: {error}"))?;
-    if !["0.1", "0.2", "0.3", "0.4"].contains(&raw.manifest_version.as_str()) {
+    let version = raw.manifest_version.as_str();
+    if !["0.1", "0.2", "0.3", "0.4"].contains(&version.strip_suffix(".0").unwrap_or(version)) {
         return Err(format!(
-            "{MANIFEST}: manifest_version {:?} is not known: 0.3 is",
-            raw.manifest_version
+            "{MANIFEST}: the version of the manifest (manifest_version, before dxt_version) is {version:?}, which is \
+             not known; 0.1 to 0.4 are"
         ));
     }
     if !["node", "python", "binary", "uv"].contains(&raw.server.kind.as_str()) {
@@ -154,16 +155,16 @@ pub fn read(text: &[u8], system: &str) -> Result<Bundle, String> {
             "{MANIFEST}: it is for {platforms} (compatibility.platforms), and this is {system}"
         ));
     }
-    for (what, text) in [
-        ("name", &raw.name),
-        ("version", &raw.version),
-        ("mcp_config.command", &raw.server.mcp_config.command),
-    ] {
+    let Some(mut launch) = raw.server.mcp_config else {
+        return Err(format!("{MANIFEST}: server.mcp_config is missing: it says what to start"));
+    };
+    for (what, text) in
+        [("name", &raw.name), ("version", &raw.version), ("mcp_config.command", &launch.command)]
+    {
         if text.is_empty() || text.len() > 4096 || text.chars().any(char::is_control) {
             return Err(format!("{MANIFEST}: {what} is empty, too long, or has control characters"));
         }
     }
-    let mut launch = raw.server.mcp_config;
     if let Some(changed) = launch.platform_overrides.remove(system) {
         launch.command = changed.command.unwrap_or(launch.command);
         launch.args = changed.args.unwrap_or(launch.args);
@@ -418,6 +419,9 @@ mod tests {
         let elsewhere = manifest(|json| json["compatibility"] = json!({"platforms": ["darwin"]}));
         assert!(elsewhere.unwrap_err().contains("darwin"));
         assert!(manifest(|json| json["manifest_version"] = json!("9")).is_err());
+        assert!(manifest(|json| json["manifest_version"] = json!("0.1.0")).is_ok());
+        let uv = manifest(|json| json["server"] = json!({"type": "uv", "entry_point": "s.py"}));
+        assert!(uv.unwrap_err().contains("mcp_config is missing"));
         assert!(manifest(|json| json["server"]["type"] = json!("exe")).is_err());
         assert!(manifest(|json| json["name"] = json!("")).is_err());
         assert!(manifest(|json| json["server"]["mcp_config"] = json!({})).is_err());

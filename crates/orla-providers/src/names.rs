@@ -39,6 +39,17 @@ impl NameRules {
         self.include.as_deref().is_none_or(matches) && !matches(&self.exclude)
     }
 
+    /// Returns the rules that fit none of the provider's capabilities, each as its key and its name or pattern.
+    pub(crate) fn unmatched(&self, names: &[&str]) -> Vec<(&'static str, &str)> {
+        let fits = |pattern: &Pattern| names.iter().any(|name| pattern.matches(name));
+        let include = self.include.iter().flatten().map(|pattern| ("include", pattern));
+        let exclude = self.exclude.iter().map(|pattern| ("exclude", pattern));
+        let patterns = include.chain(exclude).filter(|(_, pattern)| !fits(pattern));
+        let renamed = self.rename.keys().filter(|name| !names.contains(&name.as_str()));
+        let patterns = patterns.map(|(key, pattern)| (key, pattern.as_str()));
+        patterns.chain(renamed.map(|name| ("rename", name.as_str()))).collect()
+    }
+
     /// Returns whether a capability with this id or name may be served.
     pub fn may_serve(&self, provider: &str, name: &str) -> bool {
         match &self.prefix {
@@ -78,6 +89,18 @@ pub(crate) fn is_below(id: &str, name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn rules_that_fit_nothing_are_found() {
+        let rules = NameRules {
+            prefix: None,
+            rename: [("red", "r"), ("green", "g")].map(|(old, new)| (old.into(), new.into())).into(),
+            include: Some(vec![Pattern::new("gr*"), Pattern::new("bl*")]),
+            exclude: vec![Pattern::new("grey"), Pattern::new("*n")],
+        };
+        let unmatched = [("include", "bl*"), ("exclude", "grey"), ("rename", "red")];
+        assert_eq!(rules.unmatched(&["green", "yellow"]), unmatched);
+    }
+
     use super::*;
 
     #[test]

@@ -404,6 +404,11 @@ impl App {
     pub(crate) fn check_listed(&mut self, config: &Config) {
         let mut findings = std::mem::take(&mut self.findings);
         self.find_unmatched(config, &mut findings);
+        for warning in self.servers.unmatched_names() {
+            if !findings.warnings.contains(&warning) {
+                findings.warnings.push(warning);
+            }
+        }
         findings.redact(&self.marketplace.redaction());
         self.findings = findings;
     }

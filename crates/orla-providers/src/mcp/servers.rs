@@ -208,6 +208,24 @@ impl McpServers {
         drop(old);
     }
 
+    /// Returns the rules about names that fit no tool of their server, a sentence for each. Servers that
+    /// have not listed their tools are left out.
+    pub fn unmatched_names(&self) -> Vec<String> {
+        let configured = self.configured.lock();
+        let of_entry = |(settings, server): &(Arc<ServerSettings>, Arc<Server>)| {
+            server.tools(|tools| {
+                let names: Vec<&str> = tools.iter().map(|tool| &*tool.name).collect();
+                let unmatched =
+                    if names.is_empty() { Vec::new() } else { settings.names.unmatched(&names) };
+                let sentence = |(key, name): &(&str, &str)| {
+                    format!("mcpServers.{}.{key}: `{name}` fits no tool of the server", settings.name)
+                };
+                unmatched.iter().map(sentence).collect::<Vec<_>>()
+            })
+        };
+        configured.entries.iter().flat_map(of_entry).collect()
+    }
+
     /// Asks the servers of individually declared capabilities for their tools. Returns the reasons why
     /// some of these capabilities cannot be served.
     pub async fn check_declared(&self) -> Vec<DeclaredProblem> {

@@ -38,7 +38,7 @@ async fn list_local(list: &cli::List, config: &Config) -> Result<(), Failure> {
     if list.json {
         super::print_json(&listing.rows)?;
     } else if listing.rows.is_empty() {
-        render::note(&nothing(config, listing.findings().next().is_some()));
+        render::note(&nothing(config, &listing));
     } else {
         render::out(&table(&listing.app, &listing.rows));
         if config.expose == Exposure::Search && !list.all {
@@ -55,9 +55,20 @@ async fn list_local(list: &cli::List, config: &Config) -> Result<(), Failure> {
 }
 
 /// Returns the message for an empty list.
-fn nothing(config: &Config, has_findings: bool) -> String {
+fn nothing(config: &Config, listing: &Listing) -> String {
     const OF_CLIENTS: [&str; 3] = [".mcp.json", ".vscode/mcp.json", ".cursor/mcp.json"];
     let of_client = OF_CLIENTS.iter().find(|file| Path::new(file).is_file());
+    let skipped = &listing.app.findings().skipped;
+    let mut closed = skipped.iter().filter(|text| text.contains("not executable"));
+    if let Some(first) = closed.next() {
+        let others = match closed.count() {
+            0 => String::new(),
+            1 => "; and 1 more file".to_owned(),
+            more => format!("; and {more} more files"),
+        };
+        return format!("Nothing is served. {first}{others}");
+    }
+    let has_findings = listing.findings().next().is_some();
     let next = match (&config.file, of_client) {
         (None, Some(file)) => format!(" For the servers of {file}: `orla --config {file} list`."),
         // A user who has declared something needs no example.

@@ -26,6 +26,14 @@ fn the_three_tools_of_the_document_are_listed_by_name() {
     }
 }
 
+#[test]
+fn an_empty_list_names_the_files_that_are_not_executable() {
+    let world = world().file("tools/disks.sh", "#!/bin/sh\ndf\n").file("tools/notes.txt", "");
+    let listed = world.run(&["list"]);
+    let file = "disks.sh: not executable (chmod +x makes it a tool); and 1 more file";
+    assert!(listed.stderr.contains(file), "{listed:?}");
+}
+
 /// T1
 #[test]
 fn a_missing_tools_directory_is_one_warning_with_advice() {

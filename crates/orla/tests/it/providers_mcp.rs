@@ -51,9 +51,14 @@ fn row(server: &Server, name: &str) -> Value {
 
 #[test]
 fn a_rule_that_matches_no_tool_of_a_listed_server_is_warned_of() {
-    let config = "mcpServers:\n  calc: {command: python3, args: [calc.py]}\n  gone: {command: no-such-program}\n\
+    let config = "mcpServers:\n  calc: {command: python3, args: [calc.py], exclude: ['evn*'], rename: {adn: x}}\n  \
+        gone: {command: no-such-program, exclude: [y]}\n\
         approve:\n- {capabilities: [calc.ad, calc.add, calc__env, gone.x, 'calc.*']}\n";
     let listed = calc().config(config).run(&["list"]);
+    for rule in ["calc.exclude: `evn*`", "calc.rename: `adn`"] {
+        assert!(listed.stderr.contains(&format!("mcpServers.{rule} fits no tool")), "{listed:?}");
+    }
+    assert!(!listed.stderr.contains("gone.exclude"), "{listed:?}");
     let warned = |name: &str| listed.stderr.contains(&format!("`{name}` fits no capability"));
     assert!(warned("calc.ad") && listed.stderr.contains("did you mean calc.add?"), "{listed:?}");
     for name in ["calc.add", "calc__env", "gone.x", "calc.*"] {
