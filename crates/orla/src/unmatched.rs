@@ -49,8 +49,9 @@ const KINDS: [&str; 13] = [
 
 impl Known {
     /// Returns the names of the served capabilities, and the prefixes of names that providers may serve
-    /// that have not listed anything yet. The capabilities of cluster nodes and other instances are excluded.
-    pub(crate) fn of(config: &Config, catalog: &Catalog, unasked: &[String]) -> Self {
+    /// that were not asked. `listed` are the MCP servers that have listed their tools. The capabilities of
+    /// cluster nodes and other instances are excluded.
+    pub(crate) fn of(config: &Config, catalog: &Catalog, unasked: &[String], listed: &[String]) -> Self {
         let mut known = Self::default();
         for entry in catalog.entries() {
             known.names.extend([entry.manifest.id.clone(), entry.name.to_string()]);
@@ -62,18 +63,12 @@ impl Known {
             let prefix = rules.prefix_of(name);
             [mcp_name(&prefix), prefix.into_owned()]
         };
-        let servers = config.servers.iter().map(|one| of(&one.value.name, &one.value.names));
+        let servers = config.servers.iter().filter(|one| !listed.contains(&one.value.name));
+        let servers = servers.map(|one| of(&one.value.name, &one.value.names));
         let agents = config.agents.iter().map(|one| of(&one.value.name, &one.value.names));
         let plugins = config.plugins.iter().map(|one| of(&one.value.name, &one.value.names));
         let others = unasked.iter().map(|name| of(name, &NameRules::default()));
-        let mut beginnings: Vec<String> =
-            servers.chain(agents).chain(plugins).chain(others).flatten().collect();
-        // What a provider serves is known as a whole, or not at all.
-        let is_listed = |beginning: &str| {
-            !beginning.is_empty() && known.names.iter().any(|name| name.starts_with(beginning))
-        };
-        beginnings.retain(|beginning| !is_listed(beginning));
-        known.beginnings = beginnings;
+        known.beginnings = servers.chain(agents).chain(plugins).chain(others).flatten().collect();
         known
     }
 

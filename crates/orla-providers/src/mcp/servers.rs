@@ -208,6 +208,14 @@ impl McpServers {
         drop(old);
     }
 
+    /// Returns the names of the configured servers that have listed tools.
+    pub fn listed(&self) -> Vec<String> {
+        let configured = self.configured.lock();
+        let has_tools =
+            |(_, server): &&(Arc<ServerSettings>, Arc<Server>)| server.tools(|tools| !tools.is_empty());
+        configured.entries.iter().filter(has_tools).map(|(settings, _)| settings.name.clone()).collect()
+    }
+
     /// Returns the rules about names that fit no tool of their server, a sentence for each. Servers that
     /// have not listed their tools are left out.
     pub fn unmatched_names(&self) -> Vec<String> {

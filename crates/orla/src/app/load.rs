@@ -337,7 +337,8 @@ impl App {
         let (prompts, packages) = self.served.names();
         let unasked: Vec<String> =
             self.capsules().into_iter().chain(packages).chain(self.denied.lock().clone()).collect();
-        let mut known = Known::of(config, &self.marketplace.snapshot(), &unasked);
+        let mut known =
+            Known::of(config, &self.marketplace.snapshot(), &unasked, &self.servers.listed());
         for document in self.documents.unread() {
             known.may_serve_below(document.as_deref());
         }

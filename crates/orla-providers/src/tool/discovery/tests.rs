@@ -2,7 +2,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::*;
 
@@ -245,16 +245,13 @@ fn odd_names_are_served_under_safe_ones() {
 }
 
 #[test]
-fn five_thousand_files_are_found_fast() {
+fn five_thousand_files_are_found() {
     let mut directory = Directory::new();
     for number in 0..5_000 {
         directory = directory.with(&format!("t{number}.sh"), "#!/bin/sh\n# Does it.\necho\n");
     }
-    let started = Instant::now();
     let found = directory.scan();
     assert_eq!(found.tools.len(), 5_000);
-    // Some 60 ms unoptimised; the bound only catches a change of order.
-    assert!(started.elapsed() < Duration::from_secs(30), "{:?}", started.elapsed());
 }
 
 #[test]
