@@ -11,6 +11,8 @@ use crate::exact::Json;
 
 /// The maximum number of nodes of one form. Further values are JSON text.
 const MAX_NODES: usize = 600;
+/// The maximum number of further nodes for the fields of a form that was sent.
+const MAX_SENT_NODES: usize = 10 * MAX_NODES;
 /// The deepest level that is shown initially.
 const SHOWN_DEPTH: usize = 5;
 /// The deepest level that has fields. Deeper values are JSON text.
@@ -34,7 +36,10 @@ pub(super) enum Source<'a> {
 
 pub(super) struct Builder<'a> {
     root: &'a Value,
+    /// The number of nodes that may still be shown without being sent.
     left: usize,
+    /// The number of nodes that may still be made for fields that were sent, and of those beyond `left`.
+    sent_left: usize,
 }
 
 /// Where a node is.
@@ -53,7 +58,7 @@ struct At {
 
 impl<'a> Builder<'a> {
     pub(super) fn new(root: &'a Value) -> Self {
-        Self { root, left: MAX_NODES }
+        Self { root, left: MAX_NODES, sent_left: MAX_SENT_NODES }
     }
 
     pub(super) fn root(mut self, source: Source<'_>) -> Node {
@@ -68,6 +73,18 @@ impl<'a> Builder<'a> {
         };
         let schema = self.root;
         self.node(schema, at, source)
+    }
+
+    /// Counts one more node. Returns whether it may be built. The fields of a form are all read, although the form
+    /// that is made of them shows more than the one that was sent.
+    fn takes_one(&mut self, is_sent: bool) -> bool {
+        if !is_sent && let Some(left) = self.left.checked_sub(1) {
+            self.left = left;
+            return true;
+        }
+        let is_in_budget = self.sent_left > 0;
+        self.sent_left = self.sent_left.saturating_sub(1);
+        is_sent && is_in_budget
     }
 
     fn node(&mut self, schema: &Value, at: At, source: Source<'_>) -> Node {
@@ -114,14 +131,14 @@ impl<'a> Builder<'a> {
         {
             return raw(place.problem.as_deref());
         }
-        let Some(left) = self.left.checked_sub(1) else {
-            return raw(Some("the form has too many fields"));
-        };
-        self.left = left;
         let is_mentioned = match source {
             Source::Input(value) => value.is_some(),
             Source::Fields(fields) => fields.mentions(&at.path),
         };
+        let is_sent = is_mentioned && matches!(source, Source::Fields(_));
+        if !self.takes_one(is_sent) {
+            return raw(Some("the form has too many fields"));
+        }
         let is_recursive = place.references.iter().any(|reference| at.references.contains(reference));
         let is_composite =
             place.keywords.contains_key("properties") || place.keywords.contains_key("items");
