@@ -220,7 +220,12 @@ impl FromStr for Word {
                     _ => Err(format!("{}{}", wrong(), suggestion(access, &["read", "write"]))),
                 }
             }
-            "net" => host(rest).ok_or_else(wrong),
+            "net" => host(rest).ok_or_else(|| match rest.split_once(':') {
+                Some(("loopback", port)) => {
+                    format!("{}, did you mean net:127.0.0.1:{port}?", wrong())
+                }
+                _ => wrong(),
+            }),
             "exec" => Ok(Self::Exec(rest.to_owned())),
             "unix" => Ok(Self::Unix(rest.to_owned())),
             "env" if rest.contains(['=', ',']) || rest.contains(char::is_whitespace) => Err(wrong()),
@@ -236,11 +241,8 @@ impl FromStr for Word {
     }
 }
 
-/// Parses `HOST`, `HOST:PORT`, `[ADDRESS]:PORT` or an IPv6 address.
+/// Parses `HOST`, `HOST:PORT`, `[ADDRESS]:PORT`, an IPv6 address or `loopback`, which has no single port.
 fn host(text: &str) -> Option<Word> {
-    if text == "loopback" {
-        return Some(Word::Loopback);
-    }
     let (name, port) = if let Some(rest) = text.strip_prefix('[') {
         let (name, rest) = rest.split_once(']')?;
         name.parse::<std::net::Ipv6Addr>().ok()?;
@@ -260,7 +262,11 @@ fn host(text: &str) -> Option<Word> {
     let is_name = !name.is_empty()
         && name.len() <= 253
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._*:".contains(&byte));
-    is_name.then(|| Word::Host { name: name.to_ascii_lowercase(), port })
+    match (name.to_ascii_lowercase(), port) {
+        (name, None) if name == "loopback" => Some(Word::Loopback),
+        (name, Some(_)) if name == "loopback" => None,
+        (name, port) => is_name.then_some(Word::Host { name, port }),
+    }
 }
 
 /// Returns the kind that was probably meant.
@@ -365,6 +371,7 @@ mod tests {
             ("fs:write:/a:b", Word::Write("/a:b".to_owned())),
             ("net", Word::Net),
             ("net:loopback", Word::Loopback),
+            ("net:Loopback:*", Word::Loopback),
             ("net:API.example.com", host("api.example.com", None)),
             ("net:127.0.0.1:80", host("127.0.0.1", Some(80))),
             ("net:::1", host("::1", None)),
@@ -393,6 +400,10 @@ mod tests {
             ("FS:read:/x", "FS:read:/x: unknown permission, did you mean fs:read:/x?"),
             ("net:", "net:: expected net, net:HOST, net:HOST:PORT or net:loopback"),
             ("net:a:http", "net:a:http: expected net, net:HOST, net:HOST:PORT or net:loopback"),
+            (
+                "net:loopback:80",
+                "net:loopback:80: expected net, net:HOST, net:HOST:PORT or net:loopback, did you mean net:127.0.0.1:80?",
+            ),
             ("net:a b", "net:a b: expected net, net:HOST, net:HOST:PORT or net:loopback"),
             ("exce:/x", "exce:/x: unknown permission, did you mean exec:/x?"),
             ("db:x\ny", "db:x\\ny: a permission has no control characters"),
