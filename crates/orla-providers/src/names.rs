@@ -45,9 +45,9 @@ impl NameRules {
         let include = self.include.iter().flatten().map(|pattern| ("include", pattern));
         let exclude = self.exclude.iter().map(|pattern| ("exclude", pattern));
         let patterns = include.chain(exclude).filter(|(_, pattern)| !fits(pattern));
-        let renamed = self.rename.keys().filter(|name| !names.contains(&name.as_str()));
-        let patterns = patterns.map(|(key, pattern)| (key, pattern.as_str()));
-        patterns.chain(renamed.map(|name| ("rename", name.as_str()))).collect()
+        let renamed = self.rename.keys().map(String::as_str).filter(|name| !names.contains(name));
+        let texts = patterns.map(|(key, pattern)| (key, pattern.as_str()));
+        texts.chain(renamed.map(|name| ("rename", name))).collect()
     }
 
     /// Returns whether a capability with this id or name may be served.
@@ -89,6 +89,8 @@ pub(crate) fn is_below(id: &str, name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+
     #[test]
     fn rules_that_fit_nothing_are_found() {
         let rules = NameRules {
@@ -100,8 +102,6 @@ mod tests {
         let unmatched = [("include", "bl*"), ("exclude", "grey"), ("rename", "red")];
         assert_eq!(rules.unmatched(&["green", "yellow"]), unmatched);
     }
-
-    use super::*;
 
     #[test]
     fn ids_have_the_provider_before_them_or_the_prefix() {

@@ -34,8 +34,8 @@ pub trait Checkpoint: Send + Sync {
     /// Why the call must not run; it is the result of the call.
     async fn before_attempt(&self, capability: &Entry) -> RuntimeResult<()>;
 
-    /// Called after [`before_attempt`](Self::before_attempt), if the call waits for an approval at another instance. The
-    /// call has not run.
+    /// Called after [`before_attempt`](Self::before_attempt), if the call waits for an approval at another
+    /// instance. The call has not run.
     async fn on_remote_approval(&self) {}
 
     /// Called after [`on_remote_approval`](Self::on_remote_approval), before the call runs at the other

@@ -90,7 +90,7 @@ pub(crate) async fn mode<'a>(
 }
 
 /// Returns the capability that the caller may call. A provider that has not said yet what it serves is
-/// fields first, as for the call itself.
+/// asked first, as for the call itself.
 async fn entry_of(
     core: &Core,
     principal: Option<&Principal>,
