@@ -15,7 +15,7 @@ use super::object::Object;
 use super::scan;
 
 /// A tool in the form of `tools/list`.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ListedTool {
     /// The server's name for it.

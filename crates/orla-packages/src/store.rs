@@ -4,7 +4,7 @@
 //! PROJECT/orla.lock                     what is installed
 //! PROJECT/.orla/packages/.lock          held by the process that changes it
 //! PROJECT/.orla/packages/NAME-SHA/      a package, named by the SHA-256 of its archive
-//! PROJECT/.orla/packages/NAME-SHA.json  what it said its tools are when it was accepted
+//! PROJECT/.orla/packages/NAME-SHA.json  the accepted descriptions of its tools, once they were seen here
 //! ARCHIVES/SHA                          an archive
 //! CONTENTS/SHA                          the digest of what that archive unpacks to
 //! CONTENTS/SHA.agreed                   the user agreed to what SHA is the digest of
@@ -34,6 +34,7 @@ use rustix::io::Errno;
 use crate::archive::{Archive, ArchiveError, MAX_BYTES};
 use crate::lock::{Entry, FILE, Lock, LockError, MAX_LOCK, is_digest};
 use crate::sha256;
+use crate::tools::{self, Tool};
 
 /// The maximum total size of archives in the cache, in bytes.
 const MAX_CACHE: u64 = 1 << 30;
@@ -178,9 +179,11 @@ impl Store {
         }
     }
 
-    /// Returns the list of tools that was accepted for the package, if it is known here.
-    pub fn accepted_tools(&self, entry: &Entry) -> Option<Vec<u8>> {
-        read(&accepted(&self.directory(entry)), MAX_TOOLS).ok()
+    /// Returns the tools that were accepted for the package, if their descriptions are stored here.
+    pub fn accepted_tools(&self, entry: &Entry) -> Option<Vec<Tool>> {
+        let text = read(&accepted(&self.directory(entry)), MAX_TOOLS).ok()?;
+        let tools: Vec<Tool> = serde_json::from_slice(&text).ok()?;
+        (tools::digest(&tools) == entry.tools_digest).then_some(tools)
     }
 
     fn place(&self, name: &str, sha256: &str) -> PathBuf {
@@ -305,13 +308,13 @@ impl Transaction<'_> {
         Ok(place)
     }
 
-    /// Stores the list of tools of a package, to compare it with a later list.
+    /// Stores the accepted tools of a package, as [`keep_tools`] does.
     ///
     /// # Errors
-    /// It cannot be written.
-    pub fn accept_tools(&self, entry: &Entry, tools: &[u8]) -> Result<(), StoreError> {
-        let path = accepted(&self.store.directory(entry));
-        write_whole(&path, tools).map_err(io_at(&path))
+    /// They cannot be written.
+    pub fn accept_tools(&self, entry: &Entry, tools: &[Tool]) -> Result<(), StoreError> {
+        let directory = self.store.directory(entry);
+        keep_tools(&directory, tools).map_err(io_at(&accepted(&directory)))
     }
 
     /// Puts a lock in force, durably, and removes directories that it does not name. The directory of
@@ -373,6 +376,15 @@ fn accepted(directory: &Path) -> PathBuf {
     name.into()
 }
 
+/// Stores the accepted tools of the package in a directory, to compare them with a later list, and to
+/// serve them before its server has listed its tools. Any process may do this at any time.
+///
+/// # Errors
+/// They cannot be written.
+pub fn keep_tools(directory: &Path, tools: &[Tool]) -> io::Result<()> {
+    write_shared(&accepted(directory), &serde_json::to_vec(tools)?)
+}
+
 /// Creates a missing directory, and refuses a link: a project can contain links.
 fn real_directory(path: &Path) -> io::Result<()> {
     match fs::DirBuilder::new().mode(0o700).create(path) {
@@ -423,8 +435,7 @@ fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
     write_by(&temporary(path), path, bytes)
 }
 
-/// Like `write_whole`, for a file that processes of other projects may write at the same time, with the
-/// same content.
+/// Like `write_whole`, for a file that other processes may write at the same time, with the same content.
 fn write_shared(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let half = path.with_file_name(format!(".{name}.{}.new", std::process::id()));

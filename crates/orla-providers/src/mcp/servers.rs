@@ -412,10 +412,13 @@ fn of_entry(settings: &ServerSettings, server: &Arc<Server>) -> Vec<Registration
         registration.policy.shown_to = server.shown_to(&tool.name);
         registration
     };
-    server.tools(|tools| {
-        let served = tools.iter().filter(|tool| settings.names.serves(&tool.name));
-        served.map(registration).collect()
-    })
+    let registrations = |tools: &[ListedTool]| {
+        tools.iter().filter(|tool| settings.names.serves(&tool.name)).map(registration).collect()
+    };
+    // A call waits until a process has listed its tools, and looks the tool up again. A server behind HTTP
+    // gets calls at once.
+    let is_expected = matches!(**server, Server::Process(_)) && server.info().is_none();
+    if is_expected { registrations(&settings.expected_tools) } else { server.tools(registrations) }
 }
 
 /// Returns the upstream of calls. A process has none, because its supervisor knows its state better.

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use orla_marketplace::id::Pattern;
 use orla_marketplace::{HttpCapability, Redactor};
+use orla_mcp::answer::ListedTool;
 use orla_oauth::AuthSettings;
 use orla_process::confinement::{Declared, Sandbox};
 
@@ -38,6 +39,8 @@ pub struct ServerSettings {
     pub eager: bool,
     /// Hides the secrets of the settings in everything that the server returns.
     pub redaction: Option<Arc<Redactor>>,
+    /// The tools that a server that is a process is expected to list. They are served until it has listed its tools.
+    pub expected_tools: Vec<ListedTool>,
 }
 
 /// The transport of a server.
@@ -109,6 +112,7 @@ impl ServerSettings {
             sandbox: None,
             eager: false,
             redaction: None,
+            expected_tools: Vec::new(),
         }
     }
 

@@ -17,8 +17,9 @@ use orla_marketplace::schema::json_schema_of;
 use orla_marketplace::{
     ANNOTATIONS, Availability, CapabilityManifest, MCPCapability, ProviderType, Registration,
 };
+use orla_mcp::answer::ListedTool;
 use orla_packages::lock::{Entry, FILE, PackageKind};
-use orla_packages::store::{Own, Presence, Store, StoreError};
+use orla_packages::store::{Own, Presence, Store, StoreError, keep_tools};
 use orla_packages::tools::{self, Tool};
 use orla_process::Limits;
 use orla_process::confinement::Sandboxes;
@@ -57,6 +58,8 @@ struct InstalledPackage {
     has_settings: bool,
     /// Whether its tools must match the lock. They are not known before they are accepted.
     is_accepted: bool,
+    /// The accepted descriptions of its tools, if they are stored here.
+    accepted_tools: Option<Vec<Tool>>,
 }
 
 /// Returns the directory of a project: that of its configuration, or the current one.
@@ -92,6 +95,7 @@ impl Installed {
             presence: store.presence(entry),
             has_settings: has_settings(entry),
             is_accepted: true,
+            accepted_tools: store.accepted_tools(entry),
             entry: entry.clone(),
         });
         Ok(Self { packages: packages.collect(), ..Self::default() })
@@ -100,8 +104,14 @@ impl Installed {
     /// Returns a single package that was just installed and whose tools are to be read.
     pub(crate) fn candidate(entry: Entry, directory: PathBuf) -> Self {
         let presence = Presence::Installed;
-        let package =
-            InstalledPackage { entry, directory, presence, has_settings: true, is_accepted: false };
+        let package = InstalledPackage {
+            entry,
+            directory,
+            presence,
+            has_settings: true,
+            is_accepted: false,
+            accepted_tools: None,
+        };
         Self { packages: vec![package], ..Self::default() }
     }
 
@@ -221,7 +231,11 @@ impl Installed {
         for (owner, registrations) in of {
             let package = &self.packages[owner];
             let reported: Vec<Tool> = registrations.iter().map(|(_, tool)| tool.clone()).collect();
-            if package.is_accepted && tools::digest(&reported) != package.entry.tools_digest {
+            let is_same = tools::digest(&reported) == package.entry.tools_digest;
+            if is_same && package.is_accepted && package.accepted_tools.is_none() {
+                package.keep_tools(&reported);
+            }
+            if package.is_accepted && !is_same {
                 // The two digests of the lock contradict each other.
                 let is_edited = tools::digests(&reported) == package.entry.tools;
                 for (registration, tool) in registrations {
@@ -320,7 +334,22 @@ impl InstalledPackage {
             PackageKind::Remote => {
                 content::remote(&self.entry, &self.directory, base, self.has_settings)
             }
-            _ => content::server(&self.entry, &self.directory, base, self.has_settings),
+            _ => {
+                let mut settings =
+                    content::server(&self.entry, &self.directory, base, self.has_settings)?;
+                let accepted = self.accepted_tools.iter().flatten();
+                settings.expected_tools = accepted.map(listed_tool).collect();
+                Ok(settings)
+            }
+        }
+    }
+
+    /// Stores the descriptions of its accepted tools. On a machine that got them by `orla sync`, the
+    /// package describes them first when it runs.
+    fn keep_tools(&self, tools: &[Tool]) {
+        if let Err(error) = keep_tools(&self.directory, tools) {
+            let package = &self.entry.name;
+            tracing::debug!(package, %error, "the descriptions of its tools are not stored");
         }
     }
 
@@ -401,6 +430,20 @@ impl InstalledPackage {
     fn has_changed(&self, tool: &Tool) -> bool {
         let digest = tools::digest(std::slice::from_ref(tool));
         self.entry.tools.is_empty() || self.entry.tools.get(&tool.name) != Some(&digest)
+    }
+}
+
+/// Returns a tool as a server would list it.
+fn listed_tool(tool: &Tool) -> ListedTool {
+    let given = |value: &Value| Some(value.clone()).filter(|value| !value.is_null());
+    ListedTool {
+        name: tool.name.clone(),
+        title: tool.title.clone(),
+        description: Some(tool.description.clone()),
+        input_schema: given(&tool.input),
+        output_schema: given(&tool.output),
+        annotations: given(&tool.annotations),
+        ..ListedTool::default()
     }
 }
 

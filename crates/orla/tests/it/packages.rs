@@ -1,6 +1,7 @@
 //! Packages of others: `orla add`, `remove`, `update`, `sync`, `outdated`, and their lock.
 
 mod confined;
+mod expected;
 mod folders;
 mod hostile;
 mod killed;

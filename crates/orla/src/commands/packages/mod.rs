@@ -142,8 +142,7 @@ fn put(
     previous: Option<&Entry>,
 ) -> Result<(), Failure> {
     (entry.tools_digest, entry.tools) = (tools::digest(tools), tools::digests(tools));
-    let text = serde_json::to_vec(tools).map_err(|error| Failure::failed(error.to_string()))?;
-    transaction.accept_tools(&entry, &text)?;
+    transaction.accept_tools(&entry, tools)?;
     store.agree(&agreement(&entry, store.project()))?;
     let before = store.lock()?;
     let mut lock = before.clone();
@@ -374,10 +373,7 @@ fn begin_unchanged<'a>(store: &'a Store, entry: &Entry) -> Result<Transaction<'a
 
 /// Shows how tools have changed, and gets a yes.
 fn accept(old: &Entry, tools: &[Tool], store: &Store, is_yes: bool) -> Result<(), Failure> {
-    let before =
-        store.accepted_tools(old).and_then(|text| serde_json::from_slice::<Vec<Tool>>(&text).ok());
-    let before = before.filter(|before| tools::digest(before) == old.tools_digest);
-    render::err(&difference(old, before, tools));
+    render::err(&difference(old, store.accepted_tools(old), tools));
     match is_yes || agrees(&format!("Accept these tools of {}?", old.name))? {
         true => Ok(()),
         false => Err(Failure::failed("its new tools were not accepted, and the old state stays")),
