@@ -48,6 +48,8 @@ pub struct Launch {
     pub version: Option<String>,
     /// Arguments.
     pub arguments: Vec<String>,
+    /// The names of required arguments without a value.
+    pub needed: Vec<String>,
     /// Variables of the environment.
     pub variables: Vec<Variable>,
 }

@@ -46,6 +46,8 @@ pub struct Entry {
     pub tools_digest: String,
     /// The digest of each of these tools, by name. Empty in a lock of an earlier orla.
     pub tools: BTreeMap<String, String>,
+    /// The user's arguments for the program of a bundle, after its own.
+    pub arguments: Vec<String>,
     /// The granted permissions, sorted.
     pub permissions: Vec<String>,
 }
@@ -192,8 +194,12 @@ impl Lock {
             for requirement in &entry.requires {
                 let _ = writeln!(text, "      - {}", quoted(requirement));
             }
-            let permissions: Vec<String> = entry.permissions.iter().map(|word| quoted(word)).collect();
-            let _ = writeln!(text, "    permissions: [{}]", permissions.join(", "));
+            let listed =
+                |words: &[String]| words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(", ");
+            if !entry.arguments.is_empty() {
+                let _ = writeln!(text, "    arguments: [{}]", listed(&entry.arguments));
+            }
+            let _ = writeln!(text, "    permissions: [{}]", listed(&entry.permissions));
         }
         text
     }
@@ -203,17 +209,18 @@ impl Entry {
     fn read(node: &Node) -> Result<Self, LockError> {
         let mut found: Vec<(&str, Position, &str)> = Vec::new();
         let (mut permissions, mut requires, mut tools) = (None, Vec::new(), BTreeMap::new());
+        let mut arguments = Vec::new();
         for (key, value) in mapping(node, "a package")? {
             if key.text == "permissions" {
-                let words =
-                    list(value)?.iter().map(|word| scalar(word, "a permission").map(str::to_owned));
-                permissions = Some(words.collect::<Result<BTreeSet<_>, _>>()?);
+                permissions = Some(texts(value, "a permission")?.into_iter().collect::<BTreeSet<_>>());
                 continue;
             }
             if key.text == "requires" {
-                let words =
-                    list(value)?.iter().map(|word| scalar(word, "a requirement").map(str::to_owned));
-                requires = words.collect::<Result<_, _>>()?;
+                requires = texts(value, "a requirement")?;
+                continue;
+            }
+            if key.text == "arguments" {
+                arguments = texts(value, "an argument")?;
                 continue;
             }
             if key.text == "tools" {
@@ -262,6 +269,7 @@ impl Entry {
             sha256: digest("sha256")?,
             tools_digest: digest("tools_digest")?,
             tools,
+            arguments,
             permissions: permissions.into_iter().collect(),
         })
     }
@@ -299,6 +307,11 @@ fn list(node: &Node) -> Result<&[Node], LockError> {
     }
 }
 
+/// Returns the texts of a list.
+fn texts(node: &Node, expected: &str) -> Result<Vec<String>, LockError> {
+    list(node)?.iter().map(|text| scalar(text, expected).map(str::to_owned)).collect()
+}
+
 fn scalar<'a>(node: &'a Node, expected: &str) -> Result<&'a str, LockError> {
     let text = node.as_scalar().map(|scalar| scalar.text.as_str());
     text.ok_or_else(|| error(node.at, &format!("{expected} is expected")))
@@ -332,6 +345,7 @@ mod tests {
             sha256: "0".repeat(64),
             tools_digest: "a1".repeat(32),
             tools: ["", "a: b", "on", "get-it"].map(|name| (name.to_owned(), "b2".repeat(32))).into(),
+            arguments: ["--mode=a b", "", "-1", "on", "./data", "\n"].map(str::to_owned).into(),
             permissions: vec!["fs:read:/a, b".to_owned(), "net".to_owned()],
         }
     }

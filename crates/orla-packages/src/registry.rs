@@ -419,25 +419,17 @@ impl Server {
         };
         for argument in &package.package_arguments {
             let value = argument.value.as_deref().or(argument.default.as_deref());
+            let has_variables = value.is_some_and(|value| value.contains('{'));
             match (&*argument.kind, &argument.name, value) {
-                (_, _, Some(value)) if value.contains('{') => {
-                    return Err(format!(
-                        "{}: its arguments have variables, which are not supported",
-                        self.name
-                    ));
+                ("named", Some(name), Some(value)) if !has_variables => {
+                    launch.arguments.extend([name.clone(), value.to_owned()]);
                 }
-                ("named", Some(name), value) if value.is_some() || !argument.is_required => {
-                    launch.arguments.extend(value.map(|_| name.clone()));
-                    launch.arguments.extend(value.map(str::to_owned));
+                ("positional", _, Some(value)) if !has_variables => {
+                    launch.arguments.push(value.to_owned());
                 }
-                ("positional", _, Some(value)) => launch.arguments.push(value.to_owned()),
-                _ if argument.is_required => {
-                    let what =
-                        argument.name.as_deref().or(argument.value_hint.as_deref()).unwrap_or("one");
-                    return Err(format!(
-                        "{}: it needs the argument {what}, which has no value",
-                        self.name
-                    ));
+                _ if has_variables || argument.is_required => {
+                    let what = argument.name.as_deref().or(argument.value_hint.as_deref());
+                    launch.needed.push(what.unwrap_or("one without a name").to_owned());
                 }
                 _ => {}
             }
@@ -628,7 +620,8 @@ mod tests {
     #[tokio::test]
     async fn a_program_is_started_as_the_registry_says() {
         let packages = json!([{"registryType": "npm", "identifier": "@a/c", "version": "1.0.0", "transport": {"type": "stdio"},
-            "packageArguments": [{"type": "positional", "value": "run"}, {"type": "named", "name": "--mode", "default": "x"}, {"type": "named", "name": "--left-out"}],
+            "packageArguments": [{"type": "positional", "value": "run"}, {"type": "named", "name": "--mode", "default": "x"}, {"type": "named", "name": "--left-out"},
+                {"type": "named", "name": "--dir", "isRequired": true}, {"type": "positional", "valueHint": "file", "value": "{root}/x"}],
             "environmentVariables": [{"name": ""}, {"name": "API_KEY", "isRequired": true, "isSecret": true, "description": "Key."}, {"name": "REGION", "default": "eu"}]}]);
         let Install::Program(source, launch) =
             ask(Ok(server(&packages))).await.unwrap().install().unwrap()
@@ -637,6 +630,7 @@ mod tests {
         };
         assert_eq!(source.to_string(), "npm:@a/c@1.0.0");
         assert_eq!(launch.arguments, ["run", "--mode", "x"]);
+        assert_eq!(launch.needed, ["--dir", "file"]);
         let variables: Vec<_> = launch
             .variables
             .iter()

@@ -556,6 +556,7 @@ mod tests {
             sha256: sha256(bytes),
             tools_digest: "0".repeat(64),
             tools: std::collections::BTreeMap::new(),
+            arguments: Vec::new(),
             permissions: Vec::new(),
         }
     }

@@ -20,7 +20,8 @@ version control; `orla sync` installs the packages in it.
 
 Examples:
   orla add ./greet
-  orla add mcpb:weather.mcpb --yes --allow net:api.example.com";
+  orla add mcpb:weather.mcpb --yes --allow net:api.example.com
+  orla add npm:@modelcontextprotocol/server-filesystem --allow fs:write:data -- ./data";
 
 pub(super) const PUBLISH: &str = "\
 Examples:
@@ -42,6 +43,9 @@ pub(crate) struct Add {
     pub(crate) consent: Consent,
     #[command(flatten)]
     pub(crate) settings: Settings,
+    /// Arguments for its program; a path that begins with ./ or ../ is relative to the project
+    #[arg(last = true, value_name = "ARGUMENT")]
+    pub(crate) arguments: Vec<String>,
 }
 
 /// Where names are looked up.

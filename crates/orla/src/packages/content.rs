@@ -314,6 +314,7 @@ pub(crate) fn server(
     let values = |key: &str| setting_values.values(key, bundle.settings.get(key)?);
     let command = bundle.command(&directory.to_string_lossy(), &home, values);
     let mut command = command.map_err(|missing| setting_values.missing(&missing))?;
+    command.args.extend(entry.arguments.iter().map(|argument| placed_argument(argument, base)));
     let (variable, value) = NO_PYTHON_CACHE;
     command.env.insert(variable.to_owned(), value.to_owned());
     let paths = |key: &str| values(key).filter(|_| bundle.settings[key].is_path());
@@ -338,6 +339,27 @@ pub(crate) fn server(
     settings.redaction =
         setting_values.redactor(|key| bundle.settings.get(key).is_none_or(|one| one.is_secret));
     Ok(settings)
+}
+
+/// Splits the argument `--OPTION=VALUE` before the value. Any other argument is a value.
+pub(crate) fn split_option(argument: &str) -> (&str, &str) {
+    match argument.find('=') {
+        Some(at) if argument.starts_with('-') => argument.split_at(at + 1),
+        _ => ("", argument),
+    }
+}
+
+/// Returns an argument of the lock as the program gets it: a path that begins with `./` or `../` is
+/// relative to the project.
+fn placed_argument(argument: &str, project: &Path) -> String {
+    let (option, value) = split_option(argument);
+    let mut beginnings = ["./", "../"].into_iter();
+    if !matches!(value, "." | "..") && !beginnings.any(|begin| value.starts_with(begin)) {
+        return argument.to_owned();
+    }
+    let path = project.join(value);
+    let path = std::path::absolute(&path).unwrap_or(path);
+    format!("{option}{}", path.display())
 }
 
 /// Returns the effective form of a permission of the lock. A permission that names a setting covers the
@@ -484,7 +506,13 @@ pub(crate) fn setting(entry: &Entry, project: &Path, key: &str) -> String {
 /// with a project, and therefore from others: they may name another archive in it.
 pub(crate) fn agreement(entry: &Entry, project: &Path) -> String {
     let permissions = entry.permissions.join("\n");
-    format!("{}\n{}\n{}\n{permissions}", origin(entry, project), entry.sha256, entry.kind.word())
+    let (sha256, kind) = (&entry.sha256, entry.kind.word());
+    let mut text = format!("{}\n{sha256}\n{kind}\n{permissions}", origin(entry, project));
+    if !entry.arguments.is_empty() {
+        // No permission is an empty line.
+        text.push_str(&format!("\n\n{}", entry.arguments.join("\n")));
+    }
+    text
 }
 
 /// Returns the source of a package, in any version.
@@ -504,6 +532,23 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_path_in_an_argument_is_relative_to_the_project() {
+        for (argument, placed) in [
+            ("./data", "/p/q/data"),
+            (".", "/p/q"),
+            ("../x", "/p/q/../x"),
+            ("--root=./data", "--root=/p/q/data"),
+            ("data", "data"),
+            ("/data", "/data"),
+            ("-v", "-v"),
+            ("a=./b", "a=./b"),
+            (".hidden", ".hidden"),
+        ] {
+            assert_eq!(placed_argument(argument, Path::new("/p/q")), placed);
+        }
+    }
+
+    #[test]
     fn a_setting_belongs_to_the_source_and_not_to_the_name() {
         let entry = |name: &str, source: &str, registry: Option<&str>| Entry {
             name: name.to_owned(),
@@ -516,6 +561,7 @@ mod tests {
             sha256: String::new(),
             tools_digest: String::new(),
             tools: BTreeMap::new(),
+            arguments: Vec::new(),
             permissions: Vec::new(),
         };
         let of = |entry: &Entry, project: &str| setting(entry, Path::new(project), "token");

@@ -1,5 +1,6 @@
 //! Packages of others: `orla add`, `remove`, `update`, `sync`, `outdated`, and their lock.
 
+mod arguments;
 mod confined;
 mod expected;
 mod folders;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::io::IsTerminal;
 
-use orla_confine::{Word, confines, forms, placed};
+use orla_confine::{Word, confines, forms};
 use orla_packages::lock::Entry;
 use orla_packages::tools::{self, Tool};
 use orla_process::confinement::{Fallback, Mode};
@@ -16,7 +16,7 @@ use crate::packages::project_of;
 use crate::text::{cut, on_one_line};
 use crate::{Failure, cli, render};
 
-use super::origin::portable_word;
+use super::origin::{portable_word, whole_word};
 
 /// The maximum number of lines of one kind on the screen.
 const MAX_LINES: usize = 20;
@@ -68,11 +68,8 @@ impl ConsentRequest<'_> {
 
     /// Returns whether a wanted permission is granted without a question, by itself or by a wider one.
     fn is_allowed(&self, wanted: &str) -> bool {
-        // Paths are compared as absolute ones without links.
-        let project = project_of(self.config);
-        let whole = |word: &str| placed(&portable_word(word, self.config), &project);
-        let wanted = whole(wanted);
-        self.allowed.iter().map(|allowed| whole(allowed)).any(|allowed| {
+        let wanted = whole_word(wanted, self.config);
+        self.allowed.iter().map(|allowed| whole_word(allowed, self.config)).any(|allowed| {
             let words = allowed.parse::<Word>().ok().zip(wanted.parse::<Word>().ok());
             allowed == wanted || words.is_some_and(|(allowed, wanted)| allowed.covers(&wanted))
         })
@@ -102,6 +99,9 @@ impl ConsentRequest<'_> {
         line("publisher", &publisher(&content.author));
         line("sha256", sha256);
         line("runs", &shown(&content.runs));
+        if !self.entry.arguments.is_empty() {
+            line("arguments", &self.entry.arguments.join(" "));
+        }
         if let Some(url) = &content.url {
             let host = Url::parse(url).ok().and_then(|url| url.host_str().map(str::to_owned));
             let host = host.unwrap_or_default();

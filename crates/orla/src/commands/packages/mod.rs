@@ -12,6 +12,7 @@ mod publish;
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use orla_confine::Word;
 use orla_marketplace::Permission;
 use orla_packages::archive::ArchiveError;
 use orla_packages::lock::{Entry, FILE, PackageKind};
@@ -23,15 +24,15 @@ use orla_packages::{FetchError, is_name, name_of};
 
 use crate::app::App;
 use crate::config::{Config, Source};
-use crate::packages::content::{agreement, check_kind};
+use crate::packages::content::{agreement, check_kind, split_option};
 use crate::packages::names::OwnNames;
-use crate::packages::store_of;
+use crate::packages::{project_of, store_of};
 use crate::{Failure, cli, render};
 pub(crate) use consent::agrees;
 use consent::{ConsentRequest, difference, is_asked};
 use fetch::Http;
 use learn::tools_of;
-use origin::{Fetched, Origin, fetch_locked, portable, portable_word};
+use origin::{Fetched, Origin, fetch_locked, portable, portable_argument, portable_word, whole_word};
 
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
@@ -74,8 +75,16 @@ async fn added(add: &cli::Add, config: &Config) -> Result<(), Failure> {
     let mut allowed = allowed(&add.consent.allow, config)?;
     let parsed = PackageSource::parse(&add.source, |path| Path::new(path).is_dir())?;
     let source = portable(parsed, config)?;
-    let registry = add.from.registry.clone().or(registry_of(&store, &source)?);
-    let origin = Origin { source, registry };
+    let known = known(&store, &source)?;
+    let mut arguments = arguments(&add.arguments, config)?;
+    if let Some(known) = known.as_ref().filter(|known| known.source != source.to_string())
+        && arguments.is_empty()
+    {
+        // Another version of an installed package keeps its arguments.
+        arguments.clone_from(&known.arguments);
+    }
+    let registry = add.from.registry.clone().or(known.and_then(|known| known.registry));
+    let origin = Origin { source, registry, has_arguments: !arguments.is_empty() };
     let archive = origin.fetch(config).await?;
     let name = add.name.clone().unwrap_or_else(|| name_of(&archive.content.name));
     if !is_name(&name) {
@@ -84,6 +93,12 @@ async fn added(add: &cli::Add, config: &Config) -> Result<(), Failure> {
         return Err(Failure::failed(what));
     }
     let mut entry = archive.entry(name, origin.source.to_string());
+    if entry.kind != PackageKind::Bundle && !arguments.is_empty() {
+        let what =
+            format!("{} is a {}, and only a program gets arguments", entry.name, entry.kind.word());
+        return Err(Failure::usage(what));
+    }
+    entry.arguments = arguments;
     if let Some(known) = free(&store, config, &entry)?.filter(|known| known.source != entry.source) {
         is_of_kind(&entry, &known)?;
         // Another version of an installed package keeps its permissions.
@@ -106,10 +121,16 @@ async fn added(add: &cli::Add, config: &Config) -> Result<(), Failure> {
         tools.iter().map(|tool| tool.name.as_str()).filter(|name| !name.is_empty()).collect();
     let serves = if names.is_empty() { String::new() } else { format!(", with {}", names.join(", ")) };
     let added = format!("added {} {}{serves}", entry.name, entry.version);
+    let unreadable = unreadable_arguments(&entry, config);
     let is_bare = archive.content.url.is_none() && entry.permissions.is_empty();
     let learned = names.first().map(|tool| format!("{}.{tool}", entry.name));
     put(&transaction, &store, entry, &tools, &archive.bytes, previous.as_ref())?;
     render::note(&format!("{added}; a running server takes it up on SIGHUP"));
+    for path in unreadable {
+        render::note(&format!(
+            "its argument {path} is a path that it may not read; add it again with --allow fs:read:{path}, or fs:write: to let it change the files"
+        ));
+    }
     if let Some(tool) = learned.filter(|_| is_bare) {
         render::note(&format!(
             "it has no network and no directory to write to; if a call needs more, `orla sandbox learn {tool}` proposes what to \
@@ -119,11 +140,38 @@ async fn added(add: &cli::Add, config: &Config) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns the registry from which the lock has a package of this source, in any version.
-fn registry_of(store: &Store, source: &PackageSource) -> Result<Option<String>, Failure> {
+/// Returns the package of the lock that is of this source, in any version.
+fn known(store: &Store, source: &PackageSource) -> Result<Option<Entry>, Failure> {
     let wanted = source.clone().without_version();
     let is_it = |entry: &&Entry| plain(store, &entry.source).is_ok_and(|plain| plain == wanted);
-    Ok(store.lock()?.entries().iter().find(is_it).and_then(|entry| entry.registry.clone()))
+    Ok(store.lock()?.entries().iter().find(is_it).cloned())
+}
+
+/// Returns the arguments after `--` as the lock has them.
+///
+/// # Errors
+///
+/// Returns an error if an argument cannot be locked.
+fn arguments(given: &[String], config: &Config) -> Result<Vec<String>, Failure> {
+    if let Some(argument) = given.iter().find(|argument| argument.chars().any(char::is_control)) {
+        let argument = argument.escape_debug();
+        return Err(Failure::usage(format!("{argument}: an argument has no control characters")));
+    }
+    Ok(given.iter().map(|argument| portable_argument(argument, config)).collect())
+}
+
+/// Returns the paths in the arguments of a package that it may not read.
+fn unreadable_arguments(entry: &Entry, config: &Config) -> Vec<String> {
+    let project = project_of(config);
+    let parsed = |word: &str| whole_word(word, config).parse::<Word>().ok();
+    let granted: Vec<Word> = entry.permissions.iter().filter_map(|word| parsed(word)).collect();
+    let paths = entry.arguments.iter().map(|argument| split_option(argument).1);
+    let paths = paths.filter(|path| path.starts_with(['.', '/']) && project.join(path).exists());
+    let is_unreadable = |path: &&str| {
+        let wanted = parsed(&format!("fs:read:{path}"));
+        wanted.is_some_and(|wanted| !granted.iter().any(|word| word.covers(&wanted)))
+    };
+    paths.filter(is_unreadable).map(str::to_owned).collect()
 }
 
 /// Returns a source of the lock, in no certain version.
@@ -302,6 +350,7 @@ async fn update_one(
     allowed.extend(old.permissions.iter().cloned());
     let mut entry = archive.entry(old.name.clone(), old.source.clone());
     is_of_kind(&entry, old)?;
+    entry.arguments.clone_from(&old.arguments);
     entry.permissions = allowed.iter().cloned().collect();
     let is_agreed = content.settings.is_empty() || store.is_agreed(&agreement(&entry, store.project()));
     if entry.sha256 != old.sha256 || !is_agreed || grants_more {
@@ -511,7 +560,11 @@ pub(crate) fn search(url: &str, words: &str, limit: usize, json: bool) -> Result
             let rows = shown.map(|server| {
                 let install = server.install();
                 let from = install.as_ref().ok().map(Install::kind);
-                serde_json::json!({"name": server.name, "version": server.version, "description": server.description, "status": server.status, "installable": install.is_ok(), "from": from, "why_not": install.err()})
+                let needed: &[String] = match &install {
+                    Ok(Install::Program(_, launch)) => &launch.needed,
+                    _ => &[],
+                };
+                serde_json::json!({"name": server.name, "version": server.version, "description": server.description, "status": server.status, "installable": install.is_ok(), "from": from, "needed_arguments": needed, "why_not": install.as_ref().err()})
             });
             return super::print_json(&rows.collect::<Vec<_>>());
         }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use orla_confine::placed;
 use orla_packages::archive::{Archive, MAX_BYTES, pack};
 use orla_packages::environment::Launch;
 use orla_packages::lock::Entry;
@@ -18,7 +19,7 @@ use super::fetch::{Http, permitted};
 use super::git;
 use crate::Failure;
 use crate::config::Config;
-use crate::packages::content::Content;
+use crate::packages::content::{Content, split_option};
 use crate::packages::project_of;
 
 /// Where a package comes from.
@@ -26,6 +27,8 @@ pub(super) struct Origin {
     pub(super) source: Source,
     /// The registry to ask, if it is a name there.
     pub(super) registry: Option<String>,
+    /// Whether the user gives arguments to its program.
+    pub(super) has_arguments: bool,
 }
 
 /// An archive that was fetched and checked.
@@ -48,7 +51,8 @@ impl Origin {
     pub(super) fn of(entry: &Entry, config: &Config) -> Result<Self, Failure> {
         let project = project_of(config);
         let source = Source::parse(&entry.source, |path| project.join(path).is_dir())?;
-        Ok(Self { source, registry: entry.registry.clone() })
+        let has_arguments = !entry.arguments.is_empty();
+        Ok(Self { source, registry: entry.registry.clone(), has_arguments })
     }
 
     /// Returns whether it was on this machine, and is not any longer.
@@ -125,6 +129,12 @@ impl Origin {
                         bytes
                     }
                     Install::Program(source, launch) => {
+                        if !self.has_arguments && !launch.needed.is_empty() {
+                            let needed = launch.needed.join(", ");
+                            return Err(Failure::failed(format!(
+                                "{name} needs arguments ({needed}): pass them after `--`"
+                            )));
+                        }
                         let (bytes, found) = program(&source, &launch, locked)?;
                         (requires, resolved) = (found, Some(source.to_string()));
                         bytes
@@ -242,6 +252,7 @@ impl Fetched {
             sha256: self.sha256.clone(),
             tools_digest: String::new(),
             tools: BTreeMap::new(),
+            arguments: Vec::new(),
             permissions: Vec::new(),
         }
     }
@@ -391,6 +402,22 @@ pub(super) fn portable_word(word: &str, config: &Config) -> String {
     let path = path.filter(|(_, path)| path.is_absolute());
     path.and_then(|(kind, path)| Some(format!("{kind}{}", below_project(path, config)?)))
         .unwrap_or_else(|| word.to_owned())
+}
+
+/// Returns a permission with an absolute path, equal for different notations of a path below the project.
+pub(super) fn whole_word(word: &str, config: &Config) -> String {
+    let project = project_of(config);
+    placed(&portable_word(&placed(word, &project), config), &project)
+}
+
+/// Returns an argument as the lock has it: a path below the project is relative to it.
+pub(super) fn portable_argument(argument: &str, config: &Config) -> String {
+    let (option, value) = split_option(argument);
+    let path = Some(Path::new(value)).filter(|path| path.is_absolute());
+    match path.and_then(|path| below_project(path, config)) {
+        Some(below) => format!("{option}{below}"),
+        None => argument.to_owned(),
+    }
 }
 
 /// Returns a path below the project, from there: `./…`. `None` if it is elsewhere.

@@ -136,6 +136,15 @@ fn a_program_of_npm_is_locked_with_all_that_it_requires() {
         &["add", "io.github.acme/weather", "--registry", &registry.url(), "--name", "other", "--yes"],
     );
     assert_eq!(call(&world, "other.forecast"), "sunny eu run");
+    // One that needs an argument whose value only the user knows.
+    let mut needing = package;
+    let place = serde_json::json!({"type": "named", "name": "--place", "isRequired": true});
+    needing["packageArguments"].as_array_mut().unwrap().push(place);
+    registry.add_package("io.github.acme/needing", "3.1.0", &needing);
+    let add = ["add", "io.github.acme/needing", "--registry", &registry.url(), "--yes"];
+    refused(&world, &add, &["needs arguments (--place)", "after `--`"]);
+    ok(&world, &[&add[..], &["--", "--place", "Paris"]].concat());
+    assert_eq!(call(&world, "needing.forecast"), "sunny eu run,--place,Paris");
     assert!(
         !std::path::Path::new("/tmp/orla-e2e-install-script").exists(),
         "no script of a package runs"
