@@ -42,6 +42,7 @@ use orla_providers::stream::{StreamExecutor, Streams};
 use orla_providers::tool::{ForeignTools, Loader, ToolProvider, prestarted};
 use orla_server::shared_tool;
 use parking_lot::Mutex;
+use tokio::sync::watch;
 
 use documents::Documents;
 pub(crate) use packages::user_packages;
@@ -395,22 +396,18 @@ impl App {
     pub(crate) async fn check_documents(&mut self, config: &Config) {
         let mut findings = std::mem::take(&mut self.findings);
         self.documents.check(config, &mut findings).await;
-        self.served.refresh();
         self.findings = findings;
         self.check_listed(config);
     }
 
-    /// Finds the rules that match nothing, now that providers have listed what they serve.
-    pub(crate) fn check_listed(&mut self, config: &Config) {
-        let mut findings = std::mem::take(&mut self.findings);
-        self.find_unmatched(config, &mut findings);
-        for warning in self.servers.unmatched_names() {
-            if !findings.warnings.contains(&warning) {
-                findings.warnings.push(warning);
-            }
-        }
-        findings.redact(&self.marketplace.redaction());
-        self.findings = findings;
+    /// Finds the rules that match nothing, now that providers have listed what they serve. Returns the
+    /// findings that are new.
+    pub(crate) fn check_listed(&mut self, config: &Config) -> Findings {
+        self.served.refresh();
+        let mut found = Findings::default();
+        self.find_unmatched(config, &mut found);
+        found.redact(&self.marketplace.redaction());
+        self.findings.add_new(found)
     }
 
     /// Asks the servers of individually declared capabilities whether they have them.
@@ -498,6 +495,11 @@ impl App {
             prestarted(tool, &entry.name, &self.instance)
         });
         self.standby.want(wanted.collect(), config.prestarted);
+    }
+
+    /// Counts the changes of what MCP servers list.
+    pub(crate) fn server_changes(&self) -> watch::Receiver<u64> {
+        self.servers.changes()
     }
 
     /// Publishes the capabilities that providers report, while the server runs.

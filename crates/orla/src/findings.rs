@@ -44,6 +44,17 @@ impl Findings {
         self.problems.iter().find(is_of_name).map(String::as_str)
     }
 
+    /// Adds the warnings and problems that are not in the lists yet, and returns them.
+    pub(crate) fn add_new(&mut self, found: Self) -> Self {
+        let add = |known: &mut Vec<String>, mut found: Vec<String>| {
+            found.retain(|text| !known.contains(text));
+            known.extend_from_slice(&found);
+            found
+        };
+        let warnings = add(&mut self.warnings, found.warnings);
+        Self { warnings, problems: add(&mut self.problems, found.problems), ..Self::default() }
+    }
+
     /// Replaces secrets, which a path or an address may have.
     pub(crate) fn redact(&mut self, redactor: &Redactor) {
         let texts = self.warnings.iter_mut().chain(&mut self.problems).chain(&mut self.skipped);

@@ -331,6 +331,7 @@ impl App {
     /// Finds rules that match nothing. The capabilities of other nodes and instances, and of unread
     /// documents, are not known here, so any rule may match them.
     pub(super) fn find_unmatched(&self, config: &Config, findings: &mut Findings) {
+        findings.warnings.extend(self.servers.unmatched_names());
         if config.subjects.is_empty() || config.cluster.is_some() || !config.remotes.is_empty() {
             return;
         }

@@ -18,6 +18,7 @@ use orla_process::watch::{Target, Watcher};
 use orla_providers::capsule::packages;
 use orla_server::{Server, ServerOptions, Tls};
 use orla_tasks::{Schedules, Tasks};
+use tokio::sync::watch;
 use tokio::task::{JoinError, JoinHandle};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -146,6 +147,8 @@ struct Running {
     calls: Option<History>,
     sending: Sending,
     app: App,
+    /// Changes of what MCP servers list: a rule may turn out to match nothing.
+    server_changes: watch::Receiver<u64>,
     /// Ends the transport.
     shutdown: CancellationToken,
     /// Ends after the transport, and after all that calls need.
@@ -252,6 +255,7 @@ impl Running {
             history,
             calls,
             sending,
+            server_changes: app.server_changes(),
             app,
             shutdown,
             serving,
@@ -268,6 +272,10 @@ impl Running {
                 () = self.files.changed() => {}
                 () = self.facts.reload_wanted() => {}
                 () = ready(()), if std::mem::take(&mut self.is_reload_due) => {}
+                Ok(()) = self.server_changes.changed() => {
+                    self.app.check_listed(self.reloader.config()).log();
+                    continue;
+                }
             }
             self.reload();
         }

@@ -64,6 +64,11 @@ fn a_rule_that_matches_no_tool_of_a_listed_server_is_warned_of() {
     for name in ["calc.add", "calc__env", "gone.x", "calc.*"] {
         assert!(!warned(name), "{listed:?}");
     }
+    // A running server says it when its MCP server has listed its tools.
+    let server = calc().config(config).serve();
+    assert!(server.client().tool_names().iter().any(|name| name == "calc__env"));
+    server.log_says(&["`calc.ad` fits no capability"]);
+    server.log_says(&["mcpServers.calc.exclude: `evn*` fits no tool"]);
 }
 
 #[test]
