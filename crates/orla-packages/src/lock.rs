@@ -258,6 +258,9 @@ impl Entry {
         let kind = kinds.into_iter().find(|known| known.word() == kind);
         let kind = kind.ok_or_else(|| error(kind_at, "kind is folder, bundle, tools or remote"))?;
         let permissions = permissions.ok_or_else(|| error(node.at, "permissions are missing"))?;
+        if kind != PackageKind::Bundle && !arguments.is_empty() {
+            return Err(error(kind_at, "arguments are for the program of a bundle"));
+        }
         Ok(Self {
             name: name.to_owned(),
             source: text("source")?,
@@ -374,6 +377,8 @@ mod tests {
             ("name: a", "name: ../../etc", "a name has"),
             ("kind: bundle", "kind: other", "kind is"),
             ("kind: bundle", "kindd: bundle", "kindd"),
+            ("kind: bundle", "kind: folder", "arguments are for"),
+            ("arguments: [", "arguments: [[x], ", "an argument is expected"),
             ("    version: \"1.10 name:     name: x\"\n", "", "version is missing"),
             ("get-it: \"b2", "get-it: \"xx", "digest of get-it"),
             ("packages:", "<<<<<<< ours\npackages:", "unfinished merge"),

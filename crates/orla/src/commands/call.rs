@@ -100,8 +100,18 @@ async fn call_local(call: &cli::Call, config: &Config, input: JsonText) -> Resul
     if let Some(lines) = unknown {
         return Err(Failure::failed_with(lines));
     }
-    show(call, &result)
+    let is_denied = matches!(result, Err(RuntimeError::Denied { scopes: Some(_), .. }));
+    show(call, &result).map_err(|mut failure| {
+        if is_denied && !call.raw {
+            failure.lines.push(AS_ANONYMOUS.to_owned());
+        }
+        failure
+    })
 }
+
+/// The hint for a call of this process that the policy denies.
+const AS_ANONYMOUS: &str =
+    "without --url, a call is anonymous; with --url and ORLA_TOKEN, it has the rights of that token";
 
 /// Starts one provider, and whether it serves the capability of a call. A provider that was named itself is only started.
 async fn is_served_alone(app: &App, provider: &str, name: &str) -> Result<bool, Failure> {

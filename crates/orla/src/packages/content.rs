@@ -510,7 +510,7 @@ pub(crate) fn agreement(entry: &Entry, project: &Path) -> String {
     let mut text = format!("{}\n{sha256}\n{kind}\n{permissions}", origin(entry, project));
     if !entry.arguments.is_empty() {
         // No permission is an empty line.
-        text.push_str(&format!("\n\n{}", entry.arguments.join("\n")));
+        text.push_str(&format!("\n\n{}", serde_json::json!(entry.arguments)));
     }
     text
 }

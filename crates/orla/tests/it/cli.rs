@@ -623,3 +623,15 @@ fn a_full_disk_is_a_failure_and_a_closed_pipe_is_not() {
     let ran = world("{ \"$@\"; echo $? >&2; } | true").run(&["list"]);
     assert_eq!(ran.stderr, "0\n");
 }
+
+#[test]
+fn a_denied_call_of_this_process_says_that_it_is_anonymous() {
+    let world = world().tool("hi.sh", sh("echo hi")).config("policy:\n- {to: [ada], allow: ['*']}\n");
+    let refused = world.run(&["call", "hi"]);
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    for words in ["permission denied", "a call is anonymous", "ORLA_TOKEN"] {
+        assert!(refused.stderr.contains(words), "{refused:?}");
+    }
+    let raw = world.run(&["call", "hi", "--raw"]);
+    assert!(!raw.stderr.contains("ORLA_TOKEN"), "{raw:?}");
+}
