@@ -221,7 +221,10 @@ impl FromStr for Word {
                 }
             }
             "net" => host(rest).ok_or_else(|| match rest.split_once(':') {
-                Some(("loopback", port)) => {
+                Some((name, port))
+                    if name.eq_ignore_ascii_case("loopback")
+                        && port.parse::<std::num::NonZeroU16>().is_ok() =>
+                {
                     format!("{}, did you mean net:127.0.0.1:{port}?", wrong())
                 }
                 _ => wrong(),

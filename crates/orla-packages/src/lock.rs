@@ -194,12 +194,10 @@ impl Lock {
             for requirement in &entry.requires {
                 let _ = writeln!(text, "      - {}", quoted(requirement));
             }
-            let listed =
-                |words: &[String]| words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(", ");
             if !entry.arguments.is_empty() {
-                let _ = writeln!(text, "    arguments: [{}]", listed(&entry.arguments));
+                let _ = writeln!(text, "    arguments: [{}]", quoted_list(&entry.arguments));
             }
-            let _ = writeln!(text, "    permissions: [{}]", listed(&entry.permissions));
+            let _ = writeln!(text, "    permissions: [{}]", quoted_list(&entry.permissions));
         }
         text
     }
@@ -261,6 +259,7 @@ impl Entry {
         if kind != PackageKind::Bundle && !arguments.is_empty() {
             return Err(error(kind_at, "arguments are for the program of a bundle"));
         }
+        check_arguments(&arguments).map_err(|why| error(node.at, &why))?;
         Ok(Self {
             name: name.to_owned(),
             source: text("source")?,
@@ -281,6 +280,30 @@ impl Entry {
 const KEYS: [&str; 8] =
     ["name", "source", "registry", "resolved", "kind", "version", "sha256", "tools_digest"];
 
+/// The maximum number of arguments of a package, and their maximum size together, in bytes.
+const MAX_ARGUMENTS: usize = 256;
+const MAX_ARGUMENT_BYTES: usize = 64 << 10;
+
+/// Checks that arguments can be locked and passed to a program.
+///
+/// # Errors
+/// They are too many or too long, or one has a control character.
+pub fn check_arguments(arguments: &[String]) -> Result<(), String> {
+    let bytes: usize = arguments.iter().map(String::len).sum();
+    if arguments.len() > MAX_ARGUMENTS || bytes > MAX_ARGUMENT_BYTES {
+        return Err(format!(
+            "more than {MAX_ARGUMENTS} arguments, or more than {} KiB together",
+            MAX_ARGUMENT_BYTES >> 10
+        ));
+    }
+    match arguments.iter().find(|argument| argument.chars().any(char::is_control)) {
+        Some(argument) => {
+            Err(format!("{}: an argument has no control characters", argument.escape_debug()))
+        }
+        None => Ok(()),
+    }
+}
+
 pub(crate) fn is_digest(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
@@ -290,9 +313,7 @@ fn error(at: Position, problem: &str) -> LockError {
 }
 
 fn with_advice(problem: &str) -> String {
-    format!(
-        "{problem}: take the file back from version control, or `orla remove` and `orla add` the package"
-    )
+    format!("{problem}: repair it, or take the file back from version control, and run `orla sync`")
 }
 
 fn mapping<'a>(node: &'a Node, expected: &str) -> Result<&'a [(orla_document::Key, Node)], LockError> {
@@ -318,6 +339,11 @@ fn texts(node: &Node, expected: &str) -> Result<Vec<String>, LockError> {
 fn scalar<'a>(node: &'a Node, expected: &str) -> Result<&'a str, LockError> {
     let text = node.as_scalar().map(|scalar| scalar.text.as_str());
     text.ok_or_else(|| error(node.at, &format!("{expected} is expected")))
+}
+
+/// Writes texts as the items of a list in YAML.
+pub fn quoted_list(texts: &[String]) -> String {
+    texts.iter().map(|text| quoted(text)).collect::<Vec<_>>().join(", ")
 }
 
 /// Writes a text as YAML: plain if unambiguous, and otherwise in JSON's quotes.
@@ -348,7 +374,7 @@ mod tests {
             sha256: "0".repeat(64),
             tools_digest: "a1".repeat(32),
             tools: ["", "a: b", "on", "get-it"].map(|name| (name.to_owned(), "b2".repeat(32))).into(),
-            arguments: ["--mode=a b", "", "-1", "on", "./data", "\n"].map(str::to_owned).into(),
+            arguments: ["--mode=a b", "", "-1", "on", "./data"].map(str::to_owned).into(),
             permissions: vec!["fs:read:/a, b".to_owned(), "net".to_owned()],
         }
     }
@@ -379,6 +405,7 @@ mod tests {
             ("kind: bundle", "kindd: bundle", "kindd"),
             ("kind: bundle", "kind: folder", "arguments are for"),
             ("arguments: [", "arguments: [[x], ", "an argument is expected"),
+            ("arguments: [", "arguments: [\"a\\nb\", ", "control characters"),
             ("    version: \"1.10 name:     name: x\"\n", "", "version is missing"),
             ("get-it: \"b2", "get-it: \"xx", "digest of get-it"),
             ("packages:", "<<<<<<< ours\npackages:", "unfinished merge"),

@@ -429,7 +429,7 @@ impl Server {
                 }
                 _ if has_variables || argument.is_required => {
                     let what = argument.name.as_deref().or(argument.value_hint.as_deref());
-                    launch.needed.push(what.unwrap_or("one without a name").to_owned());
+                    launch.needed.push(what.unwrap_or("a positional one").to_owned());
                 }
                 _ => {}
             }

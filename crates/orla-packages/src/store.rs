@@ -377,11 +377,16 @@ fn accepted(directory: &Path) -> PathBuf {
 }
 
 /// Stores the accepted tools of the package in a directory, to compare them with a later list, and to
-/// serve them before its server has listed its tools. Any process may do this at any time.
+/// serve them before its server has listed its tools. No transaction is needed: the file is replaced at
+/// once, and another process would write the same.
 ///
 /// # Errors
 /// They cannot be written.
 pub fn keep_tools(directory: &Path, tools: &[Tool]) -> io::Result<()> {
+    // The directories of a project may be links of somebody else.
+    for directory in directory.ancestors().skip(1).take(2).collect::<Vec<_>>().into_iter().rev() {
+        real_directory(directory)?;
+    }
     write_shared(&accepted(directory), &serde_json::to_vec(tools)?)
 }
 
@@ -443,7 +448,9 @@ fn write_shared(path: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 fn write_by(half: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o644).open(half)?;
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o644).custom_flags(NOT_THROUGH_LINKS);
+    let mut file = options.open(half)?;
     file.write_all(bytes)?;
     file.sync_all()?;
     fs::rename(half, path)?;

@@ -162,8 +162,15 @@ impl CapabilityMarketplace {
     /// Returns the snapshot in which a call is looked up. Waits for the providers that may serve it and
     /// have not answered yet.
     pub async fn catalog_for(&self, call: &Call) -> Arc<Catalog> {
-        let named = &call.scope.catalog;
-        let catalog = named.clone().unwrap_or_else(|| self.snapshot());
+        let newest = self.snapshot();
+        // What is unavailable now is not called, although a session has listed it; and a session may call
+        // what has become available since.
+        let is_unavailable = |catalog: &Catalog| {
+            catalog.get(&call.target).is_some_and(|entry| entry.unavailable().is_some())
+        };
+        let named = call.scope.catalog.as_ref();
+        let named = named.filter(|named| !is_unavailable(&newest) && !is_unavailable(named));
+        let catalog = named.map_or(newest, Arc::clone);
         let is_settled = match catalog.get(&call.target) {
             Some(entry) => entry.policy.availability != Availability::Unlearned,
             // A provider that has not answered yet may serve the capability. A session knows the
@@ -223,15 +230,19 @@ impl PreparedCall<'_> {
     /// # Errors
     /// The provider is not ready within the call's time, or no longer has the capability.
     pub(super) async fn settle(&mut self) -> RuntimeResult<bool> {
-        let (Ok(executor), None) = (self.executor(), &self.ctx.scope.answers) else { return Ok(false) };
+        let Ok(executor) = self.executor() else { return Ok(false) };
+        // Recorded answers stand for the calls that a call makes.
+        if self.ctx.scope.answers.is_some() && self.ctx.scope.depth > 0 {
+            return Ok(false);
+        }
         let provider = &self.entry.manifest.provider;
         if executor.is_settled(provider) {
             return Ok(false);
         }
         self.guarded(executor.settle(provider, &self.ctx)).await?;
         let newest = self.market.refreshed();
-        // A call in a snapshot of an earlier configuration stays in it.
-        if !newest.is_of_the_same_sources(&self.catalog) {
+        // A call in a snapshot of an earlier configuration stays in it, if it can run there.
+        if !newest.is_of_the_same_sources(&self.catalog) && executor.is_settled(provider) {
             return Ok(false);
         }
         let Some(entry) = newest.get(&self.target).cloned() else {
@@ -392,9 +403,18 @@ impl PreparedCall<'_> {
     /// or in the newest one, must have the approved manifest and program.
     ///
     /// # Errors
-    /// The policy now denies the call, or the capability has changed since the question.
+    /// The policy now denies the call, the capability has become unavailable, or it has changed since the question.
     pub(super) async fn authorize_again(&self) -> RuntimeResult<()> {
         self.check_policy()?;
+        let withdrawn = {
+            let newest = self.market.peek();
+            let entry = newest.with_id(&self.entry.manifest.id);
+            let entry = entry.filter(|_| newest.is_of_the_same_sources(&self.catalog));
+            entry.and_then(|entry| entry.unavailable()).map(str::to_owned)
+        };
+        if let Some(reason) = withdrawn {
+            return Err(self.undeclared(reason));
+        }
         let Some((subject, rule)) = &self.approved else { return Ok(()) };
         let newest = self.market.peek().with_id(&self.entry.manifest.id).map(Arc::clone);
         let newest = newest.filter(|newest| !Arc::ptr_eq(newest, &self.entry));

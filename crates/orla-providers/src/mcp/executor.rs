@@ -70,6 +70,9 @@ impl CapabilityExecutor for MCPExecutor {
         let ctx = shorter.as_ref().unwrap_or(ctx);
         let arguments = inputs.json()?;
         if let Some(connected) = connected(settings) {
+            if connected.is_expected {
+                return Err(unlisted(&connected.server, ctx));
+            }
             return call(&connected.server, &connected.tool, arguments, ctx).await;
         }
         let server = self.server(settings, ctx)?;
@@ -86,10 +89,11 @@ impl CapabilityExecutor for MCPExecutor {
     }
 
     fn is_settled(&self, provider: &ProviderType) -> bool {
-        match provider.settings::<MCPCapability>().ok().and_then(connected).map(|one| &*one.server) {
-            Some(Server::Process(process)) => process.0.is_current(),
-            _ => true,
-        }
+        let connected = provider.settings::<MCPCapability>().ok().and_then(connected);
+        connected.is_none_or(|connected| match &*connected.server {
+            Server::Process(process) => process.0.is_current() && !connected.is_expected,
+            Server::Remote(_) | Server::Broken(..) => !connected.is_expected,
+        })
     }
 
     async fn settle(&self, provider: &ProviderType, ctx: &CallContext) -> RuntimeResult<()> {
@@ -113,6 +117,18 @@ impl CapabilityExecutor for MCPExecutor {
 
 fn connected(settings: &MCPCapability) -> Option<&Connected> {
     settings.options.connection.as_ref()?.get()
+}
+
+/// Returns the error of a call of a tool that its server has not listed.
+fn unlisted(server: &Server, ctx: &CallContext) -> RuntimeError {
+    let reason = match server.info() {
+        Some(_) => "its server has listed its tools meanwhile; call it again".to_owned(),
+        None => {
+            let failure = server.status().last_failure;
+            failure.unwrap_or_else(|| "its server has not listed its tools yet".to_owned())
+        }
+    };
+    RuntimeError::Unavailable { id: ctx.name.to_string(), reason, source: None }
 }
 
 async fn call(
@@ -167,9 +183,7 @@ fn chosen(
 /// Returns the list of a server's tools, as a value.
 fn list(server: &Server, pattern: &Pattern, ctx: &CallContext) -> RuntimeResult<Outcome> {
     if server.info().is_none() {
-        let reason = server.status().last_failure;
-        let reason = reason.unwrap_or_else(|| "it has not said what it serves".to_owned());
-        return Err(RuntimeError::Unavailable { id: ctx.name.to_string(), reason, source: None });
+        return Err(unlisted(server, ctx));
     }
     let tools: Vec<_> = server.tools(|tools| {
         let shown = tools.iter().filter(|tool| pattern.matches(&tool.name)).map(|tool| {

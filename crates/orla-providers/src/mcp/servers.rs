@@ -86,6 +86,8 @@ pub struct DeclaredProblem {
 pub(super) struct Connected {
     pub(super) server: Arc<Server>,
     pub(super) tool: Arc<str>,
+    /// Whether the server has not listed the tool yet. It is not called then.
+    pub(super) is_expected: bool,
 }
 
 impl McpServers {
@@ -389,19 +391,20 @@ fn broken(id: &str, server_url: &str) -> Arc<Server> {
 }
 
 /// Returns the provider of a tool, with its connection.
-fn provider(server_url: String, tool: &str, timeout_ms: u64, server: &Arc<Server>) -> ProviderType {
-    let mut mcp = MCPCapability::new(server_url, tool, timeout_ms);
-    let connected = Connected { server: Arc::clone(server), tool: tool.into() };
+fn provider(mut mcp: MCPCapability, server: &Arc<Server>, is_expected: bool) -> ProviderType {
+    let tool = mcp.tool_name.as_str().into();
+    let connected = Connected { server: Arc::clone(server), tool, is_expected };
     mcp.options.connection = Some(Connection::new(Arc::new(connected)));
     ProviderType::MCP(mcp)
 }
 
 /// Returns the capabilities of a configured server.
 fn of_entry(settings: &ServerSettings, server: &Arc<Server>) -> Vec<Registration> {
-    let registration = |tool: &ListedTool| {
+    let registration = |tool: &ListedTool, is_expected: bool| {
         let timeout = settings.timeout_of(&tool.name);
         let timeout_ms = timeout.map_or(0, |timeout| full_millis(timeout).max(1));
-        let provider = provider(format!("mcp:{}", settings.name), &tool.name, timeout_ms, server);
+        let mcp = MCPCapability::new(format!("mcp:{}", settings.name), &*tool.name, timeout_ms);
+        let provider = provider(mcp, server, is_expected);
         let manifest =
             CapabilityManifest::new(settings.names.id_of(&settings.name, &tool.name), "", provider);
         let mut registration = Registration::from(manifest);
@@ -412,13 +415,14 @@ fn of_entry(settings: &ServerSettings, server: &Arc<Server>) -> Vec<Registration
         registration.policy.shown_to = server.shown_to(&tool.name);
         registration
     };
-    let registrations = |tools: &[ListedTool]| {
-        tools.iter().filter(|tool| settings.names.serves(&tool.name)).map(registration).collect()
+    let registrations = |tools: &[ListedTool], is_expected: bool| {
+        let served = tools.iter().filter(|tool| settings.names.serves(&tool.name));
+        served.map(|tool| registration(tool, is_expected)).collect()
     };
-    // A call waits until a process has listed its tools, and looks the tool up again. A server behind HTTP
-    // gets calls at once.
-    let is_expected = matches!(**server, Server::Process(_)) && server.info().is_none();
-    if is_expected { registrations(&settings.expected_tools) } else { server.tools(registrations) }
+    match server.info() {
+        None => registrations(&settings.expected_tools, true),
+        Some(_) => server.tools(|tools| registrations(tools, false)),
+    }
 }
 
 /// Returns the upstream of calls. A process has none, because its supervisor knows its state better.
@@ -433,7 +437,8 @@ fn upstream(server: &Server) -> Option<Arc<str>> {
 fn of_declared(declared: &Registration, server: &Arc<Server>) -> Vec<Registration> {
     let Ok(mcp) = declared.manifest.provider.settings::<MCPCapability>() else { return Vec::new() };
     let complete = |mut registration: Registration, tool: &str| {
-        registration.manifest.provider = provider(mcp.server_url.clone(), tool, mcp.timeout_ms, server);
+        let mcp = MCPCapability::new(mcp.server_url.clone(), tool, mcp.timeout_ms);
+        registration.manifest.provider = provider(mcp, server, false);
         if registration.policy.upstream.is_none() {
             registration.policy.upstream = upstream(server);
         }

@@ -39,7 +39,8 @@ pub struct ServerSettings {
     pub eager: bool,
     /// Hides the secrets of the settings in everything that the server returns.
     pub redaction: Option<Arc<Redactor>>,
-    /// The tools that a server that is a process is expected to list. They are served until it has listed its tools.
+    /// The tools that the server is expected to list, served until it has listed its own. None of them is
+    /// called before that.
     pub expected_tools: Vec<ListedTool>,
 }
 

@@ -241,6 +241,9 @@ impl Running {
         }
         tracker.spawn(crate::memory::return_after_bursts(Arc::clone(app.marketplace().memory())));
         app.start_eager(&config);
+        let mut server_changes = app.server_changes();
+        // Servers may have listed their tools already.
+        server_changes.mark_changed();
         let reloader = Reloader::new(source, config, logging);
         Ok(Self {
             reloader,
@@ -255,7 +258,7 @@ impl Running {
             history,
             calls,
             sending,
-            server_changes: app.server_changes(),
+            server_changes,
             app,
             shutdown,
             serving,

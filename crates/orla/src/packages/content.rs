@@ -349,17 +349,22 @@ pub(crate) fn split_option(argument: &str) -> (&str, &str) {
     }
 }
 
-/// Returns an argument of the lock as the program gets it: a path that begins with `./` or `../` is
-/// relative to the project.
+/// Returns the path in an argument: an absolute one, or one that is relative to the project because it
+/// begins with `./` or `../`.
+pub(crate) fn path_in(argument: &str) -> Option<&str> {
+    let (_, value) = split_option(argument);
+    let is_path =
+        matches!(value, "." | "..") || ["/", "./", "../"].iter().any(|begin| value.starts_with(begin));
+    is_path.then_some(value)
+}
+
+/// Returns an argument of the lock as the program gets it: its path is absolute.
 fn placed_argument(argument: &str, project: &Path) -> String {
-    let (option, value) = split_option(argument);
-    let mut beginnings = ["./", "../"].into_iter();
-    if !matches!(value, "." | "..") && !beginnings.any(|begin| value.starts_with(begin)) {
-        return argument.to_owned();
-    }
-    let path = project.join(value);
-    let path = std::path::absolute(&path).unwrap_or(path);
-    format!("{option}{}", path.display())
+    let Some(path) = path_in(argument) else { return argument.to_owned() };
+    let (option, _) = split_option(argument);
+    let place = project.join(path);
+    let place = std::path::absolute(&place).unwrap_or(place);
+    format!("{option}{}", place.display())
 }
 
 /// Returns the effective form of a permission of the lock. A permission that names a setting covers the
@@ -372,13 +377,18 @@ fn in_force(word: &str, paths: impl Fn(&str) -> Option<Vec<String>>) -> Vec<Stri
     paths.filter(|path| Path::new(path).exists()).map(|path| format!("{kind}{path}")).collect()
 }
 
+/// Returns whether a path is in a directory of the system, which every confined process may read.
+pub(crate) fn is_of_system(path: &Path) -> bool {
+    let directories = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64"];
+    directories.iter().any(|directory| path.starts_with(directory))
+}
+
 /// Checks that a command is a program of the bundle itself, of the system, or one that was granted.
 ///
 /// # Errors
 ///
 /// Returns an error if it is none of these.
 fn may_run(command: &str, directory: &Path, granted: &[String]) -> Result<(), String> {
-    const SYSTEM: [&str; 6] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64"];
     let path = directory.join(command);
     if !command.contains('/') {
         return Ok(());
@@ -387,7 +397,7 @@ fn may_run(command: &str, directory: &Path, granted: &[String]) -> Result<(), St
         return Err(format!("its command {command} leads out of a directory with `..`"));
     }
     let is_known = path.starts_with(directory)
-        || SYSTEM.iter().any(|system| path.starts_with(system))
+        || is_of_system(&path)
         || granted.contains(&format!("exec:{}", path.display()));
     match is_known {
         true => Ok(()),

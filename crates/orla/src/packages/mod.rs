@@ -46,6 +46,8 @@ pub(crate) struct Installed {
     unserved: Arc<Mutex<BTreeMap<String, String>>>,
     /// The packages with a tool that is held back.
     changed: Arc<Mutex<BTreeSet<String>>>,
+    /// The packages whose accepted descriptions were stored since they were loaded.
+    kept: Arc<Mutex<BTreeSet<String>>>,
 }
 
 /// A package of the lock.
@@ -232,7 +234,12 @@ impl Installed {
             let package = &self.packages[owner];
             let reported: Vec<Tool> = registrations.iter().map(|(_, tool)| tool.clone()).collect();
             let is_same = tools::digest(&reported) == package.entry.tools_digest;
-            if is_same && package.is_accepted && package.accepted_tools.is_none() {
+            if is_same
+                && package.entry.kind == PackageKind::Bundle
+                && package.is_accepted
+                && package.accepted_tools.is_none()
+                && self.kept.lock().insert(package.entry.name.clone())
+            {
                 package.keep_tools(&reported);
             }
             if package.is_accepted && !is_same {

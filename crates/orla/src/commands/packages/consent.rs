@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::io::IsTerminal;
 
 use orla_confine::{Word, confines, forms};
-use orla_packages::lock::Entry;
+use orla_packages::lock::{Entry, quoted_list};
 use orla_packages::tools::{self, Tool};
 use orla_process::confinement::{Fallback, Mode};
 
@@ -100,7 +100,7 @@ impl ConsentRequest<'_> {
         line("sha256", sha256);
         line("runs", &shown(&content.runs));
         if !self.entry.arguments.is_empty() {
-            line("arguments", &self.entry.arguments.join(" "));
+            line("arguments", &quoted_list(&self.entry.arguments));
         }
         if let Some(url) = &content.url {
             let host = Url::parse(url).ok().and_then(|url| url.host_str().map(str::to_owned));

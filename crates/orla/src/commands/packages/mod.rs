@@ -15,7 +15,7 @@ use std::path::Path;
 use orla_confine::Word;
 use orla_marketplace::Permission;
 use orla_packages::archive::ArchiveError;
-use orla_packages::lock::{Entry, FILE, PackageKind};
+use orla_packages::lock::{Entry, FILE, PackageKind, check_arguments};
 use orla_packages::registry::{Install, Registry, RegistryError};
 use orla_packages::source::{NoSource, Source as PackageSource};
 use orla_packages::store::{Presence, Store, StoreError, Transaction};
@@ -24,7 +24,7 @@ use orla_packages::{FetchError, is_name, name_of};
 
 use crate::app::App;
 use crate::config::{Config, Source};
-use crate::packages::content::{agreement, check_kind, split_option};
+use crate::packages::content::{agreement, check_kind, is_of_system, path_in};
 use crate::packages::names::OwnNames;
 use crate::packages::{project_of, store_of};
 use crate::{Failure, cli, render};
@@ -75,16 +75,8 @@ async fn added(add: &cli::Add, config: &Config) -> Result<(), Failure> {
     let mut allowed = allowed(&add.consent.allow, config)?;
     let parsed = PackageSource::parse(&add.source, |path| Path::new(path).is_dir())?;
     let source = portable(parsed, config)?;
-    let known = known(&store, &source)?;
-    let mut arguments = arguments(&add.arguments, config)?;
-    if let Some(known) = known.as_ref().filter(|known| known.source != source.to_string())
-        && arguments.is_empty()
-    {
-        // Another version of an installed package keeps its arguments.
-        arguments.clone_from(&known.arguments);
-    }
-    let registry = add.from.registry.clone().or(known.and_then(|known| known.registry));
-    let origin = Origin { source, registry, has_arguments: !arguments.is_empty() };
+    let registry = add.from.registry.clone().or(registry_of(&store, &source)?);
+    let origin = Origin { source, registry };
     let archive = origin.fetch(config).await?;
     let name = add.name.clone().unwrap_or_else(|| name_of(&archive.content.name));
     if !is_name(&name) {
@@ -93,17 +85,16 @@ async fn added(add: &cli::Add, config: &Config) -> Result<(), Failure> {
         return Err(Failure::failed(what));
     }
     let mut entry = archive.entry(name, origin.source.to_string());
-    if entry.kind != PackageKind::Bundle && !arguments.is_empty() {
-        let what =
-            format!("{} is a {}, and only a program gets arguments", entry.name, entry.kind.word());
-        return Err(Failure::usage(what));
-    }
-    entry.arguments = arguments;
+    entry.arguments = arguments(&add.arguments, config)?;
     if let Some(known) = free(&store, config, &entry)?.filter(|known| known.source != entry.source) {
         is_of_kind(&entry, &known)?;
-        // Another version of an installed package keeps its permissions.
+        // Another version of an installed package keeps its permissions and its arguments.
         allowed.extend(known.permissions);
+        if entry.arguments.is_empty() {
+            entry.arguments = known.arguments;
+        }
     }
+    archive.check_arguments(&entry)?;
     allowed.extend(archive.content.grants.iter().cloned());
     let request = ConsentRequest { entry: &entry, content: &archive.content, config, allowed: &allowed };
     entry.permissions = request.consent(&add.consent)?;
@@ -128,7 +119,7 @@ async fn added(add: &cli::Add, config: &Config) -> Result<(), Failure> {
     render::note(&format!("{added}; a running server takes it up on SIGHUP"));
     for path in unreadable {
         render::note(&format!(
-            "its argument {path} is a path that it may not read; add it again with --allow fs:read:{path}, or fs:write: to let it change the files"
+            "its argument {path} is a path that it may not read; to let it, add it again with --allow 'fs:read:{path}', or fs:write: if it changes files"
         ));
     }
     if let Some(tool) = learned.filter(|_| is_bare) {
@@ -140,36 +131,37 @@ async fn added(add: &cli::Add, config: &Config) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns the package of the lock that is of this source, in any version.
-fn known(store: &Store, source: &PackageSource) -> Result<Option<Entry>, Failure> {
+/// Returns the registry from which the lock has a package of this source, in any version.
+fn registry_of(store: &Store, source: &PackageSource) -> Result<Option<String>, Failure> {
     let wanted = source.clone().without_version();
     let is_it = |entry: &&Entry| plain(store, &entry.source).is_ok_and(|plain| plain == wanted);
-    Ok(store.lock()?.entries().iter().find(is_it).cloned())
+    Ok(store.lock()?.entries().iter().find(is_it).and_then(|entry| entry.registry.clone()))
 }
 
 /// Returns the arguments after `--` as the lock has them.
 ///
 /// # Errors
 ///
-/// Returns an error if an argument cannot be locked.
+/// Returns an error if they cannot be locked.
 fn arguments(given: &[String], config: &Config) -> Result<Vec<String>, Failure> {
-    if let Some(argument) = given.iter().find(|argument| argument.chars().any(char::is_control)) {
-        let argument = argument.escape_debug();
-        return Err(Failure::usage(format!("{argument}: an argument has no control characters")));
-    }
-    Ok(given.iter().map(|argument| portable_argument(argument, config)).collect())
+    let arguments: Vec<String> =
+        given.iter().map(|argument| portable_argument(argument, config)).collect();
+    check_arguments(&arguments).map_err(Failure::usage)?;
+    Ok(arguments)
 }
 
-/// Returns the paths in the arguments of a package that it may not read.
-fn unreadable_arguments(entry: &Entry, config: &Config) -> Vec<String> {
+/// Returns the paths in the arguments of a package that exist and that it may not read.
+fn unreadable_arguments(entry: &Entry, config: &Config) -> BTreeSet<String> {
     let project = project_of(config);
     let parsed = |word: &str| whole_word(word, config).parse::<Word>().ok();
     let granted: Vec<Word> = entry.permissions.iter().filter_map(|word| parsed(word)).collect();
-    let paths = entry.arguments.iter().map(|argument| split_option(argument).1);
-    let paths = paths.filter(|path| path.starts_with(['.', '/']) && project.join(path).exists());
+    let paths = entry.arguments.iter().filter_map(|argument| path_in(argument));
     let is_unreadable = |path: &&str| {
+        let place = project.join(path);
+        // What does not exist may be something else than a path. What is the system's may be readable.
+        let is_known = place.exists() && !is_of_system(&place);
         let wanted = parsed(&format!("fs:read:{path}"));
-        wanted.is_some_and(|wanted| !granted.iter().any(|word| word.covers(&wanted)))
+        is_known && wanted.is_some_and(|wanted| !granted.iter().any(|word| word.covers(&wanted)))
     };
     paths.filter(is_unreadable).map(str::to_owned).collect()
 }
@@ -351,6 +343,7 @@ async fn update_one(
     let mut entry = archive.entry(old.name.clone(), old.source.clone());
     is_of_kind(&entry, old)?;
     entry.arguments.clone_from(&old.arguments);
+    archive.check_arguments(&entry)?;
     entry.permissions = allowed.iter().cloned().collect();
     let is_agreed = content.settings.is_empty() || store.is_agreed(&agreement(&entry, store.project()));
     if entry.sha256 != old.sha256 || !is_agreed || grants_more {

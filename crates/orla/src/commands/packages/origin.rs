@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use orla_confine::placed;
 use orla_packages::archive::{Archive, MAX_BYTES, pack};
 use orla_packages::environment::Launch;
-use orla_packages::lock::Entry;
+use orla_packages::lock::{Entry, PackageKind};
 use orla_packages::oci::{self, Reference};
 use orla_packages::platform::Platform;
 use orla_packages::registry::{BundleAt, Install, OFFICIAL, Registry};
@@ -27,8 +27,6 @@ pub(super) struct Origin {
     pub(super) source: Source,
     /// The registry to ask, if it is a name there.
     pub(super) registry: Option<String>,
-    /// Whether the user gives arguments to its program.
-    pub(super) has_arguments: bool,
 }
 
 /// An archive that was fetched and checked.
@@ -40,6 +38,8 @@ pub(super) struct Fetched {
     pub(super) registry: Option<String>,
     pub(super) resolved: Option<String>,
     pub(super) requires: Vec<String>,
+    /// The arguments that its program needs and only the user knows.
+    pub(super) needed: Vec<String>,
 }
 
 impl Origin {
@@ -51,8 +51,7 @@ impl Origin {
     pub(super) fn of(entry: &Entry, config: &Config) -> Result<Self, Failure> {
         let project = project_of(config);
         let source = Source::parse(&entry.source, |path| project.join(path).is_dir())?;
-        let has_arguments = !entry.arguments.is_empty();
-        Ok(Self { source, registry: entry.registry.clone(), has_arguments })
+        Ok(Self { source, registry: entry.registry.clone() })
     }
 
     /// Returns whether it was on this machine, and is not any longer.
@@ -87,7 +86,8 @@ impl Origin {
         let project = project_of(config);
         let at = |path: &str, why: &dyn std::fmt::Display| Failure::failed(format!("{path}: {why}"));
         let launch = Launch::default();
-        let (mut registry, mut resolved, mut requires) = (None, None, Vec::new());
+        let (mut registry, mut resolved) = (None, None);
+        let (mut requires, mut needed) = (Vec::new(), Vec::new());
         let bytes = match &self.source {
             Source::Folder(path) => {
                 let folder = project.join(path);
@@ -129,14 +129,9 @@ impl Origin {
                         bytes
                     }
                     Install::Program(source, launch) => {
-                        if !self.has_arguments && !launch.needed.is_empty() {
-                            let needed = launch.needed.join(", ");
-                            return Err(Failure::failed(format!(
-                                "{name} needs arguments ({needed}): pass them after `--`"
-                            )));
-                        }
                         let (bytes, found) = program(&source, &launch, locked)?;
                         (requires, resolved) = (found, Some(source.to_string()));
+                        needed = launch.needed;
                         bytes
                     }
                     Install::Artifact(reference) => {
@@ -156,7 +151,7 @@ impl Origin {
         let shown = self.source.to_string();
         let archive = Archive::read(&bytes).map_err(|error| at(&shown, &error))?;
         let content = Content::read(&archive, self.place_name()).map_err(|error| at(&shown, &error))?;
-        Ok(Fetched { sha256: sha256(&bytes), bytes, content, registry, resolved, requires })
+        Ok(Fetched { sha256: sha256(&bytes), bytes, content, registry, resolved, requires, needed })
     }
 
     /// Returns the current package at the source. Fetches an archive only if the source reports nothing
@@ -257,6 +252,28 @@ impl Fetched {
         }
     }
 
+    /// Checks that a package gets arguments if its program needs some, and only then if it is a program.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error that says which arguments are needed, or that there is no program.
+    pub(super) fn check_arguments(&self, entry: &Entry) -> Result<(), Failure> {
+        let Entry { name, source, kind, arguments, .. } = entry;
+        if arguments.is_empty() && !self.needed.is_empty() {
+            let needed = self.needed.join(", ");
+            return Err(Failure::failed(format!(
+                "{name} needs arguments ({needed}): `orla add {source} -- ARGUMENT…` gives them"
+            )));
+        }
+        if *kind != PackageKind::Bundle && !arguments.is_empty() {
+            let kind = kind.word();
+            return Err(Failure::usage(format!(
+                "{name}: arguments are for the program of a bundle, npm or PyPI, and this package is of the kind {kind}"
+            )));
+        }
+        Ok(())
+    }
+
     /// Returns the installed package in the form of a fetched one.
     ///
     /// # Errors
@@ -280,6 +297,7 @@ impl Fetched {
             registry: entry.registry.clone(),
             resolved: entry.resolved.clone(),
             requires: entry.requires.clone(),
+            needed: Vec::new(),
         })
     }
 }

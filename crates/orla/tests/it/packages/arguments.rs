@@ -21,8 +21,11 @@ fn a_program_gets_the_arguments_of_the_lock() {
     let inside = format!("--root={data}");
     let add = ["add", "mcpb:w.mcpb", "--yes", "--", "./data", &inside, "-v", "a b", "/srv/x"];
     let added = ok(&world, &add);
-    assert!(added.contains("  arguments    ./data --root=./data -v a b /srv/x"), "{added}");
-    assert!(added.contains("--allow fs:read:./data"), "{added}");
+    assert!(
+        added.contains("  arguments    ./data, \"--root=./data\", \"-v\", \"a b\", /srv/x"),
+        "{added}"
+    );
+    assert!(added.contains("--allow 'fs:read:./data'"), "{added}");
     let lock = world.read("orla.lock");
     let locked = r#"    arguments: [./data, "--root=./data", "-v", "a b", /srv/x]"#;
     assert!(lock.contains(locked) && !lock.contains(&data), "{lock}");
@@ -44,7 +47,11 @@ fn a_program_gets_the_arguments_of_the_lock() {
 fn only_programs_get_arguments() {
     let world = with_arguments();
     folder(&world, "1.0.0", "[]");
-    refused(&world, &["add", "./src/greet", "--yes", "--", "x"], &["greet is a folder", "arguments"]);
+    refused(
+        &world,
+        &["add", "./src/greet", "--yes", "--", "x"],
+        &["greet: arguments are for", "kind folder"],
+    );
     refused(&world, &["add", "mcpb:w.mcpb", "--yes", "--", "a\nb"], &["a\\nb", "control characters"]);
     assert!(!world.path("orla.lock").exists());
 }

@@ -115,8 +115,12 @@ fn a_program_of_npm_is_locked_with_all_that_it_requires() {
     let world = project();
     let registry = npm_registry(&world);
     let world = world.env("npm_config_registry", registry.url());
+    ok(&world, &["add", "npm:weather-mcp@3.0.0", "--name", "first", "--yes", "--", "one"]);
+    assert_eq!(call(&world, "first.forecast"), "sunny undefined one");
+    // It has no arguments of another package of the same source.
     ok(&world, &["add", "npm:weather-mcp", "--name", "weather", "--yes"]);
     assert_eq!(call(&world, "weather.forecast"), "sunny undefined");
+    ok(&world, &["remove", "first"]);
     let lock = world.read("orla.lock");
     assert!(lock.contains("node_modules/weather-words weather-words@1.2.0 sha512-"), "{lock}");
     std::fs::remove_dir_all(world.path(".orla")).unwrap();
@@ -142,7 +146,11 @@ fn a_program_of_npm_is_locked_with_all_that_it_requires() {
     needing["packageArguments"].as_array_mut().unwrap().push(place);
     registry.add_package("io.github.acme/needing", "3.1.0", &needing);
     let add = ["add", "io.github.acme/needing", "--registry", &registry.url(), "--yes"];
-    refused(&world, &add, &["needs arguments (--place)", "after `--`"]);
+    refused(
+        &world,
+        &add,
+        &["needing needs arguments (--place)", "`orla add io.github.acme/needing -- ARGUMENT…`"],
+    );
     ok(&world, &[&add[..], &["--", "--place", "Paris"]].concat());
     assert_eq!(call(&world, "needing.forecast"), "sunny eu run,--place,Paris");
     assert!(
