@@ -27,9 +27,7 @@ pub(super) fn possible() -> Result<Vec<&'static Target>, String> {
     let libraries = Path::new(installed.trim()).join("lib/rustlib");
     let targets: Vec<_> = TARGETS
         .iter()
-        .filter(|target| {
-            target.triple.ends_with("musl") && libraries.join(target.triple).join("lib").is_dir()
-        })
+        .filter(|target| target.is_static() && libraries.join(target.triple).join("lib").is_dir())
         .collect();
     match targets.is_empty() {
         true => {

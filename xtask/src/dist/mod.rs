@@ -58,7 +58,16 @@ impl Wish {
         while let Some(argument) = arguments.next() {
             let mut value = || arguments.next().ok_or_else(|| format!("{argument} needs a value"));
             match argument.as_str() {
-                "--target" => wish.targets.push(Target::of(value()?)?),
+                "--target" => {
+                    let target = Target::of(value()?)?;
+                    if !target.is_static() {
+                        return Err(format!(
+                            "dist builds static programs, for musl; `--binary {0}=FILE` packs a program that was built for {0}",
+                            target.triple
+                        ));
+                    }
+                    wish.targets.push(target);
+                }
                 "--binary" => {
                     let given = value()?;
                     let (triple, path) = given.split_once('=').ok_or("--binary needs TARGET=FILE")?;

@@ -43,6 +43,11 @@ pub(super) static TARGETS: [Target; 4] = [
 ];
 
 impl Target {
+    /// Returns whether it is built here: programs for musl are static, and need no library of the system.
+    pub(super) fn is_static(&self) -> bool {
+        self.triple.ends_with("musl")
+    }
+
     pub(super) fn of(triple: &str) -> Result<&'static Self, String> {
         TARGETS.iter().find(|target| target.triple == triple).ok_or_else(|| {
             let known: Vec<_> = TARGETS.iter().map(|target| target.triple).collect();
