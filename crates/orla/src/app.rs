@@ -57,7 +57,7 @@ use crate::served::{Providers, Served, limits};
 use crate::{Failure, terminal_approver, tokens};
 
 /// The least time between two snapshots for changes of a provider.
-const MIN_SNAPSHOT_INTERVAL: Duration = Duration::from_millis(50);
+pub(crate) const MIN_SNAPSHOT_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The parts that a configuration describes.
 pub(crate) struct App {

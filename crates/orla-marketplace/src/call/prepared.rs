@@ -169,7 +169,9 @@ impl CapabilityMarketplace {
             catalog.get(&call.target).is_some_and(|entry| entry.unavailable().is_some())
         };
         let named = call.scope.catalog.as_ref();
-        let named = named.filter(|named| !is_unavailable(&newest) && !is_unavailable(named));
+        let named = named.filter(|named| {
+            Arc::ptr_eq(named, &newest) || (!is_unavailable(&newest) && !is_unavailable(named))
+        });
         let catalog = named.map_or(newest, Arc::clone);
         let is_settled = match catalog.get(&call.target) {
             Some(entry) => entry.policy.availability != Availability::Unlearned,
@@ -408,8 +410,9 @@ impl PreparedCall<'_> {
         self.check_policy()?;
         let withdrawn = {
             let newest = self.market.peek();
-            let entry = newest.with_id(&self.entry.manifest.id);
-            let entry = entry.filter(|_| newest.is_of_the_same_sources(&self.catalog));
+            let is_refined =
+                !Arc::ptr_eq(&newest, &self.catalog) && newest.is_of_the_same_sources(&self.catalog);
+            let entry = is_refined.then(|| newest.with_id(&self.entry.manifest.id)).flatten();
             entry.and_then(|entry| entry.unavailable()).map(str::to_owned)
         };
         if let Some(reason) = withdrawn {

@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::console::Facts;
-use crate::app::{App, user_packages};
+use crate::app::{App, MIN_SNAPSHOT_INTERVAL, user_packages};
 use crate::cli::{Cli, Serve};
 use crate::config::{Config, DEFAULT_FILES, Source, Transport};
 use crate::governance::attestations_file;
@@ -275,7 +275,7 @@ impl Running {
                 () = self.files.changed() => {}
                 () = self.facts.reload_wanted() => {}
                 () = ready(()), if std::mem::take(&mut self.is_reload_due) => {}
-                Ok(()) = self.server_changes.changed() => {
+                Ok(()) = spaced_change(&mut self.server_changes) => {
                     self.app.check_listed(self.reloader.config()).log();
                     continue;
                 }
@@ -347,6 +347,13 @@ impl Running {
         end_audit(self.audit, reason).await;
         finished
     }
+}
+
+/// Waits for a change, and at least for the time between two snapshots: a check makes a snapshot of what has
+/// changed, and frequent changes must not cause as many.
+async fn spaced_change(changes: &mut watch::Receiver<u64>) -> Result<(), watch::error::RecvError> {
+    tokio::time::sleep(MIN_SNAPSHOT_INTERVAL).await;
+    changes.changed().await
 }
 
 /// The findings before the log was opened.

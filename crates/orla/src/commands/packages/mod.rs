@@ -73,6 +73,7 @@ pub(crate) fn add(add: &cli::Add, source: &Source) -> Result<(), Failure> {
 async fn added(add: &cli::Add, config: &Config) -> Result<(), Failure> {
     let store = store_of(config);
     let mut allowed = allowed(&add.consent.allow, config)?;
+    let arguments = arguments(&add.arguments, config)?;
     let parsed = PackageSource::parse(&add.source, |path| Path::new(path).is_dir())?;
     let source = portable(parsed, config)?;
     let registry = add.from.registry.clone().or(registry_of(&store, &source)?);
@@ -85,7 +86,7 @@ async fn added(add: &cli::Add, config: &Config) -> Result<(), Failure> {
         return Err(Failure::failed(what));
     }
     let mut entry = archive.entry(name, origin.source.to_string());
-    entry.arguments = arguments(&add.arguments, config)?;
+    entry.arguments = arguments;
     if let Some(known) = free(&store, config, &entry)?.filter(|known| known.source != entry.source) {
         is_of_kind(&entry, &known)?;
         // Another version of an installed package keeps its permissions and its arguments.
