@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::http::idle_timeout::{IdleTimeoutStream, Serving};
+use crate::http::repoll::Repoll;
 use crate::mcp::notify::changes::fan_out;
 use crate::mcp::session::shared;
 use crate::routes::{self, ConnectionInfo};
@@ -220,14 +221,15 @@ async fn serve_connection(
         .timer(TokioTimer::new())
         .keep_alive_interval(Some(Duration::from_secs(30)))
         .max_concurrent_streams(MAX_HTTP2_STREAMS);
-    let connection = builder.serve_connection(io, service);
-    tokio::pin!(connection);
+    let connection = std::pin::pin!(builder.serve_connection(io, service));
+    let mut connection = Repoll::new(connection);
     let ended = tokio::select! {
-        ended = connection.as_mut() => ended,
+        biased;
+        ended = &mut connection => ended,
         () = core.draining.cancelled() => {
-            connection.as_mut().graceful_shutdown();
+            connection.get_mut().as_mut().graceful_shutdown();
             tokio::select! {
-                ended = connection.as_mut() => ended,
+                ended = connection => ended,
                 // Dropping the connection cancels its requests. Their tasks are awaited.
                 () = wait_for_answers(core) => Ok(()),
             }

@@ -5,5 +5,6 @@ mod framing;
 pub(crate) mod guard;
 pub(crate) mod idle_timeout;
 pub(crate) mod json_body;
+pub(crate) mod repoll;
 pub(crate) mod response;
 pub(crate) mod url;
