@@ -26,6 +26,7 @@ use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::future::pending;
 use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -39,7 +40,7 @@ use tokio::io::Interest;
 use tokio::net::unix::pipe;
 use tokio::sync::{OwnedMutexGuard, mpsc, oneshot};
 use tokio::task::yield_now;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, Sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use self::pace::LogPace;
@@ -129,6 +130,8 @@ pub(super) struct Task<S: Service> {
     questions: FuturesUnordered<BoxFuture<'static, Answer<S>>>,
     /// Why the process is about to end, or has ended.
     failure: Option<String>,
+    /// Wakes the task at the earliest of its times.
+    alarm: Alarm,
     /// When [`Event::Timer`] comes.
     timer: Option<Instant>,
     /// The time until which requests wait for the handshake after the hello.
@@ -137,8 +140,8 @@ pub(super) struct Task<S: Service> {
     stream_closed: Option<(Instant, &'static str)>,
     /// The state of its silence.
     silence: Silence,
-    /// The time of the next check while requests are in flight.
-    look: Option<Instant>,
+    /// The next check of a process with requests in flight.
+    look: Option<Look>,
     /// The time of a delayed reload.
     held: Option<Instant>,
     reloads: ReloadLoop,
@@ -189,6 +192,7 @@ impl<S: Service> Task<S> {
             cancelled: VecDeque::new(),
             questions: FuturesUnordered::new(),
             failure: None,
+            alarm: Alarm::default(),
             timer: None,
             handshake: None,
             stream_closed: None,
@@ -252,8 +256,18 @@ impl<S: Service> Task<S> {
     /// Returns the next event. Nothing is lost when a branch is dropped for another.
     async fn next(&mut self, stopping: bool) -> Woken<S> {
         let pace = self.pace.due();
-        let Self { inbox, process, protocol, watching, waiting, cancelled, questions, shared, .. } =
-            self;
+        let Self {
+            inbox,
+            process,
+            protocol,
+            watching,
+            waiting,
+            cancelled,
+            questions,
+            shared,
+            alarm,
+            ..
+        } = self;
         let process = process.as_ref();
         let takes = waiting.len() < MAX_WAITING && protocol.unwritten().len() < MAX_UNWRITTEN;
         let writes = !protocol.unwritten().is_empty();
@@ -262,7 +276,7 @@ impl<S: Service> Task<S> {
             self.handshake,
             self.stream_closed.map(|(at, _)| at),
             self.held,
-            self.look,
+            self.look.map(|look| look.at),
             pace,
             cancelled.front().map(|one| one.until),
         ];
@@ -281,7 +295,7 @@ impl<S: Service> Task<S> {
                 *watching = Some(next_change(watcher));
                 Woken::Changed(change)
             }
-            () = until(timer) => Woken::Timer,
+            () = alarm.at(timer) => Woken::Timer,
         }
     }
 
@@ -500,14 +514,17 @@ impl<S: Service> Task<S> {
         }
     }
 
-    /// Schedules the next check of a process with requests in flight.
+    /// Schedules the next check of a process with requests in flight. It stays scheduled when they have ended, so
+    /// that it is not scheduled anew for each request.
     fn schedule_look(&mut self) {
         let is_waited_for = matches!(self.state, State::Ready { .. }) && self.protocol.in_flight() > 0;
-        self.look = match self.look {
-            _ if !is_waited_for => None,
-            None => Some(Instant::now() + POLL_INTERVAL),
-            look => look,
-        };
+        match &mut self.look {
+            Some(look) => look.was_idle |= !is_waited_for,
+            None if is_waited_for => {
+                self.look = Some(Look { at: Instant::now() + POLL_INTERVAL, was_idle: false });
+            }
+            None => {}
+        }
     }
 
     /// Ends a process that is ready and hangs.
@@ -589,7 +606,7 @@ impl<S: Service> Task<S> {
         if self.pace.is_over(now) {
             self.end_pace();
         }
-        if is_due(&mut self.look) {
+        if self.look.take_if(|look| look.at <= now).is_some_and(|look| !look.was_idle) {
             self.look_for_hang().await;
         }
         if is_due(&mut self.held) {
@@ -637,6 +654,15 @@ impl<S: Service> Task<S> {
     }
 }
 
+/// A scheduled check whether a process hangs.
+#[derive(Clone, Copy)]
+struct Look {
+    at: Instant,
+    /// Whether no request was in flight at some time since it was scheduled. Then the present ones have not waited for
+    /// a whole interval, and nothing is checked.
+    was_idle: bool,
+}
+
 /// A request whose cancellation is binding.
 struct CancelledRequest {
     /// The time of the check whether the process still works at the request.
@@ -682,9 +708,19 @@ async fn changed(watching: Option<&mut Watching>) -> (Watcher, Change) {
     }
 }
 
-async fn until(timer: Option<Instant>) {
-    match timer {
-        Some(timer) => sleep_until(timer).await,
-        None => pending().await,
+/// One timer for all times of a task. It stays set between events, because setting a timer costs
+/// more than handling most events.
+#[derive(Debug, Default)]
+struct Alarm(Option<Pin<Box<Sleep>>>);
+
+impl Alarm {
+    /// Waits until `time`, or for ever.
+    async fn at(&mut self, time: Option<Instant>) {
+        let Some(time) = time else { return pending().await };
+        let sleep = self.0.get_or_insert_with(|| Box::pin(sleep_until(time)));
+        if sleep.deadline() != time {
+            sleep.as_mut().reset(time);
+        }
+        sleep.as_mut().await;
     }
 }
