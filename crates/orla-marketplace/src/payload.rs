@@ -9,6 +9,7 @@ use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
+use bytestring::ByteString;
 use rtfs::Value;
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
@@ -42,7 +43,7 @@ impl Payload {
     /// Returns the empty object, the input of a call without arguments.
     pub fn empty() -> Self {
         static EMPTY: OnceLock<Payload> = OnceLock::new();
-        EMPTY.get_or_init(|| Self::from_json(JsonText(Bytes::from_static(b"{}")))).clone()
+        EMPTY.get_or_init(|| Self::from_json(JsonText(ByteString::from_static("{}")))).clone()
     }
 
     /// Returns whether the payload was created from JSON text, which has fewer kinds of values.
@@ -66,7 +67,7 @@ impl Payload {
 
     /// Returns the length of the JSON text in bytes, if the text has been created.
     pub fn text_bytes(&self) -> usize {
-        self.0.json.get().map_or(0, |text| text.as_str().len())
+        self.0.json.get().map_or(0, |text| text.0.len())
     }
 
     /// Returns the payload as an RTFS value.
@@ -111,7 +112,7 @@ impl fmt::Debug for Payload {
 ///
 /// Cloning and slicing share the bytes.
 #[derive(Clone, PartialEq, Eq)]
-pub struct JsonText(Bytes);
+pub struct JsonText(ByteString);
 
 impl JsonText {
     /// Checks that `text` is one JSON value (to any depth, without recursion) and stores it unchanged.
@@ -120,8 +121,13 @@ impl JsonText {
     /// What is wrong with the text, with line and column.
     pub fn parse(text: impl Into<Bytes>) -> Result<Self, serde_json::Error> {
         let bytes: Bytes = text.into();
-        let raw: &RawValue = serde_json::from_slice(&bytes)?;
-        Ok(Self::slice_of(&bytes, raw))
+        let Ok(text) = ByteString::try_from(bytes.clone()) else {
+            // The reader of JSON says where the text is not UTF-8.
+            let raw: &RawValue = serde_json::from_slice(&bytes)?;
+            return Ok(Self::from(raw));
+        };
+        let raw: &RawValue = serde_json::from_str(&text)?;
+        Ok(Self::slice_of_text(&text, raw))
     }
 
     /// Returns the JSON of anything that can be serialised.
@@ -129,37 +135,46 @@ impl JsonText {
     /// # Errors
     /// The type cannot be JSON, such as a map whose keys are not strings.
     pub fn of(value: &(impl Serialize + ?Sized)) -> Result<Self, serde_json::Error> {
-        serde_json::to_vec(value).map(|bytes| Self(bytes.into()))
+        serde_json::to_string(value).map(|text| Self(text.into()))
     }
 
     /// Returns the part `raw` of `body`: shared if `raw` borrows from it, else copied.
     pub fn slice_of(body: &Bytes, raw: &RawValue) -> Self {
-        let part = raw.get().as_bytes();
-        let (start, end) = (body.as_ptr() as usize, body.as_ptr() as usize + body.len());
-        let at = part.as_ptr() as usize;
-        if at >= start && at + part.len() <= end {
-            Self(body.slice_ref(part))
-        } else {
-            Self(Bytes::copy_from_slice(part))
+        let part = raw.get();
+        if !is_within(part, body) {
+            return Self::from(raw);
         }
+        // It is UTF-8, as `raw` is, but only a check gives it the type.
+        ByteString::try_from(body.slice_ref(part.as_bytes())).map_or_else(|_| Self::from(raw), Self)
+    }
+
+    /// Returns the part `raw` of `text`: shared if `raw` borrows from it, else copied.
+    pub fn slice_of_text(text: &ByteString, raw: &RawValue) -> Self {
+        let part = raw.get();
+        if is_within(part, text.as_bytes()) { Self(text.slice_ref(part)) } else { Self::from(raw) }
+    }
+
+    /// Returns the part `raw` of this text: shared if `raw` borrows from it, else copied.
+    #[must_use]
+    pub fn slice(&self, raw: &RawValue) -> Self {
+        Self::slice_of_text(&self.0, raw)
     }
 
     /// Returns the part of the text in this range, which must be one whole value; shared. `None` if the
     /// range is not within the text.
     pub fn part(&self, range: Range<usize>) -> Option<Self> {
-        (range.start < range.end && range.end <= self.0.len()).then(|| Self(self.0.slice(range)))
+        let part = self.0.get(range).filter(|part| !part.is_empty())?;
+        Some(Self(self.0.slice_ref(part)))
     }
 
     /// Returns the text.
     pub fn as_str(&self) -> &str {
-        // The bytes were checked on creation, so the fallback is never used; only `unsafe` could avoid
-        // the scan.
-        std::str::from_utf8(&self.0).unwrap_or_default()
+        &self.0
     }
 
     /// Returns the bytes of the text, shared.
     pub fn bytes(&self) -> &Bytes {
-        &self.0
+        self.0.as_bytes()
     }
 
     /// Returns the text as serde's raw value.
@@ -167,20 +182,26 @@ impl JsonText {
     /// # Errors
     /// None in practice: the text was checked when it was made.
     pub fn as_raw(&self) -> Result<&RawValue, serde_json::Error> {
-        serde_json::from_slice(&self.0)
+        serde_json::from_str(&self.0)
     }
+}
+
+/// Returns whether a text lies within these bytes.
+fn is_within(part: &str, whole: &[u8]) -> bool {
+    let (part, whole) = (part.as_bytes().as_ptr_range(), whole.as_ptr_range());
+    whole.start <= part.start && part.end <= whole.end
 }
 
 impl Default for JsonText {
     /// `null`.
     fn default() -> Self {
-        Self(Bytes::from_static(b"null"))
+        Self(ByteString::from_static("null"))
     }
 }
 
 impl From<&RawValue> for JsonText {
     fn from(raw: &RawValue) -> Self {
-        Self(Bytes::copy_from_slice(raw.get().as_bytes()))
+        Self(raw.get().into())
     }
 }
 

@@ -1,12 +1,9 @@
 //! The result of a call in the form of MCP's `tools/call`, and as plain JSON.
 
-use std::borrow::Cow;
-
 use orla_marketplace::{JsonText, Outcome, Payload, RuntimeError, RuntimeResult};
-use serde::Deserialize;
-use serde_json::value::RawValue;
 
-use crate::object::{Object, push_text, trusted};
+use crate::object::{push_text, trusted};
+use crate::scan;
 
 /// Returns the result of `tools/call` for an outcome, as JSON text. It has the form for a session's
 /// client, except that a structured value may be of any kind. Parts that arrived as JSON stay unchanged.
@@ -144,43 +141,56 @@ fn length(text: &JsonText) -> usize {
 pub fn plain_output(outcome: &Outcome) -> RuntimeResult<JsonText> {
     match &outcome.structured {
         Some(value) => value.json().cloned(),
-        None => Ok(plain_content(outcome.content.as_ref().map_or("[]", JsonText::as_str))),
+        None => Ok(outcome.content.as_ref().map_or_else(|| content_object("[]"), plain_content)),
     }
 }
 
 /// Returns the result of a call as plain JSON, like [`plain_output`], from the text that
 /// [`call_result_json`] wrote.
 pub fn plain_json(call_result: &JsonText) -> JsonText {
-    let Some(result) = Object::parse(call_result.as_str()) else { return call_result.clone() };
-    match result.get("structuredContent") {
-        Some(structured) => trusted(structured.to_owned()),
-        None => plain_content(result.get("content").unwrap_or("[]")),
+    let (mut structured, mut content) = (None, None);
+    for (key, range) in scan::members(call_result.bytes()) {
+        match key {
+            b"structuredContent" => structured = call_result.part(range),
+            b"content" => content = call_result.part(range),
+            _ => {}
+        }
+    }
+    match (structured, content) {
+        (Some(structured), _) => structured,
+        (None, Some(content)) => plain_content(&content),
+        (None, None) if call_result.as_str().starts_with('{') => content_object("[]"),
+        (None, None) => call_result.clone(),
     }
 }
 
-/// Returns a JSON array of content blocks as plain JSON.
-fn plain_content(content: &str) -> JsonText {
-    if let Ok([TextBlock { kind, text: Some(text) }]) =
-        serde_json::from_str::<[TextBlock<'_>; 1]>(content)
-        && kind == "text"
-    {
-        return trusted(text.get().to_owned());
+/// Returns a JSON array of content blocks as plain JSON. A single text shares its bytes.
+fn plain_content(content: &JsonText) -> JsonText {
+    single_text(content).unwrap_or_else(|| content_object(content.as_str()))
+}
+
+/// Returns the text of the content, if the content is one block of text.
+fn single_text(content: &JsonText) -> Option<JsonText> {
+    let block = content.part(scan::only_item(content.bytes())?)?;
+    let (mut is_text, mut text) = (false, None);
+    for (key, range) in scan::members(block.bytes()) {
+        match key {
+            b"type" => is_text = block.bytes()[range] == b"\"text\""[..],
+            b"text" => text = block.part(range),
+            _ => {}
+        }
     }
+    text.filter(|text| is_text && text.bytes().starts_with(b"\""))
+}
+
+fn content_object(content: &str) -> JsonText {
     trusted(format!(r#"{{"content":{content}}}"#))
-}
-
-/// The members of a text block.
-#[derive(Deserialize)]
-struct TextBlock<'a> {
-    #[serde(rename = "type", borrow)]
-    kind: Cow<'a, str>,
-    #[serde(borrow)]
-    text: Option<&'a RawValue>,
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::object::Object;
 
     #[test]
     fn plain_json_is_the_value_or_the_text_or_the_content() {
@@ -193,6 +203,15 @@ mod tests {
                 r#"{"content":[{"type":"image","data":"","mimeType":"image/png"}]}"#,
             ),
             (r#"{"content":[]}"#, r#"{"content":[]}"#),
+            (r#"{"content":[ {"text" : "a" ,"type":"text"} ]}"#, r#""a""#),
+            (
+                r#"{"content":[{"type":"text","text":null}]}"#,
+                r#"{"content":[{"type":"text","text":null}]}"#,
+            ),
+            (
+                r#"{"content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}"#,
+                r#"{"content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}"#,
+            ),
         ] {
             let result = JsonText::parse(result).unwrap();
             assert_eq!(plain_json(&result).as_str(), plain);

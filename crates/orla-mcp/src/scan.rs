@@ -23,6 +23,17 @@ pub(super) fn members(text: &[u8]) -> Members<'_> {
     Members { text, at }
 }
 
+/// Returns the range of the item of a list that has only one.
+///
+/// The text must be one JSON value.
+pub(super) fn only_item(text: &[u8]) -> Option<Range<usize>> {
+    let open = blank(text, 0);
+    let start = blank(text, open + 1);
+    let is_list = text.get(open) == Some(&b'[') && text.get(start) != Some(&b']');
+    let end = if is_list { value(text, start) } else { return None };
+    (text.get(blank(text, end)) == Some(&b']')).then_some(start..end)
+}
+
 impl<'a> Iterator for Members<'a> {
     type Item = (&'a [u8], Range<usize>);
 
@@ -108,6 +119,21 @@ mod tests {
         }
     }
 
+    #[test]
+    fn the_item_of_a_list_is_found_if_it_is_the_only_one() {
+        for (text, item) in [
+            ("[1]", Some("1")),
+            (" [ {\"a\": \"]\"} ] ", Some("{\"a\": \"]\"}")),
+            ("[[1,2]]", Some("[1,2]")),
+            ("[1, 2]", None),
+            ("[]", None),
+            ("{\"a\": 1}", None),
+            ("7", None),
+        ] {
+            assert_eq!(only_item(text.as_bytes()).map(|range| &text[range]), item, "{text}");
+        }
+    }
+
     fn json() -> impl Strategy<Value = String> {
         let leaf = prop_oneof![
             Just("null".to_owned()),
@@ -151,6 +177,7 @@ mod tests {
         #[test]
         fn any_bytes_make_no_trouble(bytes in proptest::collection::vec(any::<u8>(), 0..100), text in "[{}\\[\\]\",:\\\\ 1a]{0,30}") {
             let _ = (members(&bytes).count(), members(text.as_bytes()).count());
+            let _ = (only_item(&bytes), only_item(text.as_bytes()));
         }
     }
 }

@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use std::io::Write as _;
 
 use bytes::Bytes;
+use bytestring::ByteString;
 use orla_marketplace::JsonText;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
@@ -66,7 +67,7 @@ pub struct RpcError {
 
 impl RpcError {
     /// Returns the error of a message. Any value of the member counts as an error.
-    fn read(line: &Bytes, error: &RawValue) -> Self {
+    fn read(line: &ByteString, error: &RawValue) -> Self {
         #[derive(Deserialize)]
         struct Data<'a> {
             #[serde(borrow)]
@@ -76,7 +77,7 @@ impl RpcError {
             return Self { code: 0, message: error.get().to_owned(), data: None };
         };
         let data: Option<Data<'_>> = serde_json::from_str(error.get()).ok();
-        read.data = data.and_then(|data| data.data).map(|data| JsonText::slice_of(line, data));
+        read.data = data.and_then(|data| data.data).map(|data| JsonText::slice_of_text(line, data));
         read
     }
 }
@@ -119,22 +120,23 @@ pub fn messages(line: Bytes) -> Vec<Bytes> {
 
 /// Parses a line as a message; `None` if it is not JSON-RPC.
 pub fn read(line: &Bytes) -> Option<Message> {
-    let envelope: Envelope<'_> = serde_json::from_slice(line).ok()?;
+    let line = &ByteString::try_from(line.clone()).ok()?;
+    let envelope: Envelope<'_> = serde_json::from_str(line).ok()?;
     if envelope.jsonrpc.as_deref() != Some("2.0") {
         return None;
     }
     let id = envelope.id.filter(|id| id.get() != "null");
     if let Some(method) = envelope.method {
-        let params = envelope.params.map(|params| JsonText::slice_of(line, params));
+        let params = envelope.params.map(|params| JsonText::slice_of_text(line, params));
         let method = method.into_owned();
         return Some(match id {
-            Some(id) => Message::Request { id: JsonText::slice_of(line, id), method, params },
+            Some(id) => Message::Request { id: JsonText::slice_of_text(line, id), method, params },
             None => Message::Notification { method, params },
         });
     }
     let result = match (envelope.result, envelope.error) {
         (_, Some(error)) => Err(RpcError::read(line, error)),
-        (Some(result), None) => Ok(JsonText::slice_of(line, result)),
+        (Some(result), None) => Ok(JsonText::slice_of_text(line, result)),
         (None, None) => return None,
     };
     Some(match id?.get().parse() {

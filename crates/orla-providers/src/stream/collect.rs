@@ -76,7 +76,7 @@ pub(super) fn read(inputs: &JsonText, ctx: &CallContext) -> RuntimeResult<Wanted
             }
         }
     }
-    let text = |raw: &RawValue| JsonText::slice_of(inputs.bytes(), raw);
+    let text = |raw: &RawValue| inputs.slice(raw);
     let empty = || Payload::empty().json().cloned();
     Ok(Wanted {
         input: input.map_or_else(empty, |input| Ok(text(input)))?,

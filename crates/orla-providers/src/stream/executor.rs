@@ -144,7 +144,7 @@ impl CapabilityExecutor for StreamExecutor {
 fn values(list: &JsonText) -> Result<Vec<Payload>, String> {
     let raw: Vec<&serde_json::value::RawValue> =
         serde_json::from_str(list.as_str()).map_err(|err| err.to_string())?;
-    Ok(raw.iter().map(|raw| Payload::from_json(JsonText::slice_of(list.bytes(), raw))).collect())
+    Ok(raw.iter().map(|raw| Payload::from_json(list.slice(raw))).collect())
 }
 
 /// Returns the JSON Schema of the input of a call of this stream.
