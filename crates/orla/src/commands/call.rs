@@ -8,6 +8,7 @@ use orla_marketplace::rtfs::text::excerpt;
 use orla_marketplace::{
     Call, JsonText, LogLevel, Notice, Outcome, Payload, Progress, RuntimeError, is_waiting_message,
 };
+use orla_packages::lock;
 use orla_server::call_result_json;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -18,6 +19,7 @@ use super::records::CallRecords;
 use crate::app::App;
 use crate::call_result::CallResult;
 use crate::config::{Config, Source};
+use crate::packages::project_of;
 use crate::render::progress::{self, Bar};
 use crate::signals::{Signals, Stop};
 use crate::{Failure, cli, render};
@@ -87,7 +89,7 @@ async fn call_local(call: &cli::Call, config: &Config, input: JsonText) -> Resul
             Some(app.findings().why_not_served(&call.name).map_or_else(
                 || {
                     let mut lines = vec![err.to_string()];
-                    lines.extend(why_unknown(&app, &call.name));
+                    lines.extend(why_unknown(&app, config, &call.name));
                     lines
                 },
                 |why| vec![why.to_owned()],
@@ -160,9 +162,9 @@ fn quoting_hint(error: &str, arguments: &[String]) -> Option<String> {
     })
 }
 
-/// Returns the reason for an unknown name: a file that is not a tool, a capsule that could not start, or
-/// no reason at all.
-fn why_unknown(app: &App, name: &str) -> Vec<String> {
+/// Returns the reason for an unknown name: a file that is not a tool, a capsule that could not start, a lock that cannot be
+/// read, or no reason at all.
+fn why_unknown(app: &App, config: &Config, name: &str) -> Vec<String> {
     let findings = app.findings();
     let is_of_name = |finding: &&String| {
         let path = finding.split(": ").next().unwrap_or_default();
@@ -177,6 +179,9 @@ fn why_unknown(app: &App, name: &str) -> Vec<String> {
             lines.push(format!("{}: {failure}", entry.name));
         }
     }
+    // Without the lock, no package is served.
+    let lock = format!("{}:", project_of(config).join(lock::FILE).display());
+    lines.extend(findings.problems.iter().filter(|problem| problem.starts_with(&lock)).cloned());
     if app.marketplace().snapshot().listed().next().is_none() {
         lines.extend(findings.warnings.iter().cloned());
     }

@@ -73,6 +73,39 @@ fn a_tool_that_was_listed_before_its_server_is_not_called_if_it_has_changed() {
     assert_eq!(session.call("weather__forecast", json!({})).text(), "1.0.0 no key");
 }
 
+#[test]
+fn a_tool_is_not_called_while_its_server_does_not_list_it() {
+    let world = project()
+        .config("listing_timeout: 0.2\ntimeout: 1\n")
+        .file("data/lists", "")
+        .file("data/calls", "");
+    let data = world.path("data").display().to_string();
+    let lists = r#"elif k == "tools/list": out("#;
+    let calls = r#"elif k == "tools/call": out("#;
+    assert!(SERVER.contains(lists) && SERVER.contains(calls));
+    // The server reads a request that it gets before that later, and so would make the call.
+    let waits = format!(
+        "elif k == \"tools/list\":\n        while not os.path.exists({:?}): time.sleep(0.01)\n        out(",
+        format!("{data}/lists")
+    );
+    let notes = format!(
+        r#"elif k == "tools/call": open({:?}, "a").write("called."); out("#,
+        format!("{data}/calls")
+    );
+    let code = SERVER.replace("import sys,", "import time, sys,");
+    world.write("server.py", code.replace(lists, &waits).replace(calls, &notes), 0o644);
+    bundle(&world, "w.mcpb", "1.0.0", "{}", &[]);
+    ok(&world, &["add", "mcpb:w.mcpb", "--yes", "--allow", &format!("fs:write:{data}")]);
+    world.remove("data/lists");
+    let server = world.serve();
+    let mut session = server.session();
+    assert_eq!(session.tool_names(), ["weather__forecast"]);
+    assert!(session.call("weather__forecast", json!({})).is_error());
+    server.write("data/lists", "", 0o644);
+    eventually("it is called", || !session.call("weather__forecast", json!({})).is_error());
+    assert_eq!(server.read("data/calls"), "called.");
+}
+
 /// The server says that its list has changed, and the client does not ask for it.
 #[test]
 fn a_tool_that_changes_while_its_server_runs_is_not_called() {

@@ -139,7 +139,7 @@ fn a_broken_lock_stops_packages_alone() {
     assert_eq!(call(&world, "mine"), "mine");
     assert!(ok(&world, &["list"]).contains("orla.lock:"));
     refused(&world, &["check"], &["orla.lock:"]);
-    refused(&world, &["call", "greet"], &["greet"]);
+    refused(&world, &["call", "greet"], &["greet", "orla.lock:"]);
 }
 
 #[test]
