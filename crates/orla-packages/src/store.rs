@@ -190,7 +190,8 @@ impl Store {
         self.root().join(format!("{name}-{sha256}"))
     }
 
-    fn root(&self) -> PathBuf {
+    /// Returns the directory of the project's installed packages.
+    pub fn root(&self) -> PathBuf {
         self.project.join(".orla/packages")
     }
 

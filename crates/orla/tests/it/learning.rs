@@ -54,6 +54,41 @@ fn permissions_of_an_installed_server_are_learned_and_granted() {
     refused(&world, &["sandbox", "learn", "weather.frocast", "--yes"], &["the call failed", "frocast"]);
 }
 
+/// Confined, it may not write there, and unconfined it changes itself.
+#[test]
+fn what_a_package_writes_to_its_own_directory_is_not_proposed() {
+    let world = files();
+    let begin = "import sys, json, os\n";
+    let writes = format!(
+        "{begin}try: open(os.path.dirname(os.path.abspath(__file__)) + \"/notes.txt\", \"w\").write(\"x\")\nexcept OSError: pass\n"
+    );
+    world.write("server.py", reader(&world).replacen(begin, &writes, 1), 0o644);
+    bundle(&world, "w.mcpb", "1.0.0", "{}", &[]);
+    ok(&world, &["add", "mcpb:w.mcpb", "--yes"]);
+    let output = world.run(&["sandbox", "learn", "weather.forecast", "--yes"]);
+    if output.stderr.contains("strace records what a tool does") {
+        return;
+    }
+    let proposed = "orla update weather --allow fs:read:./data/in --allow fs:read:./start/in\n";
+    assert_eq!(output.stdout, proposed, "{}", output.all());
+    for warning in ["writes to its own directory", "is not served until `orla sync` restores them"] {
+        assert!(output.stderr.contains(warning), "{}", output.stderr);
+    }
+    refused(&world, &["call", "weather.forecast"], &["orla sync"]);
+    ok(&world, &["sync", "--yes"]);
+    ok(&world, &["update", "weather", "--yes", "--allow", "fs:read:data/in"]);
+    assert_eq!(call(&world, "weather.forecast"), "inside");
+    let own = world.path(".orla/packages").display().to_string();
+    for path in [".orla/packages/x", "./.orla/packages", &own] {
+        let allow = format!("fs:write:{path}");
+        refused(
+            &world,
+            &["update", "weather", "--yes", "--allow", &allow],
+            &["stay those of their archives"],
+        );
+    }
+}
+
 #[test]
 fn permissions_of_a_configured_server_are_learned_and_declared() {
     let world = files();

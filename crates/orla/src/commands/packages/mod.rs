@@ -26,7 +26,7 @@ use crate::app::App;
 use crate::config::{Config, Source};
 use crate::packages::content::{agreement, check_kind, is_of_system, path_in};
 use crate::packages::names::OwnNames;
-use crate::packages::{project_of, store_of};
+use crate::packages::{project_of, store_of, writes_packages};
 use crate::{Failure, cli, render};
 pub(crate) use consent::agrees;
 use consent::{ConsentRequest, difference, is_asked};
@@ -583,6 +583,11 @@ fn allowed(words: &[String], config: &Config) -> Result<BTreeSet<String>, Failur
         let refused = |why: String| Failure::usage(format!("--allow {word}: {why}"));
         orla_process::confinement::check(word).map_err(refused)?;
         word.parse::<Permission>().map_err(|error| refused(error.to_string()))?;
+        if writes_packages(word, config) {
+            return Err(refused(
+                "the files of installed packages stay those of their archives".to_owned(),
+            ));
+        }
     }
     Ok(words.iter().map(|word| portable_word(word, config)).collect())
 }

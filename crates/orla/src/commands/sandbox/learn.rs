@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use orla_confine::{Limits, Places, Profile, Word};
 use orla_marketplace::id::Pattern;
+use orla_packages::store::Presence;
 use orla_process::child::Program;
 use orla_process::confinement::{STRACE, Surroundings, Trace, Traced, base, placed};
 use orla_process::file::program_in_path;
@@ -17,7 +18,7 @@ use crate::app::App;
 use crate::commands::load;
 use crate::commands::packages::agrees;
 use crate::config::{Config, Source};
-use crate::packages::{project_of, store_of};
+use crate::packages::{project_of, store_of, writes_packages};
 use crate::{Failure, cli, render};
 
 /// The known facts about a capability, or about a provider, before it runs.
@@ -121,8 +122,9 @@ pub(crate) fn run(learn: &cli::SandboxLearn, source: &Source) -> Result<(), Fail
             first.display()
         ));
     }
-    if let Grant::Lock(_) = &subject.grant {
+    if let Grant::Lock(package) = &subject.grant {
         words.retain(|word| !is_granted(word, &subject.granted, &subject.directory));
+        leave_out_own_files(package, &mut words, &config);
     }
     if let Some((preset, _)) = preset {
         words.retain(|word| !word.starts_with("net"));
@@ -249,6 +251,25 @@ fn installed_at(directory: &Path, config: &Config) -> Option<String> {
     let lock = store.lock().ok()?;
     let entry = lock.entries().iter().find(|entry| store.directory(entry) == directory)?;
     Some(entry.name.clone())
+}
+
+/// Warns if a package of the lock writes its own files, or has changed them during the recording. No permission is proposed
+/// for that, because its files stay those of its archive.
+fn leave_out_own_files(package: &str, words: &mut Vec<String>, config: &Config) {
+    let store = store_of(config);
+    let Ok(lock) = store.lock() else { return };
+    let Some(entry) = lock.entries().iter().find(|entry| entry.name == package) else { return };
+    let own: Vec<String> = words.extract_if(.., |word| writes_packages(word, config)).collect();
+    if let Some(word) = own.first() {
+        render::warning(&format!(
+            "{package} writes to its own directory ({word}), which no permission allows: its files stay those of its archive"
+        ));
+    }
+    if store.presence(entry) == Presence::Changed {
+        render::warning(&format!(
+            "{package} has changed its own files, and is not served until `orla sync` restores them"
+        ));
+    }
 }
 
 /// Returns whether one of these permissions has another one.
