@@ -56,7 +56,7 @@ fn permissions_of_an_installed_server_are_learned_and_granted() {
 
 /// Confined, it may not write there, and unconfined it changes itself.
 #[test]
-fn what_a_package_writes_to_its_own_directory_is_not_proposed() {
+fn a_package_that_changes_its_own_files_is_reported() {
     let world = files();
     let begin = "import sys, json, os\n";
     let writes = format!(
@@ -71,9 +71,8 @@ fn what_a_package_writes_to_its_own_directory_is_not_proposed() {
     }
     let proposed = "orla update weather --allow fs:read:./data/in --allow fs:read:./start/in\n";
     assert_eq!(output.stdout, proposed, "{}", output.all());
-    for warning in ["writes to its own directory", "is not served until `orla sync` restores them"] {
-        assert!(output.stderr.contains(warning), "{}", output.stderr);
-    }
+    let warning = "it is not served until `orla sync` restores them";
+    assert!(output.stderr.contains(warning), "{}", output.stderr);
     refused(&world, &["call", "weather.forecast"], &["orla sync"]);
     ok(&world, &["sync", "--yes"]);
     ok(&world, &["update", "weather", "--yes", "--allow", "fs:read:data/in"]);

@@ -18,7 +18,7 @@ use crate::app::App;
 use crate::commands::load;
 use crate::commands::packages::agrees;
 use crate::config::{Config, Source};
-use crate::packages::{project_of, store_of, writes_packages};
+use crate::packages::{project_of, store_of};
 use crate::{Failure, cli, render};
 
 /// The known facts about a capability, or about a provider, before it runs.
@@ -124,7 +124,7 @@ pub(crate) fn run(learn: &cli::SandboxLearn, source: &Source) -> Result<(), Fail
     }
     if let Grant::Lock(package) = &subject.grant {
         words.retain(|word| !is_granted(word, &subject.granted, &subject.directory));
-        leave_out_own_files(package, &mut words, &config);
+        warn_if_changed(package, &config);
     }
     if let Some((preset, _)) = preset {
         words.retain(|word| !word.starts_with("net"));
@@ -253,21 +253,14 @@ fn installed_at(directory: &Path, config: &Config) -> Option<String> {
     Some(entry.name.clone())
 }
 
-/// Warns if a package of the lock writes its own files, or has changed them during the recording. No permission is proposed
-/// for that, because its files stay those of its archive.
-fn leave_out_own_files(package: &str, words: &mut Vec<String>, config: &Config) {
+/// Warns if a package of the lock has changed its own files during the recording.
+fn warn_if_changed(package: &str, config: &Config) {
     let store = store_of(config);
     let Ok(lock) = store.lock() else { return };
-    let Some(entry) = lock.entries().iter().find(|entry| entry.name == package) else { return };
-    let own: Vec<String> = words.extract_if(.., |word| writes_packages(word, config)).collect();
-    if let Some(word) = own.first() {
+    let entry = lock.entries().iter().find(|entry| entry.name == package);
+    if entry.is_some_and(|entry| store.presence(entry) == Presence::Changed) {
         render::warning(&format!(
-            "{package} writes to its own directory ({word}), which no permission allows: its files stay those of its archive"
-        ));
-    }
-    if store.presence(entry) == Presence::Changed {
-        render::warning(&format!(
-            "{package} has changed its own files, and is not served until `orla sync` restores them"
+            "{package} has changed files in its own directory, which is refused in its sandbox; it is not served until `orla sync` restores them"
         ));
     }
 }
