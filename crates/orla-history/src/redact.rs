@@ -116,7 +116,7 @@ pub(crate) fn may_mark(schema: &str) -> bool {
 }
 
 /// Returns whether a JSON text may contain a name of [`CREDENTIALS`]. On a text without one, which is the usual case, a regular
-/// expression takes a tenth to a half of the time of an Aho-Corasick automaton.
+/// expression takes a twentieth to a third of the time of an Aho-Corasick automaton.
 fn may_name_credentials(json: &str) -> bool {
     static NAMES: LazyLock<Option<Regex>> =
         LazyLock::new(|| Regex::new(&format!("(?i-u){}", CREDENTIALS.join("|"))).ok());

@@ -123,8 +123,7 @@ impl JsonText {
         let bytes: Bytes = text.into();
         let Ok(text) = ByteString::try_from(bytes.clone()) else {
             // The reader of JSON says where the text is not UTF-8.
-            let raw: &RawValue = serde_json::from_slice(&bytes)?;
-            return Ok(Self::from(raw));
+            return serde_json::from_slice::<&RawValue>(&bytes).map(Self::from);
         };
         let raw: &RawValue = serde_json::from_str(&text)?;
         Ok(Self::slice_of_text(&text, raw))

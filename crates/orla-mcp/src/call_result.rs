@@ -148,19 +148,13 @@ pub fn plain_output(outcome: &Outcome) -> RuntimeResult<JsonText> {
 /// Returns the result of a call as plain JSON, like [`plain_output`], from the text that
 /// [`call_result_json`] wrote.
 pub fn plain_json(call_result: &JsonText) -> JsonText {
-    let (mut structured, mut content) = (None, None);
-    for (key, range) in scan::members(call_result.bytes()) {
-        match key {
-            b"structuredContent" => structured = call_result.part(range),
-            b"content" => content = call_result.part(range),
-            _ => {}
-        }
+    if let Some(structured) = member(call_result, b"structuredContent") {
+        return structured;
     }
-    match (structured, content) {
-        (Some(structured), _) => structured,
-        (None, Some(content)) => plain_content(&content),
-        (None, None) if call_result.as_str().starts_with('{') => content_object("[]"),
-        (None, None) => call_result.clone(),
+    match member(call_result, b"content") {
+        Some(content) => plain_content(&content),
+        None if call_result.as_str().starts_with('{') => content_object("[]"),
+        None => call_result.clone(),
     }
 }
 
@@ -172,15 +166,14 @@ fn plain_content(content: &JsonText) -> JsonText {
 /// Returns the text of the content, if the content is one block of text.
 fn single_text(content: &JsonText) -> Option<JsonText> {
     let block = content.part(scan::only_item(content.bytes())?)?;
-    let (mut is_text, mut text) = (false, None);
-    for (key, range) in scan::members(block.bytes()) {
-        match key {
-            b"type" => is_text = block.bytes()[range] == b"\"text\""[..],
-            b"text" => text = block.part(range),
-            _ => {}
-        }
-    }
-    text.filter(|text| is_text && text.bytes().starts_with(b"\""))
+    let (kind, text) = (member(&block, b"type")?, member(&block, b"text")?);
+    (kind.as_str() == r#""text""# && text.as_str().starts_with('"')).then_some(text)
+}
+
+/// Returns the first member of an object with this key; shared.
+fn member(object: &JsonText, key: &[u8]) -> Option<JsonText> {
+    let (_, range) = scan::members(object.bytes()).find(|(name, _)| *name == key)?;
+    object.part(range)
 }
 
 fn content_object(content: &str) -> JsonText {

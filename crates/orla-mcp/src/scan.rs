@@ -29,8 +29,10 @@ pub(super) fn members(text: &[u8]) -> Members<'_> {
 pub(super) fn only_item(text: &[u8]) -> Option<Range<usize>> {
     let open = blank(text, 0);
     let start = blank(text, open + 1);
-    let is_list = text.get(open) == Some(&b'[') && text.get(start) != Some(&b']');
-    let end = if is_list { value(text, start) } else { return None };
+    if text.get(open) != Some(&b'[') || text.get(start) == Some(&b']') {
+        return None;
+    }
+    let end = value(text, start);
     (text.get(blank(text, end)) == Some(&b']')).then_some(start..end)
 }
 

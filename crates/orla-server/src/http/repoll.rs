@@ -103,6 +103,12 @@ mod tests {
         fn get(&self) -> usize {
             self.0.load(Ordering::Relaxed)
         }
+
+        /// Polls a future as the task that is counted.
+        fn poll<F: Future + Unpin>(self: &Arc<Self>, future: &mut F) -> Poll<F::Output> {
+            let waker = Waker::from(Arc::clone(self));
+            Pin::new(future).poll(&mut Context::from_waker(&waker))
+        }
     }
 
     #[test]
@@ -119,8 +125,7 @@ mod tests {
                 }
             }
         }));
-        let waker = Waker::from(Arc::clone(&count));
-        assert!(Pin::new(&mut future).poll(&mut Context::from_waker(&waker)).is_ready());
+        assert!(count.poll(&mut future).is_ready());
         assert_eq!((polls, count.get()), (3, 0));
     }
 
@@ -133,8 +138,7 @@ mod tests {
             cx.waker().wake_by_ref();
             Poll::<()>::Pending
         }));
-        let waker = Waker::from(Arc::clone(&count));
-        assert!(Pin::new(&mut future).poll(&mut Context::from_waker(&waker)).is_pending());
+        assert!(count.poll(&mut future).is_pending());
         assert_eq!(count.get(), 1);
         drop(future);
         assert_eq!(polls, MAX_POLLS);
@@ -144,9 +148,8 @@ mod tests {
     fn a_future_that_is_woken_later_wakes_its_task_once() {
         let count = Arc::new(Count::default());
         let mut future = Repoll::new(std::future::pending::<()>());
-        let waker = Waker::from(Arc::clone(&count));
         for round in 1..=2 {
-            assert!(Pin::new(&mut future).poll(&mut Context::from_waker(&waker)).is_pending());
+            assert!(count.poll(&mut future).is_pending());
             future.waker.wake_by_ref();
             future.waker.wake_by_ref();
             assert_eq!(count.get(), round);

@@ -70,13 +70,6 @@ pub(crate) fn project_of(config: &Config) -> PathBuf {
     std::path::absolute(parent.join(".")).unwrap_or_else(|_| parent.to_owned())
 }
 
-/// Returns whether a permission is only for writing files of installed packages, which stay those of their archives.
-pub(crate) fn writes_packages(word: &str, config: &Config) -> bool {
-    let placed = orla_process::confinement::placed(word, &project_of(config));
-    let path = placed.strip_prefix("fs:write:").map(Path::new);
-    path.is_some_and(|path| path.starts_with(store_of(config).root()))
-}
-
 /// Returns the store of a project's installed packages and the user's earlier downloads.
 pub(crate) fn store_of(config: &Config) -> Store {
     let variable =

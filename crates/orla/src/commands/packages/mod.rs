@@ -26,7 +26,7 @@ use crate::app::App;
 use crate::config::{Config, Source};
 use crate::packages::content::{agreement, check_kind, is_of_system, path_in};
 use crate::packages::names::OwnNames;
-use crate::packages::{project_of, store_of, writes_packages};
+use crate::packages::{project_of, store_of};
 use crate::{Failure, cli, render};
 pub(crate) use consent::agrees;
 use consent::{ConsentRequest, difference, is_asked};
@@ -590,6 +590,13 @@ fn allowed(words: &[String], config: &Config) -> Result<BTreeSet<String>, Failur
         }
     }
     Ok(words.iter().map(|word| portable_word(word, config)).collect())
+}
+
+/// Returns whether a permission is only for writing files of installed packages.
+fn writes_packages(word: &str, config: &Config) -> bool {
+    let placed = orla_process::confinement::placed(word, &project_of(config));
+    let path = placed.strip_prefix("fs:write:").map(Path::new);
+    path.is_some_and(|path| path.starts_with(store_of(config).root()))
 }
 
 fn begin(store: &Store) -> Result<Transaction<'_>, Failure> {

@@ -257,8 +257,7 @@ fn installed_at(directory: &Path, config: &Config) -> Option<String> {
 fn warn_if_changed(package: &str, config: &Config) {
     let store = store_of(config);
     let Ok(lock) = store.lock() else { return };
-    let entry = lock.entries().iter().find(|entry| entry.name == package);
-    if entry.is_some_and(|entry| store.presence(entry) == Presence::Changed) {
+    if lock.get(package).is_some_and(|entry| store.presence(entry) == Presence::Changed) {
         render::warning(&format!(
             "{package} has changed files in its own directory, which is refused in its sandbox; it is not served until `orla sync` restores them"
         ));

@@ -83,7 +83,7 @@ fn a_tool_is_not_called_while_its_server_does_not_list_it() {
     let lists = r#"elif k == "tools/list": out("#;
     let calls = r#"elif k == "tools/call": out("#;
     assert!(SERVER.contains(lists) && SERVER.contains(calls));
-    // The server reads a request that it gets before that later, and so would make the call.
+    // It reads what was sent meanwhile after that, so a call that was sent too early would be made.
     let waits = format!(
         "elif k == \"tools/list\":\n        while not os.path.exists({:?}): time.sleep(0.01)\n        out(",
         format!("{data}/lists")
