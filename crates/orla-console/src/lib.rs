@@ -134,10 +134,11 @@ impl Pages for Console {
             return assets::answer(path, &visit.head.headers);
         }
         if is_post && !is_same_origin(visit.head) {
-            return reply::refused(
+            let refused = reply::refused(
                 StatusCode::FORBIDDEN,
                 "a change must come from a page of this console\n",
             );
+            return reply::forbidden(refused, "a change that comes from another page");
         }
         if is_post && !query::is_form(&visit.head.headers) {
             return reply::refused(

@@ -29,6 +29,7 @@ use crate::search::{Index, Words};
 use crate::surface::{Item, Surface};
 
 use access::Access;
+pub use access::Denial;
 
 pub use builder::{CatalogBuilder, Rejected};
 
@@ -343,9 +344,10 @@ impl Catalog {
     ///
     /// # Errors
     /// What the caller lacks.
-    pub fn permits(&self, principal: Option<&Principal>, entry: &Entry) -> Result<(), String> {
+    pub fn permits(&self, principal: Option<&Principal>, entry: &Entry) -> Result<(), Denial> {
         if !entry.is_shown_to(principal) {
-            return Err("a sign-in at its server that shows it".to_owned());
+            let permission = "a sign-in at its server that shows it".to_owned();
+            return Err(Denial { permission, decision: None });
         }
         self.access.permits(principal, &entry.manifest.id, &entry.name, &entry.needs)
     }
@@ -360,7 +362,7 @@ impl Catalog {
     ///
     /// # Errors
     /// The permission that the caller lacks.
-    pub fn permits_item(&self, principal: Option<&Principal>, item: &Item) -> Result<(), String> {
+    pub fn permits_item(&self, principal: Option<&Principal>, item: &Item) -> Result<(), Denial> {
         self.access.permits(principal, &item.id, &item.name, &item.needs)
     }
 

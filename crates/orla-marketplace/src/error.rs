@@ -75,6 +75,9 @@ pub enum RuntimeError {
         id: String,
         /// The missing permission.
         permission: String,
+        /// The rule that refused the call, such as `policy[0]`, if a rule did. It is not shown to the
+        /// caller.
+        rule: Option<String>,
         /// If the policy refused the call: the scopes with which the policy would allow it. Empty if no
         /// scope helps.
         scopes: Option<Vec<String>>,
@@ -264,10 +267,12 @@ impl RuntimeError {
         }
     }
 
-    /// Returns the rule of the configuration that refused the call, such as `quotas[0]`.
+    /// Returns the rule of the configuration that refused the call, such as `quotas[0]`. `policy` means
+    /// that no rule of the policy allows it.
     pub fn rule(&self) -> Option<&str> {
         match self {
             Self::Quota { rule, .. } | Self::Unapproved { rule, .. } => Some(rule),
+            Self::Denied { rule, .. } => rule.as_deref(),
             _ => None,
         }
     }

@@ -67,7 +67,7 @@ pub use call::{
     Answering, Answers, Call, CallContext, CallObserver, CallScope, Checkpoint, Ending, ObservedCall,
     Paused,
 };
-pub use catalog::{Catalog, CatalogBuilder, Entry, Hit, Limits, RegistrationError, Rejected};
+pub use catalog::{Catalog, CatalogBuilder, Denial, Entry, Hit, Limits, RegistrationError, Rejected};
 pub use client::{Client, ClientError, INPUT_KEY};
 pub use error::{
     Answered, BoxError, ERROR_KINDS, ErrorKind, NotSent, RuntimeError, RuntimeResult, Undeclared,

@@ -56,20 +56,21 @@ impl Rule {
 }
 
 impl AccessPolicy {
-    /// Returns the first need that this caller lacks for this capability; `None` if the call is
-    /// permitted.
+    /// Returns the first need that this caller lacks for this capability, and the decision on it; `None`
+    /// if the call is permitted.
     pub fn missing<'a>(
         &'a self,
         principal: Option<&Principal>,
         id: &str,
         name: &str,
         needs: &'a [Permission],
-    ) -> Option<&'a Permission> {
+    ) -> Option<(&'a Permission, Decision)> {
         let applied = self.applied(principal, id, name);
-        if let Some((everything, _)) = applied.denied_altogether() {
-            return Some(needs.first().unwrap_or(everything));
+        if let Some((everything, decision)) = applied.denied_altogether() {
+            return Some((needs.first().unwrap_or(everything), decision));
         }
-        needs.iter().find(|need| !applied.decide(need).is_allowed())
+        let mut decided = needs.iter().map(|need| (need, applied.decide(need)));
+        decided.find(|(_, decision)| !decision.is_allowed())
     }
 
     /// Returns the decision on each need of a capability, and on the capability itself if a rule denies
@@ -200,6 +201,16 @@ impl Decision {
     pub fn is_allowed(self) -> bool {
         matches!(self, Self::AllowedBy(_) | Self::AllowedByScope)
     }
+
+    /// Returns the rule that decides, such as `policy[0]`, for logs and the audit; `policy` if no rule
+    /// allows the need.
+    pub fn rule(self) -> String {
+        match self {
+            Self::AllowedBy(at) | Self::DeniedBy(at) => format!("policy[{at}]"),
+            Self::AllowedByScope => "auth.oauth.scopes".to_owned(),
+            Self::NotGranted => "policy".to_owned(),
+        }
+    }
 }
 
 impl fmt::Display for Decision {
@@ -255,8 +266,8 @@ mod tests {
         ] {
             let principal = who.map(Principal::token);
             let needs: Vec<Permission> = needs.iter().map(|need| Permission::needed(need)).collect();
-            let found = policy.missing(principal.as_ref(), id, id, &needs).map(Permission::as_str);
-            assert_eq!(found, missing, "{who:?} {id}");
+            let found = policy.missing(principal.as_ref(), id, id, &needs);
+            assert_eq!(found.map(|(need, _)| need.as_str()), missing, "{who:?} {id}");
             let explained = policy.explain(principal.as_ref(), id, id, &needs);
             let is_allowed = explained.iter().all(|(_, decision)| decision.is_allowed());
             assert_eq!(is_allowed, missing.is_none(), "{who:?} {id}: {explained:?}");
@@ -276,7 +287,7 @@ mod tests {
             (&other, "exec:ls", Some("exec:ls")),
         ] {
             let needs = [Permission::needed(need)];
-            let found = policy.missing(Some(who), "x", "x", &needs).map(Permission::as_str);
+            let found = policy.missing(Some(who), "x", "x", &needs).map(|(need, _)| need.as_str());
             assert_eq!(found, missing, "{who:?} {need}");
         }
     }

@@ -121,6 +121,8 @@ pub enum SurfaceError {
         id: String,
         /// The missing permission.
         permission: String,
+        /// The rule of the policy that decided, such as `policy[0]`. It is not shown to the caller.
+        rule: Option<String>,
         /// The scopes with which the policy would permit the item. Empty if no scope helps.
         scopes: Vec<String>,
     },

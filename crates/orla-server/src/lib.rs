@@ -42,6 +42,7 @@ mod a2a;
 mod admin;
 mod calls;
 mod credential;
+mod forbidden;
 mod http;
 mod idempotency;
 mod listener;
@@ -70,9 +71,11 @@ use orla_state::{StateError, StateStore};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
 
+pub use crate::http::forbidden::{Forbidden, ForbiddenBy};
 pub use crate::http::guard::is_origin;
 pub use a2a::{Push, PushSender};
 pub use admin::status::StatusRow;
+pub use forbidden::ForbiddenRequest;
 pub use listener::{BindError, Bound};
 pub use nodes::{DrainError, NoAnswer, NodeRow, Nodes, OtherNode};
 pub use options::{AgentOptions, ServerOptions, Unauthenticated};
@@ -112,6 +115,12 @@ impl Server {
     /// its first failure. Later observers are ignored.
     pub fn on_unauthenticated(&self, observe: impl Fn(&Unauthenticated) + Send + Sync + 'static) {
         drop(self.core.on_unauthenticated.set(Box::new(observe)));
+    }
+
+    /// Sets the observer of forbidden requests that are not calls. Of an unidentified peer, it sees the first 20 in a
+    /// minute. Later observers are ignored.
+    pub fn on_forbidden(&self, observe: impl Fn(&ForbiddenRequest) + Send + Sync + 'static) {
+        drop(self.core.on_forbidden.set(Box::new(observe)));
     }
 
     /// Continues the push notifications that the last server did not send. Must be called within a

@@ -20,6 +20,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::{MetricType, TypedMetric};
 use prometheus_client::registry::{Registry, Unit};
 
+use crate::http::forbidden::ForbiddenBy;
 use crate::nodes::ClusterGauges;
 
 /// Returns the media type of the text. The text is valid in both formats, and old scrapers know only the
@@ -41,6 +42,10 @@ pub(crate) struct Metrics {
     calls: Arc<Mutex<BTreeMap<Arc<str>, CallCounts>>>,
     /// How questions about calls ended.
     approvals: Arc<Mutex<BTreeMap<ApprovalDecision, Counter>>>,
+    /// Requests for prompts, resources and templates, by kind and outcome.
+    surface_requests: Family<SurfaceLabels, Counter>,
+    /// Requests that were forbidden, by rule.
+    forbidden: Family<ForbiddenLabels, Counter>,
     /// HTTP requests that were answered.
     pub(crate) requests: Counter,
     /// Requests without a valid token, if one is required.
@@ -103,6 +108,17 @@ struct CallLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct SurfaceLabels {
+    kind: &'static str,
+    outcome: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ForbiddenLabels {
+    by: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct DurationLabels {
     capability: Arc<str>,
 }
@@ -155,6 +171,16 @@ impl Metrics {
             counts.by_outcome.entry(record.outcome).or_default().inc();
             counts.durations.observe(record.duration.as_secs_f64());
         });
+        let requests = self.surface_requests.clone();
+        market.on_request(move |record| {
+            let labels = SurfaceLabels { kind: record.kind, outcome: record.outcome };
+            requests.get_or_create(&labels).inc();
+        });
+    }
+
+    /// Counts a request that this rule forbids.
+    pub(crate) fn count_forbidden(&self, by: ForbiddenBy) {
+        self.forbidden.get_or_create(&ForbiddenLabels { by: by.word() }).inc();
     }
 
     /// Counts the decisions about calls that need an approval from now on.
@@ -189,6 +215,16 @@ impl Metrics {
             "auth_failures",
             "Requests without a valid token where one is needed",
             self.auth_failures.clone(),
+        );
+        registry.register(
+            "surface_requests",
+            "Requests for prompts and resources by kind and outcome",
+            self.surface_requests.clone(),
+        );
+        registry.register(
+            "forbidden_requests",
+            "Forbidden requests that are not calls, by what forbids them",
+            self.forbidden.clone(),
         );
         registry.register("http_requests", "HTTP requests that were answered", self.requests.clone());
         registry.register("connections", "Open HTTP connections", self.connections.clone());

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::http::body::Body;
-use crate::http::response::{json as json_response, malformed, refused};
+use crate::http::response::{forbidden, json as json_response, malformed, refused};
 use crate::state::Core;
 
 /// The permission to change the state of nodes.
@@ -165,8 +165,7 @@ pub(crate) async fn drain(
         return refused(StatusCode::NOT_FOUND, "not-found", "this server is not a node of a cluster");
     };
     if !core.market.snapshot().permits_part(principal, "cluster", DRAIN) {
-        let what = format!("the policy does not grant {DRAIN}");
-        return refused(StatusCode::FORBIDDEN, "denied", &what);
+        return forbidden(format!("the policy does not grant {DRAIN}"));
     }
     let Ok(DrainRequest { drain }) = serde_json::from_slice(body) else {
         let expected = r#"expected {"drain": true} or {"drain": false}"#;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use orla_identity::Head;
 use orla_marketplace::{Item, Principal};
@@ -18,7 +18,9 @@ use crate::a2a;
 use crate::admin::{approvals, quotas, status};
 use crate::calls;
 use crate::credential::Credential;
+use crate::forbidden::{self, excerpt};
 use crate::http::body::Body;
+use crate::http::forbidden::Forbidden;
 use crate::http::guard::Denied;
 use crate::http::json_body;
 use crate::http::response::{json, names, not_allowed, text};
@@ -112,16 +114,6 @@ impl Log {
     }
 }
 
-/// Returns a header for the log, if it is text.
-fn header_text<'a>(parts: &'a Parts, name: &HeaderName) -> Option<&'a str> {
-    parts.headers.get(name)?.to_str().ok().map(|text| excerpt(text, 200))
-}
-
-/// Returns the beginning of a text.
-fn excerpt(text: &str, limit: usize) -> &str {
-    text.char_indices().nth(limit).map_or(text, |(end, _)| &text[..end])
-}
-
 async fn route(
     core: &Arc<Core>,
     settings: &Settings,
@@ -131,12 +123,8 @@ async fn route(
     log: &mut Log,
 ) -> Response<Body> {
     if let Err(denied) = settings.guard.check_source(&parts.uri, &parts.headers) {
-        tracing::warn!(
-            host = header_text(parts, &header::HOST),
-            origin = header_text(parts, &header::ORIGIN),
-            reason = denied.reason,
-            "request refused"
-        );
+        let forbidden = Forbidden { by: denied.by, reason: denied.reason.into() };
+        forbidden::report(core, peer, None, parts, forbidden);
         return denied_response(&denied);
     }
     let path = parts.uri.path();
@@ -169,19 +157,24 @@ async fn route(
         Err(denied) => return unauthenticated(core, settings, peer, parts, denied),
     };
     let answered = answer(core, settings, principal.clone(), parts, body, log);
-    while_authenticated(core, settings, principal, parts, peer, answered).await
+    let mut response =
+        while_authenticated(core, settings, principal.as_ref(), parts, peer, answered).await;
+    if let Some(forbidden) = response.extensions_mut().remove::<Forbidden>() {
+        forbidden::report(core, peer, principal.as_ref(), parts, forbidden);
+    }
+    response
 }
 
 /// Returns the answer to a request, as long as its credential is accepted.
 pub(crate) async fn while_authenticated(
     core: &Arc<Core>,
     settings: &Settings,
-    principal: Option<Principal>,
+    principal: Option<&Principal>,
     parts: &Parts,
     peer: IpAddr,
     answered: impl Future<Output = Response<Body>>,
 ) -> Response<Body> {
-    let credential = Credential::of(core, principal.as_ref(), &parts.extensions);
+    let credential = Credential::of(core, principal, &parts.extensions);
     let Some(credential) = credential else { return answered.await };
     // Boxed, because few requests last until it is needed.
     let response = tokio::select! {

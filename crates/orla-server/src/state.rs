@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::a2a::{Agent, PushSender};
+use crate::forbidden::ForbiddenRequest;
 use crate::http::guard::Guard;
 use crate::idempotency::Answers;
 use crate::mcp::dispatch::pending::PendingRequests;
@@ -39,6 +40,7 @@ use crate::tls;
 
 /// Observes failed authentications.
 type UnauthenticatedObserver = dyn Fn(&Unauthenticated) + Send + Sync;
+type ForbiddenObserver = dyn Fn(&ForbiddenRequest) + Send + Sync;
 
 /// The maximum number of tasks that ask slow providers after lists have been answered without them.
 const MAX_LEARNING: usize = 4;
@@ -73,6 +75,10 @@ pub(crate) struct Core {
     pub(crate) auth_failures: Mutex<Failures>,
     /// Observes every failed authentication that is worth a record.
     pub(crate) on_unauthenticated: OnceLock<Box<UnauthenticatedObserver>>,
+    /// The forbidden requests of unidentified peers.
+    pub(crate) forbidden: Mutex<Failures>,
+    /// Observes every forbidden request that is worth a record.
+    pub(crate) on_forbidden: OnceLock<Box<ForbiddenObserver>>,
     /// The certificates of the listener.
     pub(crate) tls: tls::Current,
     tasks: OnceLock<Tasks>,
@@ -130,6 +136,8 @@ impl Core {
             learning: Arc::new(Semaphore::new(MAX_LEARNING)),
             auth_failures: Mutex::default(),
             on_unauthenticated: OnceLock::new(),
+            forbidden: Mutex::default(),
+            on_forbidden: OnceLock::new(),
             tls: tls::Current::default(),
             tasks: OnceLock::new(),
             schedules: OnceLock::new(),

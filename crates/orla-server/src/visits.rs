@@ -11,10 +11,12 @@ use http::header::{ACCEPT, AUTHORIZATION, EXPECT, LOCATION};
 use http::request::Parts;
 use http::{HeaderValue, Method, Response, StatusCode};
 use hyper::body::Incoming;
-use orla_marketplace::Principal;
+use orla_marketplace::{AnswerError, Principal};
 
 use crate::admin::approvals;
+use crate::forbidden;
 use crate::http::body::{self, Body};
+use crate::http::forbidden::{Forbidden, ForbiddenBy};
 use crate::http::response::{closing, names, not_allowed, text, why_unreadable};
 use crate::http::url::below;
 use crate::pages::{Gateway, PageBody, Pages, Refused, Visit, Visitor};
@@ -56,7 +58,12 @@ impl Gateway for ServerGateway<'_> {
         id: &str,
         approve: bool,
     ) -> Result<(), ApprovalRefused> {
-        approvals::decide(self.core, principal, id, approve).await
+        let decided = approvals::decide(self.core, principal, id, approve).await;
+        if let Err(error @ ApprovalRefused::Local(AnswerError::NotAllowed)) = &decided {
+            let forbidden = Forbidden { by: ForbiddenBy::Policy, reason: error.to_string().into() };
+            forbidden::report(self.core, self.peer, principal, self.head, forbidden);
+        }
+        decided
     }
 }
 
@@ -130,7 +137,11 @@ pub(crate) async fn serve(
         };
         let gateway = ServerGateway { core, settings, head, peer };
         let is_tls = core.tls.get().is_some();
-        let response = pages.answer(Visit { head, body, visitor, is_tls, gateway: &gateway }).await;
+        let visit = Visit { head, body, visitor, is_tls, gateway: &gateway };
+        let mut response = pages.answer(visit).await;
+        if let Some(forbidden) = response.extensions_mut().remove::<Forbidden>() {
+            forbidden::report(core, peer, principal.as_ref().and_then(Option::as_ref), head, forbidden);
+        }
         // A token that was tried on the page has been counted.
         let is_sign_in = is_post && most > 0;
         let response = response.map(|body| match body {
@@ -147,7 +158,15 @@ pub(crate) async fn serve(
         };
         if is_post && most == 0 { closing(response) } else { response }
     };
-    while_authenticated(core, settings, principal.flatten(), head, peer, answered).await
+    while_authenticated(
+        core,
+        settings,
+        principal.as_ref().and_then(Option::as_ref),
+        head,
+        peer,
+        answered,
+    )
+    .await
 }
 
 /// Returns the request as if it had carried a token.

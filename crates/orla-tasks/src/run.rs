@@ -576,6 +576,7 @@ impl Checkpoint for TaskCheckpoint {
             return Err(RuntimeError::Denied {
                 id: capability.name.to_string(),
                 permission,
+                rule: None,
                 scopes: None,
             });
         }

@@ -105,5 +105,6 @@ pub(crate) fn expired(ask: &Ask<'_>) -> Response<PageBody> {
         p { "This form is too old, or not from this console. Nothing was done." }
         p { a href=(ask.visit.head.uri.path()) { "Open the page again" } }
     };
-    Page::new("Not done").status(StatusCode::FORBIDDEN).reply(ask, &body)
+    let page = Page::new("Not done").status(StatusCode::FORBIDDEN).reply(ask, &body);
+    reply::forbidden(page, "a form without a valid token of this console")
 }

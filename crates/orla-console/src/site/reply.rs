@@ -4,7 +4,7 @@ use bytes::Bytes;
 use futures_util::Stream;
 use http::{HeaderValue, Response, StatusCode, header};
 use maud::Markup;
-use orla_server::PageBody;
+use orla_server::{Forbidden, ForbiddenBy, PageBody};
 
 /// Scripts, styles and connections come from this origin. Images and audio of results are part of the
 /// page.
@@ -66,6 +66,12 @@ pub(crate) fn cookie(response: &mut Response<PageBody>, cookie: &str) {
 /// Returns a refusal in one line.
 pub(crate) fn refused(status: StatusCode, why: &'static str) -> Response<PageBody> {
     of(status, "text/plain; charset=utf-8", why)
+}
+
+/// Makes a response that of a forbidden change, which is reported.
+pub(crate) fn forbidden(mut response: Response<PageBody>, reason: &'static str) -> Response<PageBody> {
+    response.extensions_mut().insert(Forbidden { by: ForbiddenBy::Form, reason: reason.into() });
+    response
 }
 
 /// Returns the response for a path that does not exist.

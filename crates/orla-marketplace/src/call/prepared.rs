@@ -219,6 +219,7 @@ impl PreparedCall<'_> {
             admitted.map_err(|permission| RuntimeError::Denied {
                 id: self.id(),
                 permission,
+                rule: None,
                 scopes: None,
             })?;
         }
@@ -291,9 +292,10 @@ impl PreparedCall<'_> {
     /// One denies it.
     fn check_policy(&self) -> RuntimeResult<()> {
         let (catalog, principal) = (&self.catalog, self.ctx.scope.principal.as_ref());
-        catalog.permits(principal, &self.entry).map_err(|permission| RuntimeError::Denied {
+        catalog.permits(principal, &self.entry).map_err(|denial| RuntimeError::Denied {
             id: self.id(),
-            permission: self.market.redaction().text(&permission).into_owned(),
+            rule: denial.rule(),
+            permission: self.market.redaction().text(&denial.permission).into_owned(),
             scopes: Some(catalog.helpful_scopes(principal, &self.entry.item())),
         })
     }

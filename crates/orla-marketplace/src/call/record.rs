@@ -92,6 +92,8 @@ pub struct RequestRecord {
     pub duration: Duration,
     /// The error's text, if it failed.
     pub error: Option<String>,
+    /// The rule of the policy that refused the request, such as `policy[0]`, if the policy did.
+    pub rule: Option<String>,
     /// The caller.
     pub principal: Option<Principal>,
 }
@@ -121,6 +123,7 @@ impl RequestRecording {
             outcome: GONE.0,
             duration: Duration::ZERO,
             error: Some(GONE.1.to_owned()),
+            rule: None,
             principal: ctx.scope.principal.clone(),
         };
         Self { record, started: Instant::now(), observers }
@@ -140,6 +143,10 @@ impl RequestRecording {
             Err(SurfaceError::Refused { .. } | SurfaceError::Failed(_)) => "failed",
         };
         self.record.error = result.err().map(SurfaceError::to_string);
+        self.record.rule = match result {
+            Err(SurfaceError::Denied { rule, .. }) => rule.clone(),
+            _ => None,
+        };
     }
 }
 
@@ -165,6 +172,7 @@ fn log_request(record: &RequestRecord) {
                 identified_by = record.principal.as_ref().map(identified_by),
                 outcome = record.outcome,
                 duration_ms = millis(record.duration),
+                rule = record.rule,
                 error = record.error.as_deref().map(|error| excerpt(error, SHOWN)),
                 "request finished"
             )

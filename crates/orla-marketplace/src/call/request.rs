@@ -143,9 +143,10 @@ fn unknown(subject: Subject<'_>) -> String {
 /// Checks that the policies permit an item.
 fn permit(catalog: &Catalog, call: &Call, item: &Item) -> Result<(), SurfaceError> {
     let principal = call.scope.principal.as_ref();
-    catalog.permits_item(principal, item).map_err(|permission| SurfaceError::Denied {
+    catalog.permits_item(principal, item).map_err(|denial| SurfaceError::Denied {
         id: item.id.clone(),
-        permission,
+        rule: denial.rule(),
+        permission: denial.permission,
         scopes: catalog.helpful_scopes(principal, item),
     })
 }

@@ -5,9 +5,25 @@ use std::sync::Arc;
 use arc_swap::ArcSwapOption;
 
 use crate::permission::Permission;
-use crate::policy::{AccessPolicy, Disclosure};
+use crate::policy::{AccessPolicy, Decision, Disclosure};
 use crate::principal::Principal;
 use crate::surface::Item;
+
+/// The reason why a caller may not use something.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Denial {
+    /// The permission that the caller lacks.
+    pub permission: String,
+    /// The decision of the policy, if the policy decided.
+    pub decision: Option<Decision>,
+}
+
+impl Denial {
+    /// Returns the rule that decided, such as `policy[0]`.
+    pub fn rule(&self) -> Option<String> {
+        self.decision.map(Decision::rule)
+    }
+}
 
 /// The policy of a snapshot, and the newest policy. A denial by either counts. After a reload, the
 /// holder of an older snapshot gets nothing that has been denied since, and learns nothing about it.
@@ -37,16 +53,18 @@ impl Access {
     /// Checks whether this caller may use an item.
     ///
     /// # Errors
-    /// The permission that the caller lacks.
+    /// The permission that the caller lacks, and the decision on it.
     pub(super) fn permits(
         &self,
         principal: Option<&Principal>,
         id: &str,
         name: &str,
         needs: &[Permission],
-    ) -> Result<(), String> {
+    ) -> Result<(), Denial> {
         self.each(|policy| match policy.missing(principal, id, name, needs) {
-            Some(need) => Err(need.to_string()),
+            Some((need, decision)) => {
+                Err(Denial { permission: need.to_string(), decision: Some(decision) })
+            }
             None => Ok(()),
         })
     }

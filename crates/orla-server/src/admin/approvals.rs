@@ -18,7 +18,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use crate::http::body::Body;
-use crate::http::response::{json as json_response, malformed, refused};
+use crate::http::response::{forbidden, json as json_response, malformed, refused};
 use crate::state::Core;
 use crate::waiting::{ApprovalRefused, ApprovalRequest};
 
@@ -98,7 +98,7 @@ pub(crate) async fn answer(
         }
         Err(error) => {
             let kind = match error.status() {
-                StatusCode::FORBIDDEN => "denied",
+                StatusCode::FORBIDDEN => return forbidden(error.to_string()),
                 StatusCode::NOT_FOUND => "not-found",
                 _ => "unavailable",
             };

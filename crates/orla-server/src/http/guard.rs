@@ -12,6 +12,8 @@ use std::net::IpAddr;
 use http::header::{HOST, HeaderMap, ORIGIN};
 use http::{StatusCode, Uri};
 
+use super::forbidden::ForbiddenBy;
+
 /// The checks, compiled.
 #[derive(Default)]
 pub(crate) struct Guard {
@@ -25,6 +27,7 @@ pub(crate) struct Guard {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Denied {
     pub(crate) status: StatusCode,
+    pub(crate) by: ForbiddenBy,
     pub(crate) reason: &'static str,
 }
 
@@ -53,17 +56,19 @@ impl Guard {
         for origin in headers.get_all(ORIGIN) {
             let origin = origin.to_str().ok().and_then(Origin::parse);
             if !origin.is_some_and(|origin| self.allows_origin(&origin)) {
-                return Err(Denied::new(
-                    StatusCode::FORBIDDEN,
-                    "this Origin is not allowed; `allowed_origins` in the configuration of orla adds others",
-                ));
+                return Err(Denied {
+                    status: StatusCode::FORBIDDEN,
+                    by: ForbiddenBy::Origin,
+                    reason: "this Origin is not allowed; `allowed_origins` in the configuration of orla adds others",
+                });
             }
         }
         Ok(())
     }
 
     fn check_host(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Denied> {
-        let bad = |reason| Denied::new(StatusCode::BAD_REQUEST, reason);
+        let refused = |status, reason| Denied { status, by: ForbiddenBy::Host, reason };
+        let bad = |reason| refused(StatusCode::BAD_REQUEST, reason);
         let mut named = headers.get_all(HOST).iter();
         let header = named.next();
         if named.next().is_some() {
@@ -85,7 +90,7 @@ impl Guard {
         if hosts.all(|(host, port)| self.allows_host(host, port)) {
             return Ok(());
         }
-        Err(Denied::new(
+        Err(refused(
             StatusCode::FORBIDDEN,
             "this Host is not allowed; `allowed_hosts` in the configuration of orla adds others",
         ))
@@ -100,12 +105,6 @@ impl Guard {
         let loopback = matches!(origin, Origin::Of { scheme, host, .. }
             if matches!(*scheme, "http" | "https") && is_loopback(host));
         loopback || self.origins.iter().any(|allowed| allowed.matches(origin))
-    }
-}
-
-impl Denied {
-    fn new(status: StatusCode, reason: &'static str) -> Self {
-        Self { status, reason }
     }
 }
 

@@ -1,6 +1,7 @@
 //! HTTP without MCP: access control, the bytes of connections and bodies, and the forms of responses.
 
 pub(crate) mod body;
+pub(crate) mod forbidden;
 mod framing;
 pub(crate) mod guard;
 pub(crate) mod idle_timeout;

@@ -6,6 +6,7 @@ use orla_marketplace::{RuntimeError, program};
 use serde_json::json;
 
 use super::body::Body;
+use super::forbidden::{Forbidden, ForbiddenBy};
 
 /// Returns a response that is a stream of events.
 pub(crate) fn events(
@@ -35,6 +36,15 @@ pub(crate) fn error_text(kind: &str, message: &str) -> String {
 /// Returns a refusal in the form of the errors of programs.
 pub(crate) fn refused(status: StatusCode, kind: &str, message: &str) -> Response<Body> {
     json(status, error_text(kind, message))
+}
+
+/// Returns the response to a request that the policy forbids and that is not a call. The refusal is
+/// reported.
+pub(crate) fn forbidden(message: String) -> Response<Body> {
+    let mut response = refused(StatusCode::FORBIDDEN, "denied", &message);
+    let forbidden = Forbidden { by: ForbiddenBy::Policy, reason: message.into() };
+    response.extensions_mut().insert(forbidden);
+    response
 }
 
 /// Returns a refusal of a request that cannot be read.

@@ -30,7 +30,9 @@ use tokio::time::Instant;
 
 use crate::http::body::Body;
 use crate::http::json_body;
-use crate::http::response::{json as json_response, malformed, not_allowed, refused, status_of};
+use crate::http::response::{
+    forbidden, json as json_response, malformed, not_allowed, refused, status_of,
+};
 use crate::http::url::below;
 use crate::state::{Core, Settings};
 use crate::step_up::StepUp;
@@ -175,10 +177,9 @@ async fn manage(
     answer: Result<Response<Body>, TaskError>,
 ) -> Result<Response<Body>, TaskError> {
     match answer {
-        Err(TaskError::Unknown(_)) if tasks.get(id, viewer).await.is_ok() => {
-            let what = format!("this is a task of another caller; it takes the permission `{MANAGE}`");
-            Ok(refused(StatusCode::FORBIDDEN, "denied", &what))
-        }
+        Err(TaskError::Unknown(_)) if tasks.get(id, viewer).await.is_ok() => Ok(forbidden(format!(
+            "this is a task of another caller; it takes the permission `{MANAGE}`"
+        ))),
         answer => answer,
     }
 }

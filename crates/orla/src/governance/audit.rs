@@ -27,8 +27,8 @@
 //! # Content
 //!
 //! A record contains the caller, the capability, the time, the duration and the outcome. It contains no
-//! input, no output and no error text, because these may contain secrets. The principal is a name, never
-//! a token.
+//! input, no output and no error of a call that ran, because these may contain secrets. The principal is a
+//! name, never a token. A refusal has its rule and its reason.
 
 mod heads;
 mod writer;
@@ -41,7 +41,7 @@ use std::time::{Duration, SystemTime};
 
 use orla_marketplace::attestation::SigningKey;
 use orla_marketplace::{ApprovalRecord, CallRecord, CapabilityMarketplace, RequestRecord};
-use orla_server::{Server, Unauthenticated};
+use orla_server::{ForbiddenRequest, Server, Unauthenticated};
 use parking_lot::{Condvar, Mutex};
 
 use self::heads::Heads;
@@ -93,6 +93,7 @@ enum AuditEvent {
     Call(Box<CallRecord>),
     Request(Box<RequestRecord>),
     Unauthenticated(Unauthenticated),
+    Forbidden(Box<ForbiddenRequest>),
     Approval(Box<ApprovalRecord>),
     Stopped { reason: &'static str },
 }
@@ -137,10 +138,12 @@ impl Audit {
         marketplace.approvals().on_decided(approval);
     }
 
-    /// Records the failed authentications of a server from now on.
+    /// Records the failed authentications and the forbidden requests of a server from now on.
     pub(crate) fn observe_server(&self, server: &Server) {
         let shared = Arc::clone(&self.shared);
         server.on_unauthenticated(move |failure| shared.put(AuditEvent::Unauthenticated(*failure)));
+        let shared = Arc::clone(&self.shared);
+        server.on_forbidden(move |request| shared.put(AuditEvent::Forbidden(Box::new(request.clone()))));
     }
 
     /// The server begins to serve this snapshot.

@@ -2,7 +2,7 @@
 //! denies.
 
 use orla_e2e::issuer::Issuer;
-use orla_e2e::{Client, Http, Server, eventually};
+use orla_e2e::{Client, Http, Request, Server, eventually};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -113,6 +113,76 @@ fn prompts_resources_and_completion_obey_the_policy_and_are_audited() {
             eventually("it is recorded", || has(who, event, id));
         }
     }
+    let denied: Vec<Value> =
+        audited(&server).into_iter().filter(|line| line["event"] == "denied").collect();
+    for line in &denied {
+        assert_eq!(line["rule"], "policy[1]", "{line}");
+        assert!(line["reason"].as_str().unwrap().contains("requires mcp:hr/"), "{line}");
+    }
+    let metrics = server.get_as("/metrics", ADA).text();
+    for counted in [
+        r#"orla_surface_requests_total{kind="prompt",outcome="ok"}"#,
+        r#"orla_surface_requests_total{kind="resource",outcome="denied"}"#,
+    ] {
+        assert!(metrics.contains(counted), "{counted}: {metrics}");
+    }
+}
+
+#[test]
+fn a_denied_call_names_its_rule_and_the_reason_in_log_and_audit_alone() {
+    let server = served(
+        "policy:\n- {to: [ada], allow: ['*']}\n- {to: [bob], capabilities: [open], allow: ['exec:*']}\n\
+         - {to: [bob], capabilities: [open], deny: ['*']}\n",
+    );
+    let mut bob = server.client_as(BOB);
+    for (tool, id, rule, reason) in [
+        ("open", "open", "policy[2]", "requires exec:"),
+        ("hidden_one", "hidden_one", "policy", "requires exec:"),
+    ] {
+        let told = bob.try_call(tool, json!({})).unwrap_err().message;
+        assert!(!told.contains("policy") && !told.contains("requires"), "{told}");
+        let is_it = |line: &Value| {
+            line["event"] == "denied" && line["capability"] == id && line["principal"] == "bob"
+        };
+        eventually("the denial is recorded", || audited(&server).iter().any(is_it));
+        let line = audited(&server).into_iter().find(is_it).unwrap();
+        assert_eq!(line["rule"], rule, "{line}");
+        assert!(line["reason"].as_str().unwrap().contains(reason), "{line}");
+        let logged = server.log_says(&["denied", id, reason]);
+        assert!(logged.contains(rule) && logged.contains("bob"), "{logged}");
+    }
+}
+
+#[test]
+fn forbidden_requests_are_in_log_audit_and_metrics() {
+    let server = served("");
+    let by_peer = |by: &str| {
+        let is_it = |line: &Value| line["event"] == "forbidden" && line["by"] == by;
+        eventually("the refusal is recorded", || audited(&server).iter().any(is_it));
+        audited(&server).into_iter().find(is_it).unwrap()
+    };
+    for (by, header, foreign) in
+        [("host", "host", "evil.example"), ("origin", "origin", "https://evil.example")]
+    {
+        let asked = Request::new("GET", "/status").header(header, foreign);
+        assert_eq!(server.http().send(&asked).expect("an answer").status, 403, "{by}");
+        let line = by_peer(by);
+        assert_eq!((&line["peer"], &line["path"]), (&json!("127.0.0.1"), &json!("/status")), "{line}");
+        assert!(line["reason"].as_str().unwrap().contains("is not allowed"), "{line}");
+        let logged = server.log_says(&["request refused", foreign]);
+        assert!(logged.contains("127.0.0.1"), "{logged}");
+        let counted = format!(r#"orla_forbidden_requests_total{{by="{by}"}} 1"#);
+        assert!(server.get_as("/metrics", ADA).text().contains(&counted), "{counted}");
+    }
+    let asked = Request::new("GET", "/").header("host", "evil.example");
+    for _ in 0..40 {
+        assert_eq!(server.http().send(&asked).expect("an answer").status, 403);
+    }
+    assert!(
+        server.get_as("/metrics", ADA).text().contains(r#"orla_forbidden_requests_total{by="host"} 41"#)
+    );
+    let recorded = audited(&server).iter().filter(|line| line["event"] == "forbidden").count();
+    assert!(recorded <= 20, "{recorded}: a stranger must not fill the log");
 }
 
 #[test]

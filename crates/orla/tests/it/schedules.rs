@@ -95,6 +95,9 @@ fn the_tasks_of_a_schedule_are_seen_and_cancelled_by_whom_the_policy_permits() {
         assert_eq!((refused.status, &refused.json()["error"]["kind"]), (403, &Value::from("denied")));
         assert!(refused.text().contains("tasks:manage"), "{}", refused.text());
     }
+    server.log_says(&["request refused", "ops", "tasks:manage"]);
+    let counted = r#"orla_forbidden_requests_total{by="policy"} 2"#;
+    assert!(server.get_as("/metrics", "token-of-boss").text().contains(counted));
     assert_eq!(change("POST", &event, "token-of-boss").status, 202);
     let cancelled = change("DELETE", &path, "token-of-boss");
     assert_eq!((cancelled.status, &cancelled.json()["state"]), (200, &Value::from("cancelled")));

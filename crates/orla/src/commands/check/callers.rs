@@ -86,8 +86,9 @@ impl Known {
             let hint = near.map(|near| format!("; did you mean {near}?")).unwrap_or_default();
             return vec![("capability", format!("there is no capability {name}{hint}"), true)];
         };
-        if let Err(permission) = self.catalog.permits(schedule.owner.as_ref(), entry) {
-            let text = format!("the policy denies {name} to the schedule: it needs {permission}");
+        if let Err(denial) = self.catalog.permits(schedule.owner.as_ref(), entry) {
+            let needed = denial.permission;
+            let text = format!("the policy denies {name} to the schedule: it needs {needed}");
             return vec![("capability", text, true)];
         }
         let checked = entry.check_input(&schedule.input).err();

@@ -394,6 +394,18 @@ fn insert_caller(fields: &mut Fields, principal: Option<&Principal>) {
     }
 }
 
+/// Adds the rule that refused a call or a request, and the reason. The errors of those that ran may contain
+/// their data, and are left out.
+fn insert_refusal(fields: &mut Fields, outcome: &str, rule: Option<&str>, error: Option<&str>) {
+    if let Some(rule) = rule {
+        fields.insert("rule".to_owned(), json!(rule));
+    }
+    let is_refused = matches!(outcome, "denied" | "quota" | "approval");
+    if let Some(error) = error.filter(|_| is_refused) {
+        fields.insert("reason".to_owned(), json!(cut(error, SHOWN)));
+    }
+}
+
 fn fields(at: SystemTime, what: &AuditEvent) -> Fields {
     let mut fields;
     match what {
@@ -416,9 +428,7 @@ fn fields(at: SystemTime, what: &AuditEvent) -> Fields {
             fields.insert("kind".to_owned(), json!(record.kind));
             insert_caller(&mut fields, record.principal.as_ref());
             fields.insert("outcome".to_owned(), json!(record.outcome));
-            if let Some(rule) = &record.rule {
-                fields.insert("rule".to_owned(), json!(rule));
-            }
+            insert_refusal(&mut fields, record.outcome, record.rule.as_deref(), record.error.as_deref());
             let millis = record.duration.as_micros() as f64 / 1000.0;
             fields.insert("duration_ms".to_owned(), json!(millis));
             fields.insert("depth".to_owned(), json!(record.depth));
@@ -432,8 +442,18 @@ fn fields(at: SystemTime, what: &AuditEvent) -> Fields {
             fields.insert("kind".to_owned(), json!(record.kind));
             insert_caller(&mut fields, record.principal.as_ref());
             fields.insert("outcome".to_owned(), json!(record.outcome));
+            insert_refusal(&mut fields, record.outcome, record.rule.as_deref(), record.error.as_deref());
             let millis = record.duration.as_micros() as f64 / 1000.0;
             fields.insert("duration_ms".to_owned(), json!(millis));
+        }
+        AuditEvent::Forbidden(request) => {
+            fields = begun(at, "forbidden");
+            fields.insert("peer".to_owned(), json!(request.peer));
+            insert_caller(&mut fields, request.principal.as_ref());
+            fields.insert("method".to_owned(), json!(request.method.as_str()));
+            fields.insert("path".to_owned(), json!(request.path));
+            fields.insert("by".to_owned(), json!(request.forbidden.by.word()));
+            fields.insert("reason".to_owned(), json!(request.forbidden.reason));
         }
         AuditEvent::Unauthenticated(failure) => {
             fields = begun(at, "unauthenticated");

@@ -1,0 +1,38 @@
+//! Why a request is forbidden (403). `crate::forbidden` reports it.
+
+use std::borrow::Cow;
+
+/// The reason why a request is forbidden. A handler adds it to the extensions of its response, and it is
+/// reported where the request is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Forbidden {
+    /// The rule.
+    pub by: ForbiddenBy,
+    /// The reason, as the caller sees it.
+    pub reason: Cow<'static, str>,
+}
+
+/// The rule by which a request is forbidden.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ForbiddenBy {
+    /// `allowed_hosts`.
+    Host,
+    /// `allowed_origins`.
+    Origin,
+    /// The policy does not let the caller use a part of the server.
+    Policy,
+    /// A form of the console lacks its token, or comes from another page.
+    Form,
+}
+
+impl ForbiddenBy {
+    /// Returns one stable word, for logs, metrics and the audit.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Host => "host",
+            Self::Origin => "origin",
+            Self::Policy => "policy",
+            Self::Form => "form",
+        }
+    }
+}
