@@ -195,6 +195,18 @@ impl Program {
         self
     }
 
+    /// Sets the files and directories that the program may read besides its own file, if it is confined
+    /// later.
+    #[must_use]
+    pub fn with_files(self, files: Vec<PathBuf>) -> Self {
+        Self { files, ..self }
+    }
+
+    /// Returns these files and directories.
+    pub(crate) fn files(&self) -> &[PathBuf] {
+        &self.files
+    }
+
     /// Returns the sandbox of the program's processes.
     pub fn sandbox(&self) -> Option<&Arc<Sandbox>> {
         self.sandbox.as_ref()

@@ -122,9 +122,11 @@ impl Command {
         if let Some(directory) = &self.directory {
             program = program.in_directory(directory.clone());
         }
-        if let Some(sandbox) = &self.sandbox {
-            program = program.confined(Arc::clone(sandbox), self.files());
-        }
+        let files = self.files();
+        program = match &self.sandbox {
+            Some(sandbox) => program.confined(Arc::clone(sandbox), files),
+            None => program.with_files(files),
+        };
         Ok((program, self.args.iter().map(OsString::from).collect()))
     }
 

@@ -73,7 +73,10 @@ impl Process {
             // A declaration without confinement is confined if the mode confines all processes.
             let undeclared = || instance.sandboxes().of(&Declared::default(), Path::new("/"));
             let program = match program.sandbox().map_or_else(undeclared, |_| None) {
-                Some(sandbox) => program.confined(sandbox, Vec::new()),
+                Some(sandbox) => {
+                    let files = program.files().to_vec();
+                    program.confined(sandbox, files)
+                }
                 None => program,
             };
             program.start(&args, &mark, &instance.environment()).map(Unwatched::new)

@@ -13,6 +13,7 @@ use orla_marketplace::{
     StreamCapabilityImpl, StreamTransport, StreamType, Violation,
 };
 use orla_mcp::framing::Events;
+use orla_process::confinement::Sandbox;
 use orla_process::{Command, Instance};
 use reqwest::header::{
     ACCEPT, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, UPGRADE,
@@ -90,6 +91,18 @@ pub fn check_program(name: &str, stream: &StreamCapabilityImpl) -> Result<(), St
     }
 }
 
+/// Returns the program of a stream with its arguments, which identifies its process among others; `None`
+/// if the stream has no program.
+pub fn process_of(stream: &StreamCapabilityImpl) -> Option<String> {
+    match &*stream.provider {
+        ProviderType::Plugin(program) => {
+            let args = stream.options.args.iter().map(String::as_str);
+            Some(std::iter::once(&*program.plugin_path).chain(args).collect::<Vec<_>>().join(" "))
+        }
+        _ => None,
+    }
+}
+
 impl Connector {
     pub(super) fn new(
         stream: &StreamCapabilityImpl,
@@ -97,12 +110,13 @@ impl Connector {
         ctx: &CallContext,
         clients: Arc<Clients>,
         instance: Arc<Instance>,
+        sandbox: Option<Arc<Sandbox>>,
     ) -> RuntimeResult<Self> {
         check(stream).map_err(|problem| failed(&ctx.name, &problem))?;
         let options = &stream.options;
         let transport = match &*stream.provider {
             ProviderType::Http(http) => of_http(http, stream, input, ctx)?,
-            ProviderType::Plugin(program) => of_program(program, stream, input, ctx)?,
+            ProviderType::Plugin(program) => of_program(program, stream, input, ctx, sandbox)?,
             _ => return Err(failed(&ctx.name, "an address or a program is expected")),
         };
         Ok(Self {
@@ -297,6 +311,7 @@ fn of_program(
     stream: &StreamCapabilityImpl,
     input: &JsonText,
     ctx: &CallContext,
+    sandbox: Option<Arc<Sandbox>>,
 ) -> RuntimeResult<Transport> {
     let text = input.as_str();
     if text.len() > MAX_INPUT {
@@ -308,7 +323,7 @@ fn of_program(
             violations: vec![violation],
         });
     }
-    let mut command = command(&ctx.name, program, stream);
+    let mut command = Command { sandbox, ..command(&ctx.name, program, stream) };
     command.env.push((INPUT.to_owned(), text.to_owned()));
     Ok(Transport::Program(Arc::new(command)))
 }

@@ -13,7 +13,7 @@ use orla_process::supervisor::Gate;
 use orla_providers::capsule::{CapsuleExecutor, packages};
 use orla_providers::mcp::{self, ServerSettings};
 use orla_providers::tool::{Override, ToolExecutor, ToolProvider};
-use orla_providers::{builtin, plugin};
+use orla_providers::{builtin, plugin, stream};
 use orla_secrets::Resolver;
 
 #[cfg(feature = "agent")]
@@ -128,8 +128,8 @@ impl App {
         self.documents.load(config, &mut findings);
         self.agents.load(config.agents.iter().map(|agent| agent.value.clone()));
         self.remotes.load(config.remotes.iter().map(|remote| remote.value.clone()));
+        self.load_streams(config, &mut findings);
         self.find_exposed(config, &found.registrations, &mut findings);
-        self.streams.load(config.capabilities.iter().map(|one| &one.value));
         builtins.extend(agent(config, &mut findings));
         let declared = config
             .capabilities
@@ -282,6 +282,18 @@ impl App {
         );
     }
 
+    /// Applies the streams, and confines their programs.
+    fn load_streams(&self, config: &Config, findings: &mut Findings) {
+        let programs = config.capabilities.iter().filter_map(|one| {
+            let stream = one.value.manifest.provider.settings().ok()?;
+            Some((one, stream::process_of(stream)?))
+        });
+        let programs: Vec<_> = programs.collect();
+        let processes = programs.iter().map(|(one, process)| (*one, &**process));
+        self.stream_programs.confine(self.own_processes(config, processes, findings));
+        self.streams.load(config.capabilities.iter().map(|one| &one.value));
+    }
+
     fn own_processes<'a>(
         &self,
         config: &Config,
@@ -323,6 +335,7 @@ impl App {
         confined.extend(self.capsules.supervisor().sandboxes());
         confined.extend(self.servers.sandboxes());
         confined.extend(self.plugins.sandboxes());
+        confined.extend(self.stream_programs.sandboxes());
         let warnings = confined.iter().filter_map(|(name, sandbox)| declarations.warning(name, sandbox));
         self.exposed = warnings.collect();
         findings.warnings.extend_from_slice(&self.exposed);

@@ -1,6 +1,6 @@
 //! `orla describe`: everything about one capability, here or on a server, with a call that can be pasted.
 
-use orla_marketplace::discovery;
+use orla_marketplace::{SandboxStatus, discovery};
 use serde_json::{Value, json};
 
 use super::client::Server;
@@ -35,9 +35,8 @@ async fn describe_local(config: &Config, id: &str) -> Result<Value, Failure> {
     let described = catalog.get(id).map(|entry| {
         let mut described = discovery::description(entry);
         let sandbox = app.marketplace().status(entry).sandbox;
-        if let Some(sandbox) =
-            sandbox.filter(|sandbox| sandbox.profile.is_some() || !sandbox.missing.is_empty())
-        {
+        let is_plain = |sandbox: &SandboxStatus| *sandbox == SandboxStatus::unconfined();
+        if let Some(sandbox) = sandbox.filter(|sandbox| !is_plain(sandbox)) {
             described["sandbox"] = json!({"level": sandbox.level, "missing": sandbox.missing});
         }
         described

@@ -456,3 +456,21 @@ fn the_permissions_that_a_call_needs_are_learned_from_it() {
     let server = world.tool("t", tool(header, code)).serve();
     assert!(stdout(&server, "t").starts_with("inside"));
 }
+
+#[test]
+fn describe_shows_how_far_a_tool_is_confined() {
+    let world = world()
+        .tool("plain", sh("echo p"))
+        .tool("confined", tool("permissions: []", "echo c"))
+        .tool("impossible", tool(&format!("permissions: ['{UNENFORCEABLE}']"), "echo i"));
+    let described = |name: &str| -> Value {
+        let output = world.run(&["describe", name, "--json"]);
+        serde_json::from_str(&output.stdout).unwrap_or_else(|err| panic!("{err}: {}", output.all()))
+    };
+    assert_eq!(described("plain")["sandbox"], Value::Null);
+    assert_eq!(described("confined")["sandbox"], json!({"level": "enforced", "missing": []}));
+    let impossible = &described("impossible")["sandbox"];
+    assert_eq!(impossible["level"], "unavailable", "{impossible}");
+    assert!(impossible["missing"][0].as_str().unwrap().contains("/no/such/path"), "{impossible}");
+    assert!(world.run(&["describe", "confined"]).stdout.contains("enforced"));
+}

@@ -5,6 +5,7 @@ use std::path::Path;
 use orla_e2e::{Request, Server, World, eventually};
 use serde_json::{Value, json};
 
+use crate::confinement::sandbox;
 use crate::{sh, world};
 
 fn run(server: &Server, program: &str) -> Value {
@@ -322,4 +323,36 @@ fn a_stream_that_is_cut_and_one_that_ends_differ_for_every_reader() {
     let cut = read("cut");
     assert_eq!((&cut["items"], &cut["ended_by"]), (&json!([1, 2]), &json!("error")), "{cut}");
     assert!(cut["error"].as_str().is_some_and(|error| error.contains("after 2 items")), "{cut}");
+}
+
+#[test]
+fn the_program_of_a_stream_has_the_permissions_of_its_declaration() {
+    let feed = "import json\ndef may(path):\n    try:\n        return open(path).read()\n    except OSError:\n        return 'refused'\nprint(json.dumps({'own': may('own/a'), 'other': may('other/b')}), flush=True)\n";
+    let files = || world().file("feed.py", feed).file("own/a", "ours").file("other/b", "of others");
+    let stream = |permissions: &str| {
+        format!(
+            "- id: feed\n{permissions}  provider: {{stream: {{command: python3, args: [feed.py], cwd: .}}}}\n"
+        )
+    };
+    let items = |server: &Server| {
+        let called = server.client().call("feed", json!({}));
+        assert!(!called.is_error(), "{}", called.json);
+        called.structured()["items"][0].clone()
+    };
+    for (config, own, other, level) in [
+        (stream(""), "ours", "of others", "unconfined"),
+        (stream("  permissions: ['fs:read:own']\n"), "ours", "refused", "enforced"),
+    ] {
+        let server = files().config(&format!("capabilities:\n{config}")).serve();
+        assert_eq!(items(&server), json!({"own": own, "other": other}), "{config}");
+        assert_eq!(sandbox(&server, "feed")["level"], level, "{config}");
+    }
+    let strict = files().config(&format!("sandbox: strict\ncapabilities:\n{}", stream(""))).serve();
+    assert_eq!(items(&strict), json!({"own": "refused", "other": "refused"}));
+
+    let unenforceable = stream("  permissions: ['fs:read:/no/such/path']\n");
+    let server = files().config(&format!("capabilities:\n{unenforceable}")).serve();
+    let called = server.client().call("feed", json!({}));
+    assert!(called.is_error() && called.sentence().contains("/no/such/path"), "{}", called.json);
+    assert_eq!(sandbox(&server, "feed")["level"], "unavailable");
 }
