@@ -9,6 +9,7 @@ mod callers;
 mod clients;
 mod issuers;
 mod person;
+mod tls;
 mod world;
 
 use crate::interop::install;
@@ -17,10 +18,10 @@ use crate::tally::Tally;
 use crate::{Outcome, server};
 use world::World;
 
-/// What can be asked for by name; in this order. The first three need no Python.
-const PARTS: &[&str] = &["typescript", "person", "callers", "python", "canaille"];
-/// What `--quick` runs.
-const QUICK: &[&str] = &["typescript", "person", "callers"];
+/// What can be asked for by name.
+const PARTS: &[&str] = &["typescript", "python", "person", "callers", "tls", "canaille"];
+/// What `--quick` runs, some of it in a shorter form.
+const QUICK: &[&str] = &["typescript", "person", "callers", "tls"];
 
 /// Runs the named parts, or all of them.
 pub(crate) fn run(arguments: &[String]) -> Outcome {
@@ -44,6 +45,9 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
     }
     if wanted("callers") {
         callers::run(&world, &mut tally)?;
+    }
+    if wanted("tls") {
+        tls::run(&world, parts.is_quick, &mut tally)?;
     }
     if wanted("canaille") {
         issuers::canaille(&world, &mut tally)?;

@@ -60,36 +60,38 @@ pub(crate) fn install_from(pins: &Path, name: &str, with_python: bool) -> Result
             .map_err(|err| format!("npm: {err}"))?;
         mark(&folder.join("package-lock.json"), &folder.join(".npm-done"))?;
     }
-    let venv = folder.join("python");
-    let python = venv.join("bin/python");
-    if with_python && !is_current(&folder.join("requirements.txt"), &folder.join(".pip-done")) {
+    let python = match with_python {
+        true => python(&folder, "requirements.txt", "python")?,
+        false => interpreter(&folder, "python"),
+    };
+    let node = node(&folder)?;
+    Ok(Foreign { folder, node, python })
+}
+
+/// Installs what a file of pins in the folder names into a virtual environment there, and returns its Python.
+pub(crate) fn python(folder: &Path, pins: &str, environment: &str) -> Result<PathBuf, String> {
+    let python = interpreter(folder, environment);
+    let (wanted, done) = (folder.join(pins), folder.join(format!(".pip-done-{environment}")));
+    if !is_current(&wanted, &done) {
         println!("installing Python packages");
         let steps: [(&Path, &[&str]); 2] = [
-            (Path::new("python3"), &["-m", "venv", "--clear", "python"]),
-            (
-                &python,
-                &[
-                    "-m",
-                    "pip",
-                    "install",
-                    "--quiet",
-                    "--disable-pip-version-check",
-                    "-r",
-                    "requirements.txt",
-                ],
-            ),
+            (Path::new("python3"), &["-m", "venv", "--clear", environment]),
+            (&python, &["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r", pins]),
         ];
         for (program, arguments) in steps {
             let mut step = Command::new(program);
-            step.args(arguments).current_dir(&folder);
-            process::run(&mut step, &folder, TIMEOUT)?
+            step.args(arguments).current_dir(folder);
+            process::run(&mut step, folder, TIMEOUT)?
                 .stdout_of_success()
                 .map_err(|err| format!("{}: {err}", arguments.join(" ")))?;
         }
-        mark(&folder.join("requirements.txt"), &folder.join(".pip-done"))?;
+        mark(&wanted, &done)?;
     }
-    let node = node(&folder)?;
-    Ok(Foreign { folder, node, python })
+    Ok(python)
+}
+
+fn interpreter(folder: &Path, environment: &str) -> PathBuf {
+    folder.join(environment).join("bin/python")
 }
 
 /// Returns the system's Node if it is new enough, else the one that npm brought.
