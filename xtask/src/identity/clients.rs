@@ -6,7 +6,7 @@ use crate::process;
 use crate::server::Server;
 use crate::tally::Tally;
 
-use super::world::{LIFE, Provider, TIMEOUT, World, port};
+use super::world::{LIFE, Lives, Provider, TIMEOUT, World, port};
 
 const TOOLS: &[(&str, &str)] = &[("run", "ran"), ("admin", "administered")];
 
@@ -14,7 +14,7 @@ const TOOLS: &[(&str, &str)] = &[("run", "ran"), ("admin", "administered")];
 fn servers(world: &World<'_>, name: &str) -> Result<(Provider, Server, String), String> {
     let (issuer, own) = (port()?, port()?);
     let url = format!("http://127.0.0.1:{own}/mcp");
-    let provider = world.provider(&format!("{name}-provider"), issuer, &url, 1, LIFE)?;
+    let provider = world.provider(&format!("{name}-provider"), issuer, &url, 1, Lives::SHORT)?;
     let config = format!(
         "port: {own}
 auth:
@@ -41,7 +41,7 @@ pub(super) fn typescript(world: &World<'_>, tally: &mut Tally) -> Result<(), Str
     let issuer: u16 = provider.url.rsplit(':').next().and_then(|port| port.parse().ok()).unwrap_or(0);
     drop(provider);
     // The newer key signs from now on, and orla runs on.
-    let _provider = world.provider("typescript-provider", issuer, &url, 2, LIFE)?;
+    let _provider = world.provider("typescript-provider", issuer, &url, 2, Lives::SHORT)?;
     tally.judge(
         "typescript, after a rotation of keys,",
         &world.script("typescript_client.mjs", &[&url])?,

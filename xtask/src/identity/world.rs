@@ -11,7 +11,7 @@ use crate::server::{Server, address};
 
 /// How long a foreign client may take.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(120);
-/// How long the access tokens of the authorization server live, in seconds.
+/// The life of tokens that have to be refreshed soon, in seconds.
 pub(super) const LIFE: &str = "4";
 
 /// What all parts use.
@@ -19,6 +19,20 @@ pub(super) struct World<'a> {
     binary: PathBuf,
     pub(super) foreign: &'a Foreign,
     folder: PathBuf,
+}
+
+/// How long the access tokens of the authorization server live, in seconds.
+#[derive(Clone, Copy)]
+pub(super) struct Lives {
+    /// Those for the resource of the authorization server.
+    pub(super) jwt: &'static str,
+    /// Those for others.
+    pub(super) opaque: &'static str,
+}
+
+impl Lives {
+    /// Tokens that have to be refreshed soon.
+    pub(super) const SHORT: Self = Self { jwt: LIFE, opaque: LIFE };
 }
 
 /// The authorization server `oidc-provider`.
@@ -53,21 +67,21 @@ impl<'a> World<'a> {
         Ok(folder)
     }
 
-    /// `oidc-provider` with this many signing keys. The access tokens for `resource` are JWTs and live for `life` seconds,
-    /// those for others are opaque.
+    /// `oidc-provider` with this many signing keys. The access tokens for `resource` are JWTs, those for others are
+    /// opaque.
     pub(super) fn provider(
         &self,
         name: &str,
         port: u16,
         resource: &str,
         keys: usize,
-        life: &str,
+        lives: Lives,
     ) -> Result<Provider, String> {
         let folder = self.folder(name)?;
         let mut command = Command::new(&self.foreign.node);
         command.arg(self.foreign.folder.join("provider.mjs"));
         command.args([port.to_string(), resource.to_owned(), keys.to_string()]);
-        command.current_dir(&folder).env("LIFE", life);
+        command.current_dir(&folder).env("LIFE", lives.jwt).env("OPAQUE_LIFE", lives.opaque);
         let server = Server::listening(command, &folder.join("provider.log"), address)?;
         Ok(Provider { url: format!("http://127.0.0.1:{port}"), folder, _server: server })
     }
