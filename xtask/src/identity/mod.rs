@@ -9,6 +9,7 @@ mod callers;
 mod clients;
 mod issuers;
 mod person;
+mod timing;
 mod tls;
 mod world;
 
@@ -19,7 +20,7 @@ use crate::{Outcome, server};
 use world::World;
 
 /// What can be asked for by name.
-const PARTS: &[&str] = &["typescript", "python", "person", "callers", "tls", "canaille"];
+const PARTS: &[&str] = &["typescript", "python", "person", "callers", "tls", "timing", "canaille"];
 /// What `--quick` runs, some of it in a shorter form.
 const QUICK: &[&str] = &["typescript", "person", "callers", "tls"];
 
@@ -48,6 +49,9 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
     }
     if wanted("tls") {
         tls::run(&world, parts.is_quick, &mut tally)?;
+    }
+    if wanted("timing") {
+        timing::run(&world, &mut tally)?;
     }
     if wanted("canaille") {
         issuers::canaille(&world, &mut tally)?;
