@@ -410,26 +410,31 @@ impl<S: Service> Supervised<S> {
         cancellation: &CancellationToken,
     ) -> Result<<S::Protocol as Protocol>::Response, NoResponse> {
         self.run();
-        let ticket = self.shared.ticket();
-        let (reply, response) = oneshot::channel();
-        // Cancels the request if the future is dropped before the response comes.
-        let mut guard = CancelOnDrop { shared: &self.shared, ticket: None, deadline };
-        let exchange = async {
-            let request = Request { ticket, request, reply, info: self.info() };
-            self.requests.send(request).await.map_err(|_| NoResponse::Stopped)?;
-            guard.ticket = Some(ticket);
-            let response = response.await;
-            guard.ticket = None;
-            response.map_err(|_| NoResponse::Stopped)
+        let permit = tokio::select! {
+            biased;
+            permit = self.requests.reserve() => permit.map_err(|_| NoResponse::Stopped)?,
+            () = cancellation.cancelled() => return Err(NoResponse::Cancelled),
+            () = sleep_until(deadline) => return Err(self.timed_out(self.shared.ticket())),
         };
+        let (reply, response) = oneshot::channel();
+        let info = self.info();
+        let ticket =
+            self.shared.numbered(|ticket| permit.send(Request { ticket, request, reply, info }));
+        // Cancels the request if the future is dropped before the response comes.
+        let mut guard = CancelOnDrop { shared: &self.shared, ticket: Some(ticket), deadline };
         tokio::select! {
             biased;
-            response = exchange => response,
-            () = cancellation.cancelled() => Err(NoResponse::Cancelled),
-            () = sleep_until(deadline) => {
-                Err(NoResponse::TimedOut { ticket, not_ready: self.not_ready() })
+            response = response => {
+                guard.ticket = None;
+                response.map_err(|_| NoResponse::Stopped)
             }
+            () = cancellation.cancelled() => Err(NoResponse::Cancelled),
+            () = sleep_until(deadline) => Err(self.timed_out(ticket)),
         }
+    }
+
+    fn timed_out(&self, ticket: u64) -> NoResponse {
+        NoResponse::TimedOut { ticket, not_ready: self.not_ready() }
     }
 
     /// Returns whether a request would go to a process that has reported what it serves or never will.
@@ -459,9 +464,7 @@ impl<S: Service> Supervised<S> {
                 waited.map(drop).map_err(|_| NoResponse::Stopped)
             }
             () = cancellation.cancelled() => Err(NoResponse::Cancelled),
-            () = sleep_until(deadline) => {
-                Err(NoResponse::TimedOut { ticket: self.shared.ticket(), not_ready: self.not_ready() })
-            }
+            () = sleep_until(deadline) => Err(self.timed_out(self.shared.ticket())),
         }
     }
 
@@ -530,7 +533,7 @@ impl<S: Service> Supervised<S> {
 /// Tells the task on drop that the caller of a request no longer waits.
 struct CancelOnDrop<'a, S: Service> {
     shared: &'a Shared<S>,
-    /// `None` before the request was sent, and once its response has come.
+    /// `None` once its response has come.
     ticket: Option<u64>,
     deadline: Instant,
 }

@@ -30,6 +30,8 @@ pub(super) struct Shared<S: Service> {
     pub(super) instance: Arc<Instance>,
     /// Numbers requests. Each number is used once.
     pub(super) tickets: Arc<AtomicU64>,
+    /// Held while a request gets its number and is sent.
+    turn: Mutex<()>,
     /// Signals [`PendingCommands`] and requests whose callers no longer wait. There is one signal for
     /// both, as the task waits on it anew at every turn.
     pub(super) changed: Notify,
@@ -121,6 +123,7 @@ impl<S: Service> Shared<S> {
             name: service.name().into(),
             instance,
             tickets: Arc::new(AtomicU64::new(1)),
+            turn: Mutex::default(),
             changed: Notify::new(),
             cancelled: Mutex::default(),
             commands: Mutex::default(),
@@ -162,6 +165,15 @@ impl<S: Service> Shared<S> {
     /// Returns a new, unused ticket.
     pub(super) fn ticket(&self) -> u64 {
         self.tickets.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Sends a request with a new ticket, and returns the ticket. Requests are sent in the order of their
+    /// tickets, which shows whether a process may still work at an older one.
+    pub(super) fn numbered(&self, send: impl FnOnce(u64)) -> u64 {
+        let _turn = self.turn.lock();
+        let ticket = self.ticket();
+        send(ticket);
+        ticket
     }
 
     /// Cancels a request whose caller no longer waits.
