@@ -327,11 +327,16 @@ mod tests {
             ["https%3A%2F%2Fevil.example", "https%3A%2F%2Fas.example%2F", "HTTPS%3A%2F%2Fas.example", ""]
         {
             for advertised in [true, false] {
-                let error = failed(&format!("code=c&state=st&iss={issuer}"), advertised);
-                assert!(error.contains("another authorization server"), "{error}");
+                for response in ["code=c", "error=access_denied&error_description=Sign+in+at+evil"] {
+                    let error = failed(&format!("{response}&state=st&iss={issuer}"), advertised);
+                    assert!(error.contains("another authorization server"), "{error}");
+                    assert!(!error.contains("evil"), "nothing of the answer is shown: {error}");
+                }
             }
         }
         assert!(failed("error=access_denied&state=st", false).contains("access_denied"));
+        assert!(failed("error=access_denied&state=st", true).contains("does not say"));
+        assert!(failed(&format!("error=x&state=st&{ours}"), true).contains("refused: x"));
         assert!(failed("state=st&code=", false).contains("no code"));
     }
 }

@@ -1,6 +1,7 @@
 //! The client that orla uses at an authorization server: a configured one, one with a metadata document,
 //! or one that it registers (RFC 7591).
 
+use reqwest::Url;
 use serde::Deserialize;
 use serde_json::json;
 
@@ -71,9 +72,20 @@ pub(crate) async fn client(
     })
 }
 
-/// Returns whether the id of a client is the address of its metadata document.
-fn is_document(id: &str) -> bool {
-    id.starts_with("https://")
+/// Returns whether the id of a client is the address of its metadata document: `https`, with a path, and
+/// without a user, a fragment or dot segments (MCP authorization, Client ID Metadata Document §3).
+pub(crate) fn is_document(id: &str) -> bool {
+    let Some((authority, path)) = id.strip_prefix("https://").and_then(|rest| rest.split_once('/'))
+    else {
+        return false;
+    };
+    let path = path.split('?').next().unwrap_or_default();
+    let is_dots =
+        |segment: &str| matches!(segment.to_ascii_lowercase().replace("%2e", ".").as_str(), "." | "..");
+    Url::parse(id).is_ok_and(|url| url.fragment().is_none())
+        && !authority.is_empty()
+        && !authority.contains(['@', '?'])
+        && !path.split('/').any(is_dots)
 }
 
 /// Returns the preferred authentication method: none if possible, because orla is a program on the
@@ -99,6 +111,28 @@ mod tests {
         assert_eq!(of(&["client_secret_post"]), "client_secret_post");
         assert_eq!(of(&["private_key_jwt"]), "none");
         assert_eq!(preferred(None), "none");
-        assert!(is_document("https://a.example/client.json") && !is_document("orla"));
+    }
+
+    #[test]
+    fn the_address_of_a_metadata_document_is_https_and_has_a_path() {
+        for (id, expected) in [
+            ("https://a.example/client.json", true),
+            ("https://a.example:8443/orla/client.json?v=1", true),
+            ("https://a.example/", true),
+            ("https://a.example", false),
+            ("https://a.example?client=/orla", false),
+            ("https://", false),
+            ("https:///client.json", false),
+            ("http://a.example/client.json", false),
+            ("http://127.0.0.1/client.json", false),
+            ("https://me@a.example/client.json", false),
+            ("https://a.example/client.json#orla", false),
+            ("https://a.example/./client.json", false),
+            ("https://a.example/x/../client.json", false),
+            ("https://a.example/x/%2E%2e/client.json", false),
+            ("orla", false),
+        ] {
+            assert_eq!(is_document(id), expected, "{id}");
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! The configuration of a sign-in.
 
+use crate::registration::is_document;
 use crate::scope::Scopes;
 use crate::secret::Secret;
 
@@ -85,7 +86,36 @@ impl AuthSettings {
             GrantKind::ClientCredentials if self.per == Some(Per::Caller) => {
                 Err("per: client credentials are always shared")
             }
+            GrantKind::AuthorizationCode if self.names_an_impossible_document() => Err(
+                "client_id: the address of a metadata document has a path, and no user, fragment or dot segments",
+            ),
             _ => Ok(()),
+        }
+    }
+
+    /// Returns whether the client is to be known by the address of a metadata document that cannot be
+    /// one. A client with a secret is registered, whatever its id looks like.
+    fn names_an_impossible_document(&self) -> bool {
+        let is_impossible = |id: &String| id.starts_with("https://") && !is_document(id);
+        self.client_secret.is_none() && self.client_id.as_ref().is_some_and(is_impossible)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_id_that_cannot_be_the_address_of_a_document_is_a_problem() {
+        let of = |id: &str| AuthSettings { client_id: Some(id.to_owned()), ..AuthSettings::default() };
+        for id in ["https://a.example/client.json", "orla", "urn:orla"] {
+            assert_eq!(of(id).check(), Ok(()), "{id}");
+        }
+        for id in ["https://a.example", "https://me@a.example/client.json"] {
+            let problem = of(id).check().unwrap_err();
+            assert!(problem.starts_with("client_id: ") && problem.contains("has a path"), "{problem}");
+            let registered = AuthSettings { client_secret: Some(Secret::new("p")), ..of(id) };
+            assert_eq!(registered.check(), Ok(()), "{id}");
         }
     }
 }

@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use crate::error::Error;
 use crate::metadata;
 use crate::record::Record;
+use crate::registration::is_document;
 use crate::scope::Scopes;
 use crate::secret::Secret;
 use crate::store::TokenStore;
@@ -39,7 +40,7 @@ impl Upstream {
 
     fn is_ours(&self, record: &Record) -> bool {
         let settings = &self.settings;
-        let is_client = |id: &String| *id == record.client.id || id.starts_with("https://");
+        let is_client = |id: &String| *id == record.client.id || is_document(id);
         metadata::names(&record.resource, &self.server)
             && settings.issuer.as_ref().is_none_or(|issuer| *issuer == record.issuer)
             && settings.client_id.as_ref().is_none_or(is_client)
