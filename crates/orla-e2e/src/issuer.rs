@@ -9,6 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use base64::Engine as _;
 use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
 use parking_lot::Mutex;
+use ring::digest::{SHA256, digest};
 use ring::rand::SystemRandom;
 use ring::signature::{
     ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair, KeyPair as _, RSA_PKCS1_SHA256,
@@ -76,6 +77,29 @@ impl Signer {
         jwk["alg"] = json!(algorithm);
         jwk["use"] = json!("sig");
         jwk
+    }
+}
+
+impl Signer {
+    /// Returns the thumbprint of its key for ES256 (RFC 7638), to which a token can be bound (RFC 9449).
+    pub fn thumbprint(&self) -> String {
+        let jwk = self.jwk("ES256", "");
+        let (x, y) = (&jwk["x"], &jwk["y"]);
+        let canonical = format!(r#"{{"crv":"P-256","kty":"EC","x":{x},"y":{y}}}"#);
+        encode(digest(&SHA256, canonical.as_bytes()).as_ref())
+    }
+
+    /// Returns a new proof that a request to `url` with this token comes from the owner of its key for
+    /// ES256 (RFC 9449 §4.2).
+    pub fn proof(&self, method: &str, url: &str, token: &str) -> String {
+        static PROOFS: AtomicUsize = AtomicUsize::new(0);
+        let id = PROOFS.fetch_add(1, Ordering::Relaxed).to_string();
+        let header = json!({"typ": "dpop+jwt", "alg": "ES256", "jwk": self.jwk("ES256", "own")});
+        let ath = encode(digest(&SHA256, token.as_bytes()).as_ref());
+        let claims = json!({"jti": id, "htm": method, "htu": url, "iat": now(), "ath": ath});
+        let message = format!("{}.{}", part(&header), part(&claims));
+        let signature = encode(&self.sign("ES256", message.as_bytes()));
+        format!("{message}.{signature}")
     }
 }
 

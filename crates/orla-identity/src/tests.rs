@@ -56,9 +56,13 @@ impl Fetch for Server {
 }
 
 fn sign(header: &Value, claims: &Value) -> String {
+    sign_by(&pair(), header, claims)
+}
+
+fn sign_by(pair: &Ed25519KeyPair, header: &Value, claims: &Value) -> String {
     let encode = |value: &Value| BASE64_URL_SAFE_NO_PAD.encode(value.to_string());
     let message = format!("{}.{}", encode(header), encode(claims));
-    let signature = BASE64_URL_SAFE_NO_PAD.encode(pair().sign(message.as_bytes()));
+    let signature = BASE64_URL_SAFE_NO_PAD.encode(pair.sign(message.as_bytes()));
     format!("{message}.{signature}")
 }
 
@@ -228,6 +232,79 @@ async fn a_token_that_is_bound_to_a_key_needs_a_proof() {
         let found = ask(&authenticator, &headers(&[("authorization", &authorization)])).await;
         assert_eq!(found, Err(Denied::Invalid(reason)));
     }
+}
+
+/// A token that is bound to a key, and the owner of the key.
+struct Bound {
+    pair: Ed25519KeyPair,
+    token: String,
+}
+
+impl Bound {
+    fn new() -> Self {
+        let pair = Ed25519KeyPair::from_seed_unchecked(&[9; 32]).unwrap();
+        // RFC 7638 §3: the required members, in order and without spaces.
+        let jwk = format!(r#"{{"crv":"Ed25519","kty":"OKP","x":"{}"}}"#, Self::x(&pair));
+        let thumbprint = BASE64_URL_SAFE_NO_PAD.encode(sha256(jwk.as_bytes()));
+        let token = token(|claims| claims["cnf"] = json!({"jkt": thumbprint}));
+        Self { pair, token }
+    }
+
+    fn x(pair: &Ed25519KeyPair) -> String {
+        BASE64_URL_SAFE_NO_PAD.encode(pair.public_key())
+    }
+
+    /// Returns a proof for a request to an address.
+    fn proof(&self, id: &str, method: &str, address: &str) -> String {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
+        let jwk = json!({"kty": "OKP", "crv": "Ed25519", "x": Self::x(&self.pair)});
+        let header = json!({"typ": "dpop+jwt", "alg": "EdDSA", "jwk": jwk});
+        let ath = BASE64_URL_SAFE_NO_PAD.encode(sha256(self.token.as_bytes()));
+        let claims = json!({"jti": id, "htm": method, "htu": address, "iat": now, "ath": ath});
+        sign_by(&self.pair, &header, &claims)
+    }
+}
+
+#[tokio::test]
+async fn a_token_that_is_bound_to_a_key_is_accepted_once_for_each_proof() {
+    let (server, mut authenticator) = authenticator();
+    let fetch = Arc::clone(&server) as Arc<dyn Fetch>;
+    let bound = Bound::new();
+    let mut asked = Vec::new();
+    let one = bound.proof("1", "POST", "https://orla.example/mcp");
+    let get = bound.proof("2", "GET", "https://orla.example/mcp");
+    let elsewhere = bound.proof("3", "POST", "https://orla.example/rtfs");
+    let plain = bound.proof("4", "POST", "http://orla.example/mcp");
+    let other = Bound { pair: pair(), token: bound.token.clone() };
+    let of_another_key = other.proof("5", "POST", "https://orla.example/mcp");
+    let another = bound.proof("6", "POST", "https://orla.example/mcp");
+    for (proofs, expected) in [
+        (&[&*one][..], Ok("oauth:https://id.example ada")),
+        (&[&one], Err("the DPoP proof was used before")),
+        (&[&get], Err("the DPoP proof is for another request")),
+        (&[&elsewhere], Err("the DPoP proof is for another request")),
+        (&[&plain], Err("the DPoP proof is for another request")),
+        (&[&of_another_key], Err("the DPoP proof is of another key")),
+        (&[], Err("there is no DPoP proof")),
+        (&[&another, &another], Err("the request has several DPoP proofs")),
+        (&[&another], Ok("oauth:https://id.example ada")),
+    ] {
+        let mut headers =
+            headers(&[("authorization", &format!("DPoP {}", bound.token)), ("host", "orla.example")]);
+        for proof in proofs {
+            headers.append("dpop", HeaderValue::from_str(proof).unwrap());
+        }
+        let found = ask(&authenticator, &headers).await;
+        let found = found.map(|principal| principal.unwrap().id().to_string());
+        assert_eq!(found.as_deref().map_err(|denied| denied.reason().unwrap()), expected);
+        asked.push(headers);
+        // A reload forgets no proof.
+        authenticator = Authenticator::new(&options(), Some(&fetch), Some(&authenticator));
+    }
+    // The proof alone is no credential.
+    let mut alone = asked.swap_remove(0);
+    alone.remove("authorization");
+    assert_eq!(ask(&authenticator, &alone).await, Err(Denied::Absent));
 }
 
 #[tokio::test]

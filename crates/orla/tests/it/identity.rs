@@ -77,6 +77,57 @@ fn a_caller_without_a_token_is_led_to_the_authorization_server() {
 }
 
 #[test]
+fn a_token_that_is_bound_to_a_key_is_let_in_with_a_new_proof_for_each_request() {
+    let issuer = Issuer::start();
+    let policy = "allowed_hosts: [orla.test]\naudit: audit.jsonl\npolicy: [{to: [ada], allow: ['*']}]\n";
+    let server = served(&issuer.config("{}", policy));
+    // The other signer is the client, whose key the authorization server has put into the token.
+    let client = &issuer.other;
+    let thumbprint = client.thumbprint();
+    let token = issuer.token("EdDSA", |_, claims| claims["cnf"] = json!({"jkt": thumbprint}));
+    let base = format!("http://{}", server.address());
+    let ask = |method: &str, path: &str, proofs: &[&str]| {
+        let request = Request::new(method, path).header("content-type", "application/json");
+        let request = request.header("authorization", &format!("DPoP {token}"));
+        let request = proofs.iter().fold(request, |request, proof| request.header("dpop", proof));
+        let body = if method == "POST" { r#"{"call": "a"}"# } else { "" };
+        server.http().send(&request.body(body)).expect("an answer")
+    };
+    let proof = |method: &str, path: &str| client.proof(method, &format!("{base}{path}"), &token);
+    let first = proof("GET", "/status");
+    assert_eq!(ask("GET", "/status?verbose=1", &[&first]).status, 200);
+    let call = ask("POST", "/rtfs", &[&proof("POST", "/rtfs")]);
+    assert!(call.status == 200 && call.text().contains("a\\n"), "{}", call.text());
+    // Behind a proxy, the address is that of the audience.
+    let proxied = client.proof("GET", "https://orla.test/status", &token);
+    let request = Request::new("GET", "/status").header("host", "orla.test").header("dpop", &proxied);
+    let request = request.header("authorization", &format!("DPoP {token}"));
+    let proxied = server.http().send(&request).expect("an answer");
+    assert_eq!(proxied.status, 200, "{}", proxied.text());
+
+    let get = || proof("GET", "/status");
+    let of_another_token = client.proof("GET", &format!("{base}/status"), "another");
+    let of_another_key = issuer.own.proof("GET", &format!("{base}/status"), &token);
+    let two = [get(), get()];
+    for (name, path, proofs, reason) in [
+        ("a replayed one", "/status", vec![&*first], "the DPoP proof was used before"),
+        ("of another method", "/status", vec![&proof("POST", "/status")], "for another request"),
+        ("of another address", "/metrics", vec![&get()], "for another request"),
+        ("of another token", "/status", vec![&of_another_token], "for another token"),
+        ("of another key", "/status", vec![&of_another_key], "of another key"),
+        ("two", "/status", vec![&two[0], &two[1]], "several DPoP proofs"),
+        ("none", "/status", vec![], "there is no DPoP proof"),
+    ] {
+        let answer = ask("GET", path, &proofs);
+        assert_eq!(answer.status, 401, "{name}: {}", answer.text());
+        assert!(challenge(&answer).contains("error=\"invalid_token\""), "{name}");
+        eventually("the reason is recorded", || server.read("audit.jsonl").contains(reason));
+    }
+    assert_eq!(server.get_as("/status", &token).status, 401, "it is no bearer token");
+    assert_eq!(ask("GET", "/status", &[&get()]).status, 200);
+}
+
+#[test]
 fn a_revealing_policy_names_the_missing_scope() {
     let issuer = Issuer::start();
     let scopes = "{'tools:run': ['exec:*'], admin: ['*']}";
@@ -93,7 +144,11 @@ fn a_revealing_policy_names_the_missing_scope() {
     assert!(header.contains("resource_metadata="), "{header}");
     let answer = server.send_as("POST", "/rtfs", &poor, r#"{"call": "b"}"#);
     assert_eq!((answer.status, challenge(&answer).contains("scope=\"tools:run\"")), (403, true));
-    assert_eq!(server.send_as("POST", "/rtfs", &rich, r#"{"call": "b"}"#).status, 200);
+    // A scope that grants everything needs no other beside it.
+    let admin = issuer.token_of("ada", &[], "admin");
+    for token in [&rich, &admin] {
+        assert_eq!(server.send_as("POST", "/rtfs", token, r#"{"call": "b"}"#).status, 200);
+    }
     assert_eq!(server.client_as(&rich).call("b", json!({})).stdout(), "b\n");
     eventually("the denial is recorded", || server.read("audit.jsonl").contains("\"denied\""));
     drop(server);
@@ -213,6 +268,34 @@ fn a_token_that_orla_makes_is_shown_once_and_ends_with_its_sessions() {
     let audited = || server.read("audit.jsonl");
     eventually("the refusal is recorded", || audited().contains("\"unauthenticated\""));
     assert!(audited().contains("the token is unknown"));
+}
+
+#[test]
+fn a_replaced_token_is_refused_by_a_running_server_and_its_sessions_end() {
+    let server = served(&format!("watch: true\nauth_tokens: {{ada: {ADA}}}\n"));
+    let create = |more: &[&str]| {
+        let made = server.run(&[&["token", "create", "--name", "ci"], more].concat());
+        assert_eq!(made.code, Some(0), "{made:?}");
+        made.stdout.trim().to_owned()
+    };
+    let first = create(&[]);
+    eventually("it is accepted", || server.get_as("/status", &first).status == 200);
+    let mut open = server.session_as(&first);
+    let session = open.session().map(str::to_owned);
+    assert_eq!(open.call("a", json!({})).stdout(), "a\n");
+    let second = create(&["--replace"]);
+    eventually("the new secret is accepted", || server.get_as("/status", &second).status == 200);
+    assert_eq!(server.get_as("/status", &first).status, 401);
+    assert_eq!(open.try_call("a", json!({})).unwrap_err().status, 401);
+    // The session does not go on under the new secret.
+    let mut renewed = server.session_as(&second);
+    let own = renewed.session().map(str::to_owned);
+    renewed.set_session(session.as_deref());
+    eventually("the session has ended", || {
+        renewed.try_call("a", json!({})).is_err_and(|refused| refused.status == 404)
+    });
+    renewed.set_session(own.as_deref());
+    assert_eq!(renewed.call("a", json!({})).stdout(), "a\n");
 }
 
 #[test]
