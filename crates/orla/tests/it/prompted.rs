@@ -1,6 +1,6 @@
 //! The tool `agent`: a client's prompt, carried out by the configured model (RFC 1 §9.1), with a scripted model.
 
-use orla_e2e::{Client, Pending, Revision, Server, World, eventually};
+use orla_e2e::{Client, Pending, Request, Revision, Server, World, eventually};
 use serde_json::{Value, json};
 
 use crate::a2a_server::{message, rpc, state, task};
@@ -170,6 +170,77 @@ fn a_destructive_call_needs_the_approval_of_the_caller() {
         done.sort_unstable();
         assert_eq!(done, wiped, "{answers:?}");
     }
+}
+
+/// A model that deletes twice, one call after the other.
+fn deleting() -> Scripted {
+    let first = [("wipe", json!({"stdin": "all"}))];
+    let second = [("wipe", json!({"stdin": "more"}))];
+    Scripted::new(vec![openai(&[], &first), openai(&[], &second), openai(&["done"], &[])])
+}
+
+fn deletable(model: &Scripted) -> Server {
+    let rule = "approve: [{capabilities: [wipe], expires: 60s}]\n";
+    world().tool("wipe", sh("echo $(cat) >> wiped")).config(&(asking(model, "") + rule)).serve()
+}
+
+#[test]
+fn a_call_of_the_model_waits_for_the_approval_that_a_rule_requires() {
+    let model = deleting();
+    let server = deletable(&model);
+    let mut client = server.client();
+    let run = client.begin_call("agent", json!({"prompt": "wipe"}));
+    let waiting = || {
+        eventually("a call waits for its approval", || {
+            let rows = server.http().get("/approvals").json();
+            let row = rows.as_array().filter(|rows| rows.len() == 1)?[0].clone();
+            Some((row["id"].as_str()?.to_owned(), row))
+        })
+    };
+    let answer = |id: &str, approve: bool| {
+        let request = Request::new("POST", &format!("/approvals/{id}"));
+        let request = request.header("content-type", "application/json");
+        let body = json!({ "approve": approve }).to_string();
+        server.http().send(&request.body(body)).expect("an answer").status
+    };
+    let (first, row) = waiting();
+    assert_eq!((&row["capability"], &row["input"]), (&json!("wipe"), &json!({"stdin": "all"})));
+    assert!(!server.path("wiped").exists());
+    assert_eq!(answer(&first, true), 200);
+    // An approval is for one call.
+    let second = eventually("the next call waits", || Some(waiting().0).filter(|id| *id != first));
+    assert_eq!(server.read("wiped"), "all\n");
+    assert_eq!(answer(&second, false), 200);
+    assert_eq!(client.finish_call(run).unwrap().text(), "done");
+    assert_eq!(server.read("wiped"), "all\n");
+    let requests = model.requests();
+    let denied = (WIRES[0].results)(&requests[2].body).pop().unwrap_or_default();
+    assert!(denied.contains("not approved: the call was denied"), "{denied}");
+}
+
+#[test]
+fn a_call_of_the_model_that_a_rule_asks_about_is_asked_about_once() {
+    let server = deletable(&deleting());
+    let mut client = server.session_able_to(&json!({"elicitation": {}}));
+    let mut run = client.begin_call("agent", json!({"prompt": "wipe"}));
+    let mut answers = [true, false].into_iter();
+    let mut questions = 0;
+    let done = loop {
+        let message = run.next_message().expect("a message");
+        if message["method"] != "elicitation/create" {
+            match message.get("id") {
+                Some(_) => break message,
+                None => continue,
+            }
+        }
+        questions += 1;
+        let approve = answers.next().expect("no more than one question for each call");
+        let result = json!({"action": "accept", "content": {"approve": approve}});
+        let body = json!({"jsonrpc": "2.0", "id": message["id"], "result": result});
+        server.http().send(&client.post("", None).body(body.to_string())).expect("an answer");
+    };
+    assert_eq!(done["result"]["content"][0]["text"], "done", "{done}");
+    assert_eq!((questions, server.read("wiped").as_str()), (2, "all\n"));
 }
 
 fn question(call: &mut Pending) -> Value {

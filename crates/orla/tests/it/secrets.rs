@@ -1,7 +1,7 @@
 //! No secret gets into a log, an error, the status or the audit log.
 
 use orla_e2e::eventually;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::audit::reload;
 use crate::capsule::{bare, manifest, with};
@@ -135,12 +135,54 @@ fn a_secret_reaches_its_tool_and_is_redacted_from_everything_returned() {
     server.signal(rustix::process::Signal::HUP);
     eventually("the new value is used", || digest(&server) != first);
     assert!(!call(&server, "teller").1.contains("s3cr3t"));
+    let rows = server.get_as("/calls", FIRST);
+    let ids: Vec<String> = rows.json().as_array().into_iter().flatten().map(id_of).collect();
+    assert!(!rows.text().contains("s3cr3t") && ids.len() > 3, "{}", rows.text());
+    let details = ids.iter().map(|id| server.get_as(&format!("/calls/{id}"), FIRST).text());
+    let details: Vec<String> = details.collect();
+    assert!(details.iter().any(|detail| detail.contains("value [redacted]")), "{details:?}");
+    for hidden in ["s3cr3t", "M2NyM3Q", "NjcjN0", "zY3IzdC"] {
+        assert!(details.iter().all(|detail| !detail.contains(hidden)), "{hidden}: {details:?}");
+    }
     server.terminate();
     for text in [server.log(), server.read("audit.jsonl"), server.read(".orla/secrets.json")] {
         assert!(!text.contains("s3cr3t"), "{text}");
     }
     assert_eq!(server.run(&["secret", "remove", "api/token"]).code, Some(0));
     assert_eq!(server.run(&["secret", "remove", "api/token"]).code, Some(1));
+}
+
+fn id_of(row: &Value) -> String {
+    row["id"].as_str().expect("an id").to_owned()
+}
+
+#[test]
+fn a_credential_of_the_service_manager_is_a_secret_of_the_program() {
+    const VALUE: &str = "s3cr3t-of-the-service";
+    const STORED: &str = "s3cr3t-of-the-store";
+    let package = "name: teller\nversion: 1.0.0\nentrypoint: run.sh\ndescription: Tells.\n\
+                   runtime: {env: {TOKEN: '${secret:api-token}'}}\n";
+    let world = world()
+        .tool("teller/run.sh", sh("printf '%s' \"$TOKEN\" | wc -c; echo \"value $TOKEN\""))
+        .file("tools/teller/tool.yaml", package)
+        .tool("bystander", sh("env"))
+        .file("credentials/api-token", format!("{VALUE}\n"))
+        .file("credentials/caller", "tok-of-the-service-0123456789")
+        .config("auth_tokens: {ada: '${secret:caller}'}\n");
+    assert_eq!(world.run(&["check"]).code, Some(1), "nothing gives the secrets");
+    // The credential has priority over the store.
+    assert_eq!(world.run_with_input(&["secret", "set", "api-token"], STORED.as_bytes()).code, Some(0));
+    let folder = world.path("credentials");
+    let world = world.env("CREDENTIALS_DIRECTORY", folder);
+    assert_eq!(world.run(&["check"]).code, Some(0));
+    let server = world.serve();
+    assert_eq!(server.http().get("/status").status, 401);
+    let mut client = server.client_as("tok-of-the-service-0123456789");
+    let told = client.call("teller", json!({}));
+    let lines: Vec<&str> = told.stdout().lines().map(str::trim).collect();
+    assert_eq!(lines, [VALUE.len().to_string().as_str(), "value [redacted]"]);
+    assert!(!client.call("bystander", json!({})).stdout().contains("s3cr3t"));
+    assert!(!server.log().contains("s3cr3t"));
 }
 
 #[test]

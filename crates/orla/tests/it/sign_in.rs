@@ -216,6 +216,42 @@ fn a_client_that_opens_links_signs_in_and_its_call_continues() {
 }
 
 #[test]
+fn a_client_that_opens_links_is_asked_within_its_session_and_its_call_continues() {
+    const TOKEN: &str = "ada-token-0123456789";
+    let authority = Authority::open();
+    let tokens = format!("auth_tokens:\n  ada: {TOKEN}\n");
+    let server = authority.world("{per: caller}", &tokens).serve();
+    let mut client = server.session_as(TOKEN);
+    // A session of a client that opens links.
+    let initialize = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+        "protocolVersion": "2025-11-25", "capabilities": {"elicitation": {"url": {}}},
+        "clientInfo": {"name": "t", "version": "1"},
+    }});
+    let request = Request::new("POST", "/mcp")
+        .bearer(TOKEN)
+        .header("content-type", "application/json")
+        .header("accept", "application/json, text/event-stream");
+    let opened = server.http().send(&request.body(initialize.to_string())).expect("an answer");
+    client.set_session(Some(opened.header("mcp-session-id").expect("a session")));
+    assert_eq!(client.notify("notifications/initialized", json!({})), 202);
+
+    let mut call = client.begin_call("up__who", json!({}));
+    let question =
+        std::iter::from_fn(|| call.next_message()).find(|message| message["id"] != json!(null));
+    let question = question.expect("a question");
+    assert_eq!(
+        (&question["method"], &question["params"]["mode"]),
+        (&json!("elicitation/create"), &json!("url"))
+    );
+    browse(question["params"]["url"].as_str().expect("a link"), "ada");
+    let answer = json!({"jsonrpc": "2.0", "id": question["id"], "result": {"action": "accept"}});
+    let sent = server.http().send(&client.post("", None).body(answer.to_string())).expect("an answer");
+    assert_eq!(sent.status, 202);
+    assert_eq!(client.finish_call(call).expect("a result").text(), "you are ada");
+    assert_no_token_is_shown(&server, "");
+}
+
+#[test]
 fn a_link_of_another_sign_in_changes_nothing() {
     let authority = Authority::start();
     let world = authority.world("oauth", "");
