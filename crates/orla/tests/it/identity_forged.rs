@@ -145,7 +145,8 @@ fn wrong_signatures(issuer: &Issuer) -> Vec<Forged> {
     ]
 }
 
-const ROUTES: [(&str, &str); 10] = [
+/// All routes but `/console`, which answers with a page for a person.
+const ROUTES: [(&str, &str); 16] = [
     ("POST", "/mcp"),
     ("POST", "/"),
     ("GET", "/mcp"),
@@ -155,6 +156,12 @@ const ROUTES: [(&str, &str); 10] = [
     ("POST", "/a2a"),
     ("POST", "/lf.a2a.v1.A2AService/SendMessage"),
     ("GET", "/.well-known/agent-card.json"),
+    ("POST", "/api/a"),
+    ("GET", "/api/openapi.json"),
+    ("GET", "/tasks"),
+    ("GET", "/calls"),
+    ("GET", "/approvals"),
+    ("GET", "/quotas"),
     ("GET", "/nowhere"),
 ];
 
@@ -178,8 +185,8 @@ fn forged_tokens_are_answered_alike_on_every_route_and_cause_one_request_for_key
     assert!(forged.len() >= 60, "{}", forged.len());
     let names: BTreeSet<&str> = forged.iter().map(|(name, _)| *name).collect();
     assert_eq!(names.len(), forged.len());
+    let mut bodies = BTreeSet::new();
     for (method, path) in ROUTES {
-        let mut bodies = BTreeSet::new();
         for (name, token) in &forged {
             let answer = ask(method, path, token);
             assert_eq!(answer.status, 401, "{name} at {method} {path}: {}", answer.text());
@@ -187,10 +194,43 @@ fn forged_tokens_are_answered_alike_on_every_route_and_cause_one_request_for_key
         }
         assert_eq!(bodies.len(), 1, "{path}: {bodies:?}");
     }
+    for (method, path) in ROUTES {
+        let absent = server.http().send(&Request::new(method, path)).expect("an answer");
+        assert_eq!(absent.status, 401, "{method} {path}");
+    }
     assert!(issuer.key_requests() <= 2, "{}", issuer.key_requests());
     assert_eq!(ask("GET", "/status", &issuer.token("EdDSA", |_, _| {})).status, 200);
     let log = server.log();
     for (name, token) in forged.iter().filter(|(_, token)| token.len() > 40) {
         assert!(!log.contains(&token[..40]) || token.starts_with("opaque"), "{name} is in the log");
     }
+}
+
+#[test]
+fn a_token_of_a_megabyte_is_refused_with_its_head_and_nothing_is_asked_about_it() {
+    let issuer = Issuer::start();
+    let server = world().tool("a", sh("echo a")).config(&issuer.config("{}", "")).serve();
+    let padded =
+        |length: usize| issuer.token("ES256", |_, claims| claims["pad"] = json!("x".repeat(length)));
+    let huge = padded(1 << 20);
+    for (method, path) in ROUTES {
+        let answer = server.http().send(&Request::new(method, path).bearer(&huge)).expect("an answer");
+        assert_eq!((answer.status, answer.text().as_str()), (431, ""), "{method} {path}");
+    }
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let client = reqwest::Client::builder().http2_prior_knowledge().build().expect("a client");
+    let get = |token: &str| {
+        let request = client.get(format!("http://{}/status", server.address()));
+        let answer = runtime.block_on(request.bearer_auth(token).send())?;
+        assert_eq!(answer.version(), reqwest::Version::HTTP_2);
+        Ok::<u16, reqwest::Error>(answer.status().as_u16())
+    };
+    assert_eq!(get(&padded(20_000)).expect("an answer"), 431);
+    // A much larger head ends its connection, and only that.
+    let refused = get(&huge);
+    assert!(refused.as_ref().map_or(true, |status| *status == 431), "{refused:?}");
+    assert_eq!(issuer.key_requests(), 0);
+    assert_eq!(get(&issuer.token("ES256", |_, _| {})).expect("an answer"), 200);
+    assert!(!server.log().contains(&huge[..40]));
 }
