@@ -77,6 +77,24 @@ fn a_caller_without_a_token_is_led_to_the_authorization_server() {
 }
 
 #[test]
+fn a_request_without_a_valid_token_is_refused_before_its_body_comes() {
+    let issuer = Issuer::start();
+    let server = served(&issuer.config("{}", ""));
+    let expired = issuer.token("ES256", |_, claims| claims["exp"] = json!(1));
+    for path in ["/mcp", "/rtfs", "/a2a", "/api/a", "/tasks", "/nowhere"] {
+        for credential in [String::new(), format!("authorization: Bearer {expired}\r\n")] {
+            let head = format!(
+                "POST {path} HTTP/1.1\r\nhost: {}\r\ncontent-type: application/json\r\n\
+                 content-length: 1000\r\n{credential}\r\n",
+                server.address()
+            );
+            let answer = server.http().raw(head.as_bytes()).and_then(orla_e2e::Unanswered::answer);
+            assert_eq!(answer.expect("an answer").status, 401, "{path} {credential}");
+        }
+    }
+}
+
+#[test]
 fn a_token_that_is_bound_to_a_key_is_let_in_with_a_new_proof_for_each_request() {
     let issuer = Issuer::start();
     let policy = "allowed_hosts: [orla.test]\naudit: audit.jsonl\npolicy: [{to: [ada], allow: ['*']}]\n";
