@@ -11,7 +11,7 @@ use crate::process::Finished;
 use crate::server::{Server, address};
 use crate::tally::Tally;
 
-use super::world::{Lives, World, port};
+use super::world::{Keys, Lives, World, port};
 
 /// Calls at once.
 const CALLS: &str = "64";
@@ -25,7 +25,7 @@ pub(super) fn run(world: &World<'_>, tally: &mut Tally) -> Result<(), String> {
     let url = format!("http://127.0.0.1:{own}/mcp");
     // Tokens of the upstream are refreshed during the calls; those of the callers live longer.
     let lives = Lives { jwt: "600", opaque: "4" };
-    let provider = world.provider("callers-provider", issuer, &url, 1, lives)?;
+    let provider = world.provider("callers-provider", issuer, &url, Keys::ONE, lives)?;
     let sent = world.folder("callers-collector")?.join("sent.bin");
     let mut command = Command::new(&world.foreign.node);
     command.arg(world.foreign.folder.join("collector.mjs")).arg(collector.to_string()).arg(&sent);

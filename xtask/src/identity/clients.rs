@@ -6,7 +6,7 @@ use crate::process;
 use crate::server::Server;
 use crate::tally::Tally;
 
-use super::world::{LIFE, Lives, Provider, TIMEOUT, World, port};
+use super::world::{Keys, LIFE, Lives, Provider, TIMEOUT, World, port};
 
 const TOOLS: &[(&str, &str)] = &[("run", "ran"), ("admin", "administered")];
 
@@ -14,7 +14,7 @@ const TOOLS: &[(&str, &str)] = &[("run", "ran"), ("admin", "administered")];
 fn servers(world: &World<'_>, name: &str) -> Result<(Provider, Server, String), String> {
     let (issuer, own) = (port()?, port()?);
     let url = format!("http://127.0.0.1:{own}/mcp");
-    let provider = world.provider(&format!("{name}-provider"), issuer, &url, 1, Lives::SHORT)?;
+    let provider = world.provider(&format!("{name}-provider"), issuer, &url, Keys::ONE, Lives::SHORT)?;
     let config = format!(
         "port: {own}
 auth:
@@ -34,27 +34,57 @@ policy_reveal: true
     Ok((provider, orla, url))
 }
 
-/// Tests the TypeScript SDK, then rotates the keys.
+/// Tests the TypeScript SDK. A new key takes the place of the old one, which is withdrawn, and orla runs on.
 pub(super) fn typescript(world: &World<'_>, tally: &mut Tally) -> Result<(), String> {
-    let (provider, orla, url) = servers(world, "typescript")?;
-    tally.judge("typescript", &world.script("typescript_client.mjs", &[&url])?);
-    let issuer: u16 = provider.url.rsplit(':').next().and_then(|port| port.parse().ok()).unwrap_or(0);
-    drop(provider);
-    // The newer key signs from now on, and orla runs on.
-    let _provider = world.provider("typescript-provider", issuer, &url, 2, Lives::SHORT)?;
-    tally.judge(
-        "typescript, after a rotation of keys,",
-        &world.script("typescript_client.mjs", &[&url])?,
-    );
-    drop(orla);
-    Ok(())
+    let (provider, _orla, url) = servers(world, "typescript")?;
+    let client = || world.script("typescript_client.mjs", &[&url]);
+    tally.judge("typescript", &client()?);
+    accepts(world, &provider, &url, &["accepted"], tally)?;
+    let provider = rotate(world, "typescript", provider, &url, Keys { made: 2, kept: 1 })?;
+    tally.judge("typescript, after a rotation of keys,", &client()?);
+    accepts(world, &provider, &url, &["refused", "accepted"], tally)
 }
 
-/// Tests the Python SDK.
+/// Tests the Python SDK. A new key comes beside the old one; later both are withdrawn for a third.
 pub(super) fn python(world: &World<'_>, tally: &mut Tally) -> Result<(), String> {
-    let (_provider, _orla, url) = servers(world, "python")?;
-    let mut command = Command::new(&world.foreign.python);
-    command.arg(world.foreign.folder.join("python_client.py")).arg(&url).env("LIFE", LIFE);
-    tally.judge("python", &process::run(&mut command, &world.folder("scratch")?, TIMEOUT)?);
+    let (provider, _orla, url) = servers(world, "python")?;
+    let client = || {
+        let mut command = Command::new(&world.foreign.python);
+        command.arg(world.foreign.folder.join("python_client.py")).arg(&url).env("LIFE", LIFE);
+        process::run(&mut command, &world.folder("scratch")?, TIMEOUT)
+    };
+    tally.judge("python", &client()?);
+    accepts(world, &provider, &url, &["accepted"], tally)?;
+    let provider = rotate(world, "python", provider, &url, Keys { made: 2, kept: 2 })?;
+    tally.judge("python, after a rotation of keys,", &client()?);
+    accepts(world, &provider, &url, &["accepted", "accepted"], tally)?;
+    let provider = rotate(world, "python", provider, &url, Keys { made: 3, kept: 1 })?;
+    accepts(world, &provider, &url, &["refused", "refused", "accepted"], tally)
+}
+
+/// Starts the authorization server again, with other keys.
+fn rotate(
+    world: &World<'_>,
+    name: &str,
+    provider: Provider,
+    url: &str,
+    keys: Keys,
+) -> Result<Provider, String> {
+    let issuer: u16 = provider.url.rsplit(':').next().and_then(|port| port.parse().ok()).unwrap_or(0);
+    drop(provider);
+    world.provider(&format!("{name}-provider"), issuer, url, keys, Lives::SHORT)
+}
+
+/// Checks what orla does with a token of each key, the oldest first.
+fn accepts(
+    world: &World<'_>,
+    provider: &Provider,
+    url: &str,
+    words: &[&str],
+    tally: &mut Tally,
+) -> Result<(), String> {
+    let folder = provider.folder.to_string_lossy();
+    let arguments = [&[url, &*provider.url, &*folder], words].concat();
+    tally.judge("keys:", &world.script("rotation.mjs", &arguments)?);
     Ok(())
 }

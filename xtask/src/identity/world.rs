@@ -35,6 +35,20 @@ impl Lives {
     pub(super) const SHORT: Self = Self { jwt: LIFE, opaque: LIFE };
 }
 
+/// The signing keys of the authorization server.
+#[derive(Clone, Copy)]
+pub(super) struct Keys {
+    /// How many there have been. The newest signs.
+    pub(super) made: usize,
+    /// How many of them, the newest, are published.
+    pub(super) kept: usize,
+}
+
+impl Keys {
+    /// A single key.
+    pub(super) const ONE: Self = Self { made: 1, kept: 1 };
+}
+
 /// The authorization server `oidc-provider`.
 pub(super) struct Provider {
     pub(super) url: String,
@@ -67,20 +81,25 @@ impl<'a> World<'a> {
         Ok(folder)
     }
 
-    /// `oidc-provider` with this many signing keys. The access tokens for `resource` are JWTs, those for others are
+    /// `oidc-provider`, on a port. The access tokens for `resource` are JWTs, those for others are
     /// opaque.
     pub(super) fn provider(
         &self,
         name: &str,
         port: u16,
         resource: &str,
-        keys: usize,
+        keys: Keys,
         lives: Lives,
     ) -> Result<Provider, String> {
         let folder = self.folder(name)?;
         let mut command = Command::new(&self.foreign.node);
         command.arg(self.foreign.folder.join("provider.mjs"));
-        command.args([port.to_string(), resource.to_owned(), keys.to_string()]);
+        command.args([
+            port.to_string(),
+            resource.to_owned(),
+            keys.made.to_string(),
+            keys.kept.to_string(),
+        ]);
         command.current_dir(&folder).env("LIFE", lives.jwt).env("OPAQUE_LIFE", lives.opaque);
         let server = Server::listening(command, &folder.join("provider.log"), address)?;
         Ok(Provider { url: format!("http://127.0.0.1:{port}"), folder, _server: server })
