@@ -279,7 +279,7 @@ async fn a_client_is_the_configured_one_or_that_of_its_document_or_a_registered_
         match (client_of(&upstream).await, expected) {
             (Ok(found), Ok(expected)) => assert_eq!(found, expected, "{case}"),
             (Err(error), Err(expected)) => {
-                assert!(error.to_string().contains(expected), "{case}: {error}")
+                assert!(error.to_string().contains(expected), "{case}: {error}");
             }
             (found, _) => panic!("{case}: {found:?}"),
         }
