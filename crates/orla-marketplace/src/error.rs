@@ -277,6 +277,12 @@ impl RuntimeError {
         }
     }
 
+    /// Returns whether the host has refused the call, which has not begun. The error of a program or a
+    /// provider may have the same [`kind`](Self::kind).
+    pub fn is_refusal(&self) -> bool {
+        matches!(self, Self::Denied { .. } | Self::Quota { .. } | Self::Unapproved { .. })
+    }
+
     /// Returns one stable word per variant, for logs, metrics and RTFS's `catch`.
     pub fn kind(&self) -> &'static str {
         match self {

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::time::Instant;
 
 use http::request::Parts;
-use http::{HeaderMap, HeaderName, Method, header};
+use http::{HeaderMap, HeaderName, header};
 use orla_marketplace::Principal;
 
 use crate::http::forbidden::Forbidden;
@@ -25,8 +25,8 @@ pub struct ForbiddenRequest {
     pub peer: IpAddr,
     /// The caller, if it is known.
     pub principal: Option<Principal>,
-    /// The method of HTTP.
-    pub method: Method,
+    /// The beginning of the method of HTTP.
+    pub method: Box<str>,
     /// The beginning of the path.
     pub path: Box<str>,
     /// Why it is forbidden.
@@ -49,12 +49,12 @@ pub(crate) fn report(
         return;
     }
     let peer = peer.to_canonical();
-    let path = excerpt(head.uri.path(), SHOWN);
+    let (method, path) = (excerpt(head.method.as_str(), 32), excerpt(head.uri.path(), SHOWN));
     tracing::warn!(
         %peer,
         principal = principal.map(Principal::name),
         identified_by = principal.map(|principal| tracing::field::display(principal.identified_by())),
-        method = %head.method,
+        method,
         path,
         host = header_text(&head.headers, &header::HOST),
         origin = header_text(&head.headers, &header::ORIGIN),
@@ -66,7 +66,7 @@ pub(crate) fn report(
         observe(&ForbiddenRequest {
             peer,
             principal: principal.cloned(),
-            method: head.method.clone(),
+            method: method.into(),
             path: path.into(),
             forbidden,
         });

@@ -123,8 +123,8 @@ async fn route(
     log: &mut Log,
 ) -> Response<Body> {
     if let Err(denied) = settings.guard.check_source(&parts.uri, &parts.headers) {
-        let forbidden = Forbidden { by: denied.by, reason: denied.reason.into() };
-        forbidden::report(core, peer, None, parts, forbidden);
+        let refused = Forbidden { by: denied.by, reason: denied.reason.into() };
+        forbidden::report(core, peer, None, parts, refused);
         return denied_response(&denied);
     }
     let path = parts.uri.path();

@@ -74,7 +74,8 @@ pub(crate) struct App {
     agents: Arc<Agents>,
     remotes: Arc<Remotes>,
     streams: Arc<Streams>,
-    stream_programs: Arc<StreamExecutor>,
+    /// The sandboxes of the programs of streams, by the capabilities' ids.
+    stream_sandboxes: Mutex<Vec<(String, Arc<orla_process::confinement::Sandbox>)>>,
     /// The cluster that this instance is a node of.
     cluster: Option<Arc<Cluster>>,
     /// All of them, those above included.
@@ -167,8 +168,7 @@ impl App {
         marketplace.replace_executor(Arc::new(PluginExecutor::with_plugins(Arc::clone(&plugins))));
         marketplace
             .replace_executor(Arc::new(RemoteRTFSExecutor::new().with_sign_ins(sign_ins.clone())));
-        let stream_programs = Arc::new(StreamExecutor::with_instance(Arc::clone(&instance)));
-        marketplace.replace_executor(Arc::clone(&stream_programs) as _);
+        marketplace.replace_executor(Arc::new(StreamExecutor::with_instance(Arc::clone(&instance))));
         let served = Arc::new(Served::new(&marketplace, providers.clone()));
         let (listed, refreshed) = (Arc::clone(&served), Arc::clone(&served));
         let learn = move || -> BoxFuture<'static, ()> {
@@ -224,7 +224,7 @@ impl App {
             agents,
             remotes,
             streams,
-            stream_programs,
+            stream_sandboxes: Mutex::default(),
             cluster,
             providers,
             served,

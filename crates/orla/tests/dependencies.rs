@@ -225,9 +225,12 @@ fn the_arrows_between_the_crates_are_the_agreed_ones() {
         for dependency in
             package.dependencies.iter().filter(|dependency| members.contains_key(&dependency.name))
         {
-            // For its tests, a crate may enable its own features, and `orla` drives its binary.
-            let for_tests = dependency.kind == DependencyKind::Development
-                && (dependency.name == *name || (name == "orla" && dependency.name == "orla-e2e"));
+            // For its tests, a crate may enable its own features. `orla` drives its binary, and the bench of
+            // `orla-identity` needs an authorization server.
+            let drives =
+                ["orla", "orla-identity"].contains(&name.as_str()) && dependency.name == "orla-e2e";
+            let for_tests =
+                dependency.kind == DependencyKind::Development && (dependency.name == *name || drives);
             let allowed = agreed[name.as_str()].contains(&dependency.name.as_str());
             assert!(
                 allowed || for_tests,

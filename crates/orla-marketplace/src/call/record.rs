@@ -42,6 +42,9 @@ pub struct CallRecord {
     pub error: Option<String>,
     /// The rule of the configuration that refused the call, such as `quotas[0]`, if one did.
     pub rule: Option<String>,
+    /// The error's text, if a policy, a quota or a missing approval has refused the call. It contains nothing
+    /// of the call's data.
+    pub refusal: Option<String>,
     /// The caller.
     pub principal: Option<Principal>,
     /// The nesting depth.
@@ -271,19 +274,19 @@ impl Recording {
             None => error,
         };
         let rule = result.err().and_then(RuntimeError::rule).map(str::to_owned);
+        let refusal = error.clone().filter(|_| result.err().is_some_and(RuntimeError::is_refusal));
         let ending = match result {
             Ok(Some(outcome)) => Ending::Returned(outcome),
             Ok(None) => Ending::Closed,
             Err(error) => Ending::Failed(error),
         };
-        self.record(outcome, error, rule, ending);
+        self.record((outcome, error), (rule, refusal), ending);
     }
 
     fn record(
         &mut self,
-        outcome: &'static str,
-        error: Option<String>,
-        rule: Option<String>,
+        (outcome, error): (&'static str, Option<String>),
+        (rule, refusal): (Option<String>, Option<String>),
         ending: Ending<'_>,
     ) {
         if std::mem::replace(&mut self.is_recorded, true) {
@@ -299,6 +302,7 @@ impl Recording {
             queued: self.queued,
             error,
             rule,
+            refusal,
             principal: self.principal.clone(),
             depth: self.depth,
         };
@@ -316,7 +320,7 @@ impl Drop for Recording {
     fn drop(&mut self) {
         if !self.is_recorded {
             let why = if self.stopping.load(Ordering::Acquire) { STOPPING } else { GONE.1 };
-            self.record(GONE.0, Some(why.to_owned()), None, Ending::Abandoned);
+            self.record((GONE.0, Some(why.to_owned())), (None, None), Ending::Abandoned);
         }
     }
 }

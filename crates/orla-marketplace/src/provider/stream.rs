@@ -151,6 +151,8 @@ pub struct StreamOptions {
     pub pass_env: Vec<Pattern>,
     /// The working directory of a program.
     pub directory: Option<PathBuf>,
+    /// The permissions to which a program is confined, with absolute paths.
+    pub permissions: Vec<String>,
     /// The format of items.
     pub items: StreamItems,
     /// The encoding of a text that is sent. `None` sends it unchanged if [`items`](Self::items) are
@@ -179,6 +181,7 @@ impl Default for StreamOptions {
             args: Vec::new(),
             env: BTreeMap::new(),
             pass_env: Vec::new(),
+            permissions: Vec::new(),
             directory: None,
             items: StreamItems::default(),
             send_as: None,

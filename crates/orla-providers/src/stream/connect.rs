@@ -1,6 +1,7 @@
 //! Opens the connection of a stream, or starts its program, and reopens a broken connection.
 
 use std::convert::Infallible;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -13,7 +14,7 @@ use orla_marketplace::{
     StreamCapabilityImpl, StreamTransport, StreamType, Violation,
 };
 use orla_mcp::framing::Events;
-use orla_process::confinement::Sandbox;
+use orla_process::confinement::{Declared, Sandbox, Sandboxes};
 use orla_process::{Command, Instance};
 use reqwest::header::{
     ACCEPT, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, UPGRADE,
@@ -91,13 +92,12 @@ pub fn check_program(name: &str, stream: &StreamCapabilityImpl) -> Result<(), St
     }
 }
 
-/// Returns the program of a stream with its arguments, which identifies its process among others; `None`
-/// if the stream has no program.
-pub fn process_of(stream: &StreamCapabilityImpl) -> Option<String> {
+/// Returns the sandbox of the program of a stream; `None` if it has no program, or if nothing confines it.
+pub fn sandbox_of(stream: &StreamCapabilityImpl, sandboxes: &Sandboxes) -> Option<Arc<Sandbox>> {
     match &*stream.provider {
-        ProviderType::Plugin(program) => {
-            let args = stream.options.args.iter().map(String::as_str);
-            Some(std::iter::once(&*program.plugin_path).chain(args).collect::<Vec<_>>().join(" "))
+        ProviderType::Plugin(_) => {
+            let declared = Declared::of_words(&stream.options.permissions);
+            declared.permissions.is_some().then(|| sandboxes.of(&declared, Path::new("/")))?
         }
         _ => None,
     }
@@ -110,13 +110,12 @@ impl Connector {
         ctx: &CallContext,
         clients: Arc<Clients>,
         instance: Arc<Instance>,
-        sandbox: Option<Arc<Sandbox>>,
     ) -> RuntimeResult<Self> {
         check(stream).map_err(|problem| failed(&ctx.name, &problem))?;
         let options = &stream.options;
         let transport = match &*stream.provider {
             ProviderType::Http(http) => of_http(http, stream, input, ctx)?,
-            ProviderType::Plugin(program) => of_program(program, stream, input, ctx, sandbox)?,
+            ProviderType::Plugin(program) => of_program(program, stream, input, ctx, &instance)?,
             _ => return Err(failed(&ctx.name, "an address or a program is expected")),
         };
         Ok(Self {
@@ -311,7 +310,7 @@ fn of_program(
     stream: &StreamCapabilityImpl,
     input: &JsonText,
     ctx: &CallContext,
-    sandbox: Option<Arc<Sandbox>>,
+    instance: &Instance,
 ) -> RuntimeResult<Transport> {
     let text = input.as_str();
     if text.len() > MAX_INPUT {
@@ -323,6 +322,7 @@ fn of_program(
             violations: vec![violation],
         });
     }
+    let sandbox = sandbox_of(stream, instance.sandboxes());
     let mut command = Command { sandbox, ..command(&ctx.name, program, stream) };
     command.env.push((INPUT.to_owned(), text.to_owned()));
     Ok(Transport::Program(Arc::new(command)))

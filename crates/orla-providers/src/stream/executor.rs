@@ -1,7 +1,6 @@
 //! Opens streams, and runs calls of them.
 
 use std::any::TypeId;
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -12,13 +11,11 @@ use orla_marketplace::{
     StreamType,
 };
 use orla_process::Instance;
-use orla_process::confinement::Sandbox;
-use parking_lot::Mutex;
 use serde_json::{Value as Json, json};
 use tokio::time::timeout_at;
 
 use super::collect::{self, FOR, LIMIT, MAX_LIMIT};
-use super::connect::{Connector, failed, process_of};
+use super::connect::{Connector, failed, sandbox_of};
 use super::handle::Opened;
 use crate::http::{Clients, HttpLimits};
 
@@ -26,8 +23,6 @@ use crate::http::{Clients, HttpLimits};
 pub struct StreamExecutor {
     clients: Arc<Clients>,
     instance: Arc<Instance>,
-    /// The sandboxes of programs that declare permissions.
-    confined: Mutex<HashMap<String, Arc<Sandbox>>>,
 }
 
 impl StreamExecutor {
@@ -40,24 +35,7 @@ impl StreamExecutor {
     /// Creates an executor whose programs carry the mark of `instance`. Nothing is opened before the
     /// first use.
     pub fn with_instance(instance: Arc<Instance>) -> Self {
-        let clients = Arc::new(Clients::new(HttpLimits::default()));
-        Self { clients, instance, confined: Mutex::default() }
-    }
-
-    /// Sets the sandboxes of programs, by their [process](process_of). They apply to streams that are opened from
-    /// now on.
-    pub fn confine(&self, sandboxes: HashMap<String, Arc<Sandbox>>) {
-        *self.confined.lock() = sandboxes;
-    }
-
-    /// Returns the sandboxes of programs, each with its process.
-    pub fn sandboxes(&self) -> Vec<(String, Arc<Sandbox>)> {
-        let confined = self.confined.lock();
-        confined.iter().map(|(process, sandbox)| (process.clone(), Arc::clone(sandbox))).collect()
-    }
-
-    fn sandbox_of(&self, stream: &StreamCapabilityImpl) -> Option<Arc<Sandbox>> {
-        self.confined.lock().get(&process_of(stream)?).cloned()
+        Self { clients: Arc::new(Clients::new(HttpLimits::default())), instance }
     }
 
     async fn opened(
@@ -76,7 +54,7 @@ impl StreamExecutor {
             })?;
         }
         let (clients, instance) = (Arc::clone(&self.clients), Arc::clone(&self.instance));
-        let connector = Connector::new(stream, input, ctx, clients, instance, self.sandbox_of(stream))?;
+        let connector = Connector::new(stream, input, ctx, clients, instance)?;
         let connected = tokio::select! {
             biased;
             () = ctx.scope.cancellation.cancelled() => {
@@ -156,8 +134,9 @@ impl CapabilityExecutor for StreamExecutor {
             _ => None,
         });
         if stream.is_some_and(|stream| matches!(&*stream.provider, ProviderType::Plugin(_))) {
-            let sandbox = stream.and_then(|stream| self.sandbox_of(stream));
-            status.sandbox = Some(self.instance.sandboxes().status_of(sandbox.as_ref()));
+            let sandboxes = self.instance.sandboxes();
+            let sandbox = stream.and_then(|stream| sandbox_of(stream, sandboxes));
+            status.sandbox = Some(sandboxes.status_of(sandbox.as_ref()));
         }
         status
     }

@@ -27,7 +27,7 @@ mod sink;
 mod source;
 mod surface;
 
-pub use connect::{check, check_program, process_of};
+pub use connect::{check, check_program, sandbox_of};
 pub use executor::StreamExecutor;
 pub use executor::call_schema;
 pub use surface::Streams;

@@ -282,15 +282,18 @@ impl App {
         );
     }
 
-    /// Applies the streams, and confines their programs.
+    /// Applies the streams, and makes the sandboxes of their programs.
     fn load_streams(&self, config: &Config, findings: &mut Findings) {
-        let programs = config.capabilities.iter().filter_map(|one| {
-            let stream = one.value.manifest.provider.settings().ok()?;
-            Some((one, stream::process_of(stream)?))
-        });
-        let programs: Vec<_> = programs.collect();
-        let processes = programs.iter().map(|(one, process)| (*one, &**process));
-        self.stream_programs.confine(self.own_processes(config, processes, findings));
+        let mut sandboxes = Vec::new();
+        for one in &config.capabilities {
+            let ProviderType::Stream(stream) = &one.value.manifest.provider else { continue };
+            let sandbox = stream::sandbox_of(stream, self.instance.sandboxes());
+            let id = &one.value.manifest.id;
+            let why = unconfinable(&sandbox);
+            findings.problems.extend(why.map(|why| config.placed(one.at, format!("{id}: {why}"))));
+            sandboxes.extend(sandbox.map(|sandbox| (id.clone(), sandbox)));
+        }
+        *self.stream_sandboxes.lock() = sandboxes;
         self.streams.load(config.capabilities.iter().map(|one| &one.value));
     }
 
@@ -335,7 +338,7 @@ impl App {
         confined.extend(self.capsules.supervisor().sandboxes());
         confined.extend(self.servers.sandboxes());
         confined.extend(self.plugins.sandboxes());
-        confined.extend(self.stream_programs.sandboxes());
+        confined.extend(self.stream_sandboxes.lock().iter().cloned());
         let warnings = confined.iter().filter_map(|(name, sandbox)| declarations.warning(name, sandbox));
         self.exposed = warnings.collect();
         findings.warnings.extend_from_slice(&self.exposed);

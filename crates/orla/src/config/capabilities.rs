@@ -295,6 +295,12 @@ fn manifest(
     manifest.input_schema = draft.input.map(|(schema, _)| schema);
     manifest.output_schema = draft.output;
     manifest.permissions = draft.permissions;
+    if let ProviderType::Stream(stream) = &mut manifest.provider {
+        let base = std::path::absolute(reader.beside(".")).unwrap_or_else(|_| "/".into());
+        let permissions = manifest.permissions.iter();
+        stream.options.permissions =
+            permissions.map(|word| orla_process::confinement::placed(word, &base)).collect();
+    }
     manifest.attestation = draft.attestation;
     manifest.provenance = draft.provenance;
     manifest.metadata.extend(draft.metadata);

@@ -394,15 +394,13 @@ fn insert_caller(fields: &mut Fields, principal: Option<&Principal>) {
     }
 }
 
-/// Adds the rule that refused a call or a request, and the reason. The errors of those that ran may contain
-/// their data, and are left out.
-fn insert_refusal(fields: &mut Fields, outcome: &str, rule: Option<&str>, error: Option<&str>) {
+/// Adds the rule that refused a call or a request, and the reason.
+fn insert_refusal(fields: &mut Fields, rule: Option<&str>, reason: Option<&str>) {
     if let Some(rule) = rule {
         fields.insert("rule".to_owned(), json!(rule));
     }
-    let is_refused = matches!(outcome, "denied" | "quota" | "approval");
-    if let Some(error) = error.filter(|_| is_refused) {
-        fields.insert("reason".to_owned(), json!(cut(error, SHOWN)));
+    if let Some(reason) = reason {
+        fields.insert("reason".to_owned(), json!(cut(reason, SHOWN)));
     }
 }
 
@@ -428,7 +426,7 @@ fn fields(at: SystemTime, what: &AuditEvent) -> Fields {
             fields.insert("kind".to_owned(), json!(record.kind));
             insert_caller(&mut fields, record.principal.as_ref());
             fields.insert("outcome".to_owned(), json!(record.outcome));
-            insert_refusal(&mut fields, record.outcome, record.rule.as_deref(), record.error.as_deref());
+            insert_refusal(&mut fields, record.rule.as_deref(), record.refusal.as_deref());
             let millis = record.duration.as_micros() as f64 / 1000.0;
             fields.insert("duration_ms".to_owned(), json!(millis));
             fields.insert("depth".to_owned(), json!(record.depth));
@@ -442,7 +440,8 @@ fn fields(at: SystemTime, what: &AuditEvent) -> Fields {
             fields.insert("kind".to_owned(), json!(record.kind));
             insert_caller(&mut fields, record.principal.as_ref());
             fields.insert("outcome".to_owned(), json!(record.outcome));
-            insert_refusal(&mut fields, record.outcome, record.rule.as_deref(), record.error.as_deref());
+            let refusal = record.error.as_deref().filter(|_| record.outcome == "denied");
+            insert_refusal(&mut fields, record.rule.as_deref(), refusal);
             let millis = record.duration.as_micros() as f64 / 1000.0;
             fields.insert("duration_ms".to_owned(), json!(millis));
         }
@@ -450,7 +449,7 @@ fn fields(at: SystemTime, what: &AuditEvent) -> Fields {
             fields = begun(at, "forbidden");
             fields.insert("peer".to_owned(), json!(request.peer));
             insert_caller(&mut fields, request.principal.as_ref());
-            fields.insert("method".to_owned(), json!(request.method.as_str()));
+            fields.insert("method".to_owned(), json!(request.method));
             fields.insert("path".to_owned(), json!(request.path));
             fields.insert("by".to_owned(), json!(request.forbidden.by.word()));
             fields.insert("reason".to_owned(), json!(request.forbidden.reason));
