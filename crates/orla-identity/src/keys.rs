@@ -25,6 +25,8 @@ const RETRY: Duration = Duration::from_secs(1);
 const FRESH: Duration = Duration::from_secs(300);
 /// How long keys are used that cannot be fetched again.
 const KEEP: Duration = Duration::from_secs(3600);
+/// The reason of a refusal for which a signature was verified.
+pub(crate) const WRONG_SIGNATURE: &str = "the signature is wrong";
 /// The maximum number of keys of one issuer.
 const MAX_KEYS: usize = 100;
 
@@ -112,6 +114,13 @@ impl Keys {
             set = self.usable().ok_or("the keys of the issuer are not available")?;
         }
         set.verify(key_id, algorithm, message, signature).map(|()| set.generation)
+    }
+
+    /// Spends the time of a check with one of the known keys. Fetches nothing.
+    pub(crate) fn verify_decoy(&self, message: &[u8]) {
+        if let Some(key) = self.set.load().as_ref().and_then(|set| set.keys.first()) {
+            key.verify_decoy(message);
+        }
     }
 
     fn usable(&self) -> Option<Arc<KeySet>> {
@@ -203,7 +212,7 @@ impl KeySet {
         }
         match fitting.any(|key| key.verifies(algorithm, message, signature)) {
             true => Ok(()),
-            false => Err("the signature is wrong"),
+            false => Err(WRONG_SIGNATURE),
         }
     }
 }
@@ -253,7 +262,7 @@ mod tests {
         keys.verify(Some(id), Algorithm::EdDSA, b"", &[0; 64]).await.unwrap_err()
     }
 
-    const WRONG: &str = "the signature is wrong";
+    const WRONG: &str = WRONG_SIGNATURE;
     const UNKNOWN: &str = "the key of the token is unknown";
     const GONE: &str = "the keys of the issuer are not available";
 

@@ -19,7 +19,8 @@
 //! - A token with any member that is not understood is refused: ignoring it could change the
 //!   token's meaning.
 //! - A forged token causes at most one request for keys in 30 seconds.
-//! - A caller does not learn why it was refused; only the log contains the reason.
+//! - A caller does not learn why it was refused, neither from the answer nor from its time; only the log
+//!   contains the reason.
 //!
 //! # Deliberately absent
 //!
@@ -64,6 +65,7 @@ use crate::cache::{Digest, Verified};
 use crate::dpop::Request;
 use crate::issuer::Issuer;
 use crate::jws::{MAX_TOKEN, Signed, looks_signed};
+use crate::keys::WRONG_SIGNATURE;
 use crate::remembered::RememberedDigests;
 
 /// The prefix of tokens that orla made, so that users and secret scanners recognise them.
@@ -263,8 +265,25 @@ impl Authenticator {
         }
     }
 
-    /// Checks a token of an authorization server.
+    /// Verifies a token of an authorization server. A refusal takes as long whatever is wrong with the
+    /// token.
     async fn verify(
+        &self,
+        token: &str,
+        digest: Digest,
+        peer: Option<IpAddr>,
+        now: SystemTime,
+    ) -> Result<Verified, &'static str> {
+        let verified = self.check(token, digest, peer, now).await;
+        if verified.as_ref().is_err_and(|why| *why != WRONG_SIGNATURE)
+            && let Some(issuer) = self.issuers.first()
+        {
+            issuer.verify_decoy(token);
+        }
+        verified
+    }
+
+    async fn check(
         &self,
         token: &str,
         digest: Digest,

@@ -72,7 +72,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("orla-e2e", &[]),
-    ("xtask", &[]),
+    ("xtask", &["orla-e2e"]),
 ];
 
 /// All direct and indirect dependencies of `rtfs`: numbers, maps, shared pointers and regular

@@ -143,6 +143,12 @@ pub(crate) fn call(tool: &str, arguments: &Value) -> Vec<u8> {
     sessionless("tools/call", json!({"name": tool, "arguments": arguments}))
 }
 
+/// Returns a request with one more header.
+pub(super) fn with_header(request: &[u8], name: &str, value: &str) -> Vec<u8> {
+    let line = request.iter().position(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+    [&request[..line], format!("{name}: {value}\r\n").as_bytes(), &request[line..]].concat()
+}
+
 /// Returns whether an answer is a result, and no error of any kind.
 pub(crate) fn is_good(answer: &Answer<'_>) -> bool {
     answer.status == 200

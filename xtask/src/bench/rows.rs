@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use orla_e2e::issuer::Issuer;
 use serde_json::{Value, json};
 
 use super::client::{self, Connection};
@@ -39,6 +40,7 @@ pub(super) const ROWS: &[(&str, Prepare)] = &[
     (EMBEDDED, embedded),
     ("built-in", builtin),
     (FOLLOWED, followed),
+    (IDENTIFIED, identified),
     ("program of ten calls", program),
     ("capsule call", capsule),
     ("plugin call", plugin),
@@ -54,6 +56,9 @@ pub(super) const EMBEDDED: &str = "capability without a process";
 
 /// The comparison of what is kept of a call.
 const FOLLOWED: &str = "call that is followed";
+
+/// The comparison of the ways to say who calls.
+const IDENTIFIED: &str = "call by a caller";
 
 fn arguments() -> Value {
     json!({"city": "Paris", "count": 3})
@@ -150,6 +155,34 @@ fn followed(programs: &Programs, _: Effort) -> Result<Prepared, String> {
         sides.push(Side::served(name, programs.orlas[0].start(&folder)?, call.clone()));
     }
     Ok(row(FOLLOWED, FEW, sides))
+}
+
+/// Calls a built-in function without a token, with one of the configuration, with an access token that was
+/// checked before, and with quotas.
+fn identified(programs: &Programs, _: Effort) -> Result<Prepared, String> {
+    const TOKEN: &str = "a-token-of-the-bench";
+    let issuer = Issuer::start();
+    let tokens = format!("auth_tokens: [{{name: bench, token: {TOKEN}}}]");
+    let quotas = "quotas: [{capabilities: ['*'], per: second, calls: 10000000, concurrent: 10000}]";
+    let sides = [
+        ("no token", String::new(), None),
+        ("token", tokens.clone(), Some(TOKEN.to_owned())),
+        ("token, quotas", format!("{tokens}\n{quotas}"), Some(TOKEN.to_owned())),
+        ("access token", issuer.config("{}", ""), Some(issuer.token("ES256", |_, _| {}))),
+    ];
+    let call = client::call("math__add", &json!({"a": 1, "b": 2}));
+    let mut measured = Vec::new();
+    for (name, setting, token) in sides {
+        let folder = programs.fresh(&format!("identified, {name}"))?;
+        let config = format!("builtins: true\n{setting}\n");
+        fs::write(folder.join("orla.yaml"), config).map_err(|err| err.to_string())?;
+        let call = match token {
+            Some(token) => client::with_header(&call, "authorization", &format!("Bearer {token}")),
+            None => call.clone(),
+        };
+        measured.push(Side::served(name, programs.orlas[0].start(&folder)?, call));
+    }
+    Ok(row(IDENTIFIED, FEW, measured))
 }
 
 /// Runs a program in RTFS that makes ten calls at once.
