@@ -441,21 +441,44 @@ capabilities:
     ] {
         assert!(checked.all().contains(problem), "{problem}\n{}", checked.all());
     }
-    world.write("x.wasm", "", 0o644);
     world.write(
         "orla.yaml",
-        "plugins:\n  gone: ./gone.py\n  wasm: {path: ./x.wasm}\n  plain: {path: ./plain.txt}\n",
+        "plugins:\n  gone: ./gone.py\n  plain: {path: ./plain.txt}\n",
         0o644,
     );
     let checked = world.run(&["check"]);
     assert_eq!(checked.code, Some(1));
-    for problem in [
-        "gone.py does not exist at orla.yaml:2:3",
-        "x.wasm: this orla was built without WebAssembly; a plugin is a program at orla.yaml:3:3",
-        "plain.txt is not executable (chmod +x ",
-    ] {
+    for problem in
+        ["gone.py does not exist at orla.yaml:2:3", "plain.txt is not executable (chmod +x "]
+    {
         assert!(checked.all().contains(problem), "{problem}\n{}", checked.all());
     }
+}
+
+#[test]
+#[cfg(not(feature = "wasm"))]
+fn a_component_is_an_error_without_webassembly() {
+    let world = world().config("plugins:\n  size: {path: ./size.wasm}\n");
+    world.write("size.wasm", "", 0o644);
+    let checked = world.run(&["check"]);
+    assert_eq!(checked.code, Some(1));
+    let problem =
+        "size.wasm: this orla was built without WebAssembly; a plugin is a program at orla.yaml:2:3";
+    assert!(checked.all().contains(problem), "{}", checked.all());
+}
+
+#[test]
+#[cfg(feature = "wasm")]
+fn the_example_component_answers_and_what_is_no_component_is_an_error() {
+    let text = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/wasm/size.wat");
+    let world = world().config("plugins: {size: ./size.wasm}\n");
+    world.write("size.wasm", wat::parse_file(text).unwrap(), 0o644);
+    let server = world.serve();
+    assert_eq!(server.client().call("size", json!({"a": 1})).text(), r#"{"a":1}"#.len().to_string());
+    world.write("size.wasm", "no component", 0o644);
+    let checked = world.run(&["check"]);
+    assert_eq!(checked.code, Some(1));
+    assert!(checked.all().contains("size"), "{}", checked.all());
 }
 
 #[test]
