@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
 use base64::Engine;
-use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
+use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use rtfs::Value;
 use serde_json::Value as Json;
 
@@ -167,9 +167,46 @@ impl Redactor {
     pub fn outcome(&self, outcome: Outcome) -> Outcome {
         Outcome {
             structured: outcome.structured.map(|payload| self.payload(payload)),
-            content: outcome.content.map(|json| self.json(json)),
+            content: outcome.content.map(|json| self.content(json)),
             meta: outcome.meta.map(|json| self.json(json)),
             ..outcome
+        }
+    }
+
+    /// Returns content blocks of MCP without secrets. Binary data stays valid Base64.
+    fn content(&self, blocks: JsonText) -> JsonText {
+        let is_binary = || ["\"blob\"", "\"data\""].iter().any(|name| blocks.as_str().contains(name));
+        if !self.is_empty() && is_binary() && self.finds(&usual_escapes(blocks.as_str())) {
+            let mut tree = serde_json::from_str(blocks.as_str()).unwrap_or_default();
+            self.binary(&mut tree);
+            if let Ok(clean) = JsonText::of(&tree) {
+                return self.json(clean);
+            }
+        }
+        self.json(blocks)
+    }
+
+    /// Replaces secrets in the bytes of Base64 members of content blocks.
+    fn binary(&self, value: &mut Json) {
+        let Some(search) = &self.search else { return };
+        match value {
+            Json::Array(items) => items.iter_mut().for_each(|item| self.binary(item)),
+            Json::Object(members) => {
+                for (name, member) in members {
+                    let text = member.as_str().filter(|_| matches!(name.as_str(), "blob" | "data"));
+                    let Some(bytes) = text.and_then(|text| STANDARD.decode(text).ok()) else {
+                        self.binary(member);
+                        continue;
+                    };
+                    let mut clean = Vec::with_capacity(bytes.len());
+                    search.replace_all_with_bytes(&bytes, &mut clean, |_, _, out| {
+                        out.extend_from_slice(REDACTED.as_bytes());
+                        true
+                    });
+                    *member = STANDARD.encode(clean).into();
+                }
+            }
+            _ => {}
         }
     }
 
@@ -438,6 +475,27 @@ mod tests {
         // The value is too short to be distinguished from words.
         assert_eq!(redactor.text("abc"), "abc");
         assert!(!format!("{redactor:?}").contains("12345678"));
+    }
+
+    #[test]
+    fn binary_content_without_its_secrets_is_still_base64() {
+        for before in 0..3 {
+            let bytes = [&[0xff; 2][..before], SECRET.as_bytes(), b"\x00"].concat();
+            let blob = STANDARD.encode(bytes);
+            let blocks = serde_json::json!([
+                {"type": "resource", "resource": {"uri": "orla://x", "blob": blob}},
+                {"type": "image", "data": blob, "mimeType": "image/png"},
+                {"type": "text", "text": SECRET},
+            ]);
+            let content = Some(JsonText::of(&blocks).unwrap());
+            let clean = redactor().outcome(Outcome { content, ..Outcome::default() }).content.unwrap();
+            let clean: Json = serde_json::from_str(clean.as_str()).unwrap();
+            for blob in [&clean[0]["resource"]["blob"], &clean[1]["data"]] {
+                let bytes = STANDARD.decode(blob.as_str().unwrap()).unwrap();
+                assert!(bytes.ends_with(format!("{REDACTED}\0").as_bytes()), "{clean}");
+            }
+            assert_eq!(clean[2]["text"], REDACTED);
+        }
     }
 
     /// Building a deterministic automaton for these values would take minutes.

@@ -352,6 +352,22 @@ fn only_subscribers_are_notified_of_a_resource() {
 }
 
 #[test]
+fn a_change_that_is_reported_with_the_subscription_is_not_lost() {
+    let server = full();
+    let [_, mut subscriber] = clients(&server);
+    let mut stream = subscriber.notification_stream(server.address());
+    subscriber.request("resources/subscribe", json!({"uri": "cap://eager"})).unwrap();
+    let updated = loop {
+        let event = stream.next_event().unwrap().expect("a notification");
+        let message: Value = serde_json::from_str(&event).unwrap();
+        if message["method"] == "notifications/resources/updated" {
+            break message;
+        }
+    };
+    assert_eq!(updated["params"]["uri"], "cap://eager");
+}
+
+#[test]
 fn questions_reach_the_session_and_answers_reach_the_call() {
     let server = full();
     let mut client = answering(&server);

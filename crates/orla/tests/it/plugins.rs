@@ -441,15 +441,10 @@ capabilities:
     ] {
         assert!(checked.all().contains(problem), "{problem}\n{}", checked.all());
     }
-    world.write(
-        "orla.yaml",
-        "plugins:\n  gone: ./gone.py\n  plain: {path: ./plain.txt}\n",
-        0o644,
-    );
+    world.write("orla.yaml", "plugins:\n  gone: ./gone.py\n  plain: {path: ./plain.txt}\n", 0o644);
     let checked = world.run(&["check"]);
     assert_eq!(checked.code, Some(1));
-    for problem in
-        ["gone.py does not exist at orla.yaml:2:3", "plain.txt is not executable (chmod +x "]
+    for problem in ["gone.py does not exist at orla.yaml:2:3", "plain.txt is not executable (chmod +x "]
     {
         assert!(checked.all().contains(problem), "{problem}\n{}", checked.all());
     }

@@ -116,23 +116,21 @@ impl Subscriptions {
     ) -> Result<Subscription, ErrorData> {
         let uri: Arc<str> = uri.into();
         let topic = Arc::clone(self.0.lock().entry(Arc::clone(&uri)).or_default());
+        // A provider may report a change directly after its answer, so the subscriber is there before it.
+        topic.subscribers.lock().push(Arc::clone(subscriber));
+        let core = Arc::downgrade(core);
+        let subscription = Subscription { core, uri, topic, subscriber: Arc::clone(subscriber) };
+        let Subscription { uri, topic, .. } = &subscription;
         let mut owner = topic.owner.lock().await;
-        let params = params(&uri);
+        let params = params(uri);
         let accepted = match owner.clone() {
-            Some(surface) => asking.admitted(&surface, &uri, &params).map(|()| surface),
+            Some(surface) => asking.admitted(&surface, uri, &params).map(|()| surface),
             None => asking.owner("resources/subscribe", &params).await,
         };
-        match accepted {
-            Ok(surface) => *owner = Some(surface),
-            Err(error) => {
-                drop(owner);
-                self.forget(&uri, topic);
-                return Err(error);
-            }
-        }
-        topic.subscribers.lock().push(Arc::clone(subscriber));
+        // An error drops the subscription, and with it the subscriber.
+        *owner = Some(accepted?);
         drop(owner);
-        Ok(Subscription { core: Arc::downgrade(core), uri, topic, subscriber: Arc::clone(subscriber) })
+        Ok(subscription)
     }
 
     /// Notifies the subscribers of a resource that the surface has changed it.
