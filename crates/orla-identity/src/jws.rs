@@ -76,9 +76,11 @@ impl<'a> Signed<'a> {
         }
     }
 
-    /// Returns the media type, in lower case and without `application/` (RFC 7515 §4.1.9).
+    /// Returns the media type, in lower case and without `application/` (RFC 7515 §4.1.9). A token that names
+    /// none is a `jwt` (RFC 7519 §5.1).
     pub(crate) fn media_type(&self) -> Option<String> {
-        let name = self.header.get("typ")?.as_str()?.to_ascii_lowercase();
+        let Some(name) = self.header.get("typ") else { return Some("jwt".to_owned()) };
+        let name = name.as_str()?.to_ascii_lowercase();
         Some(name.strip_prefix("application/").map_or_else(|| name.clone(), str::to_owned))
     }
 }
@@ -127,7 +129,8 @@ mod tests {
             (r#"{"alg":"RS256","typ":"at+jwt"}"#, Some("at+jwt")),
             (r#"{"alg":"RS256","typ":"application/AT+JWT"}"#, Some("at+jwt")),
             (r#"{"alg":"RS256","typ":7}"#, None),
-            (r#"{"alg":"RS256"}"#, None),
+            (r#"{"alg":"RS256","typ":null}"#, None),
+            (r#"{"alg":"RS256"}"#, Some("jwt")),
         ] {
             let token = token(header, "{}");
             assert_eq!(Signed::parse(&token).unwrap().media_type().as_deref(), wanted, "{header}");

@@ -66,9 +66,13 @@ fn sign_by(pair: &Ed25519KeyPair, header: &Value, claims: &Value) -> String {
     format!("{message}.{signature}")
 }
 
-fn token(change: impl FnOnce(&mut Value)) -> String {
+fn claims() -> Value {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
-    let mut claims = json!({"iss": ISSUER, "aud": AUDIENCE, "sub": "ada", "exp": now + 600, "iat": now});
+    json!({"iss": ISSUER, "aud": AUDIENCE, "sub": "ada", "exp": now + 600, "iat": now})
+}
+
+fn token(change: impl FnOnce(&mut Value)) -> String {
+    let mut claims = claims();
     change(&mut claims);
     sign(&json!({"alg": "EdDSA", "kid": "k", "typ": "at+jwt"}), &claims)
 }
@@ -165,6 +169,18 @@ async fn a_credential_says_who_calls() {
     let mut two = headers(&[("authorization", "Bearer secret")]);
     two.append("authorization", HeaderValue::from_static("Bearer other"));
     assert!(ask(&authenticator, &two).await.is_err());
+}
+
+#[tokio::test]
+async fn a_token_without_a_type_is_accepted_where_jwt_is() {
+    let token = format!("Bearer {}", sign(&json!({"alg": "EdDSA", "kid": "k"}), &claims()));
+    let (server, by_default) = authenticator();
+    assert!(name(&by_default, &token).await.is_err());
+    let mut options = options();
+    options.issuers[0].types = vec!["jwt".to_owned()];
+    let fetch = server as Arc<dyn Fetch>;
+    let accepts_jwt = Authenticator::new(&options, Some(&fetch), None);
+    assert_eq!(name(&accepts_jwt, &token).await.unwrap(), "oauth:https://id.example ada");
 }
 
 #[tokio::test]
