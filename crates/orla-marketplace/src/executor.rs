@@ -45,6 +45,20 @@ pub trait CapabilityExecutor: Send + Sync {
         ctx: &CallContext,
     ) -> RuntimeResult<Outcome>;
 
+    /// Checks an input as [`execute`](Self::execute) does before it starts any work. The marketplace asks for
+    /// calls that are accepted as tasks, counted or approved before they run.
+    ///
+    /// # Errors
+    /// [`RuntimeError::InvalidInput`](crate::RuntimeError::InvalidInput).
+    fn check_input(
+        &self,
+        _provider: &ProviderType,
+        _inputs: &Payload,
+        _ctx: &CallContext,
+    ) -> RuntimeResult<()> {
+        Ok(())
+    }
+
     /// Opens a stream (RTFS capability system §3.2). An executor without streams keeps this default.
     ///
     /// `ctx` has the time and the cancellation of opening the stream. The stream itself lasts until it

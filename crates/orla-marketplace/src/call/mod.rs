@@ -64,6 +64,10 @@ impl CapabilityMarketplace {
                 prepared.authorize().await?;
             }
             prepared.validate_input().await?;
+            // Otherwise the executor checks the rest of the input when it runs.
+            if prepared.has_gates() {
+                prepared.check_input()?;
+            }
             // Charges the caller's quotas until the call ends. A call that is refused here is not charged.
             let _charge = prepared.charge().await?;
             prepared.approve(&recording).await?;
@@ -118,6 +122,7 @@ impl CapabilityMarketplace {
         let checked = async {
             prepared.authorize().await?;
             prepared.validate_input().await?;
+            prepared.check_input()?;
             extra_check(&prepared)
         };
         match checked.await {

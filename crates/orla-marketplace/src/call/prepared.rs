@@ -314,6 +314,20 @@ impl PreparedCall<'_> {
         checked.map_err(|violations| RuntimeError::InvalidInput { id: self.id(), violations })
     }
 
+    /// Lets the executor check the input.
+    ///
+    /// # Errors
+    /// That of [`CapabilityExecutor::check_input`], or no executor runs this kind of provider.
+    pub(super) fn check_input(&self) -> RuntimeResult<()> {
+        let provider = &self.entry.manifest.provider;
+        self.executor()?.check_input(provider, &self.input, &self.ctx)
+    }
+
+    /// Returns whether calls may be counted or approved before they run.
+    pub(super) fn has_gates(&self) -> bool {
+        !self.market.quotas().is_empty() || !self.market.approvals().is_empty()
+    }
+
     /// Checks an outcome against the capability's output schema, if the schema is enforced. The value is the
     /// structured one, or else the text, read as JSON if it is JSON. A text that satisfies the schema also becomes
     /// the structured value.

@@ -183,6 +183,11 @@ impl Quotas {
         drop(self.cluster.set(permits));
     }
 
+    /// Returns whether there are no rules.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.local.ledger.load().is_empty()
+    }
+
     /// Sets the rules. A rule that differs from an earlier one only in its limits keeps its counts.
     pub fn configure(&self, rules: Vec<QuotaRule>) {
         let before = self.local.ledger.load();

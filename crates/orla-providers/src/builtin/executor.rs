@@ -57,6 +57,24 @@ impl CapabilityExecutor for LocalExecutor {
         result.map(Outcome::from_value).map_err(|error| failure(builtin, error, inputs, ctx))
     }
 
+    /// A function does no I/O, so it is simply tried.
+    fn check_input(
+        &self,
+        provider: &ProviderType,
+        inputs: &Payload,
+        ctx: &CallContext,
+    ) -> RuntimeResult<()> {
+        let settings: &LocalCapability = provider.settings()?;
+        let (builtin, input) = (CapabilityRegistry.get(&settings.function), inputs.value()?);
+        let Some(builtin) = builtin.filter(|_| CapabilityRegistry.is_quick(input)) else {
+            return Ok(());
+        };
+        match builtin.call(input) {
+            Err(error @ BuiltinError::Argument { .. }) => Err(failure(builtin, error, inputs, ctx)),
+            _ => Ok(()),
+        }
+    }
+
     fn status(&self, _provider: &ProviderType) -> ProviderStatus {
         let mut status = ProviderStatus::default();
         status.source = Some(SOURCE.to_owned());

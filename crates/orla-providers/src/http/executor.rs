@@ -105,6 +105,16 @@ impl CapabilityExecutor for HttpExecutor {
         }
     }
 
+    fn check_input(
+        &self,
+        provider: &ProviderType,
+        inputs: &Payload,
+        ctx: &CallContext,
+    ) -> RuntimeResult<()> {
+        let prepared = prepare(provider.settings()?, inputs.json()?);
+        prepared.map(drop).map_err(|invalid| refused(ctx, invalid))
+    }
+
     fn status(&self, provider: &ProviderType) -> ProviderStatus {
         let mut status = ProviderStatus::default();
         status.source = provider.settings().ok().map(HttpCapability::address);

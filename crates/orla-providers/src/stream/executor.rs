@@ -44,15 +44,7 @@ impl StreamExecutor {
         input: &JsonText,
         ctx: &CallContext,
     ) -> RuntimeResult<Opened> {
-        if let Some(schema) = &stream.options.opening {
-            let schema =
-                Validator::compile(schema).map_err(|err| failed(&ctx.name, &err.to_string()))?;
-            let checked = schema.check(input.as_str(), "input");
-            checked.map_err(|violations| RuntimeError::InvalidInput {
-                id: ctx.name.to_string(),
-                violations,
-            })?;
-        }
+        check_opening(stream, input, ctx)?;
         let (clients, instance) = (Arc::clone(&self.clients), Arc::clone(&self.instance));
         let connector = Connector::new(stream, input, ctx, clients, instance)?;
         let connected = tokio::select! {
@@ -100,6 +92,15 @@ impl CapabilityExecutor for StreamExecutor {
         collected
     }
 
+    fn check_input(
+        &self,
+        provider: &ProviderType,
+        inputs: &Payload,
+        ctx: &CallContext,
+    ) -> RuntimeResult<()> {
+        check_opening(provider.settings()?, &collect::read(inputs.json()?, ctx)?.input, ctx)
+    }
+
     async fn open(
         &self,
         provider: &ProviderType,
@@ -140,6 +141,18 @@ impl CapabilityExecutor for StreamExecutor {
         }
         status
     }
+}
+
+/// Checks the input that a stream is opened with.
+fn check_opening(
+    stream: &StreamCapabilityImpl,
+    input: &JsonText,
+    ctx: &CallContext,
+) -> RuntimeResult<()> {
+    let Some(schema) = &stream.options.opening else { return Ok(()) };
+    let schema = Validator::compile(schema).map_err(|err| failed(&ctx.name, &err.to_string()))?;
+    let checked = schema.check(input.as_str(), "input");
+    checked.map_err(|violations| RuntimeError::InvalidInput { id: ctx.name.to_string(), violations })
 }
 
 /// Returns the elements of a list.

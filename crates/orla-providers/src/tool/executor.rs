@@ -174,16 +174,7 @@ impl CapabilityExecutor for ToolExecutor {
     ) -> RuntimeResult<Outcome> {
         let began = Instant::now();
         let tool: &ToolProvider = provider.settings()?;
-        let refused = |violations| RuntimeError::InvalidInput { id: ctx.name.to_string(), violations };
-        let json = inputs.json()?;
-        let arguments = if tool.prestart > 0 {
-            let stdin = arguments::line_with_meta(json.as_str(), &ctx.call_id, traceparent(ctx));
-            arguments::Mapped { argv: tool.args.clone(), stdin: stdin.map_err(refused)? }
-        } else {
-            // A tool that answers in JSON reads JSON.
-            let reads_json = tool.form != OutputForm::Text;
-            arguments::map(json.as_str(), &tool.args, reads_json).map_err(refused)?
-        };
+        let arguments = mapped(tool, inputs, ctx)?;
         let size: usize = arguments.argv.iter().map(String::len).sum();
         let context = Context {
             name: &ctx.name,
@@ -231,6 +222,15 @@ impl CapabilityExecutor for ToolExecutor {
         }
     }
 
+    fn check_input(
+        &self,
+        provider: &ProviderType,
+        inputs: &Payload,
+        ctx: &CallContext,
+    ) -> RuntimeResult<()> {
+        mapped(provider.settings()?, inputs, ctx).map(drop)
+    }
+
     fn status(&self, provider: &ProviderType) -> ProviderStatus {
         let mut status = ProviderStatus::default();
         if let Ok(tool) = provider.settings::<ToolProvider>() {
@@ -243,6 +243,19 @@ impl CapabilityExecutor for ToolExecutor {
         }
         status
     }
+}
+
+/// Returns the arguments of a call as the tool gets them.
+fn mapped(tool: &ToolProvider, inputs: &Payload, ctx: &CallContext) -> RuntimeResult<arguments::Mapped> {
+    let json = inputs.json()?;
+    let mapped = if tool.prestart > 0 {
+        arguments::line_with_meta(json.as_str(), &ctx.call_id, traceparent(ctx))
+            .map(|stdin| arguments::Mapped { argv: tool.args.clone(), stdin })
+    } else {
+        // A tool that answers in JSON reads JSON.
+        arguments::map(json.as_str(), &tool.args, tool.form != OutputForm::Text)
+    };
+    mapped.map_err(|violations| RuntimeError::InvalidInput { id: ctx.name.to_string(), violations })
 }
 
 #[cfg(test)]

@@ -148,11 +148,19 @@ pub(crate) fn accepts(headers: &HeaderMap, wanted: &str) -> bool {
     })
 }
 
-/// Returns whether the client names exactly this type. A wildcard does not count.
+/// Returns whether the client names exactly this type, and does not refuse it with a weight of 0 (RFC 9110
+/// §12.5.1). A wildcard does not count.
 pub(crate) fn names(headers: &HeaderMap, wanted: &str) -> bool {
+    let is_zero = |parameter: &str| {
+        let (name, weight) = parameter.trim().split_once('=').unwrap_or_default();
+        name.eq_ignore_ascii_case("q") && weight.parse() == Ok(0.0)
+    };
     headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok()).any(|value| {
-        let mut ranges = value.split(',').map(|range| range.split(';').next().unwrap_or_default());
-        ranges.any(|range| range.trim().eq_ignore_ascii_case(wanted))
+        value.split(',').any(|range| {
+            let mut parts = range.split(';');
+            let media_type = parts.next().unwrap_or_default().trim();
+            media_type.eq_ignore_ascii_case(wanted) && !parts.any(is_zero)
+        })
     })
 }
 

@@ -122,12 +122,10 @@ pub(crate) async fn serve(
     let is_stream =
         entry.is_some_and(|entry| matches!(entry.manifest.provider, ProviderType::Stream(_)));
     let wants_events = names(&parts.headers, "text/event-stream");
-    match is_stream {
-        true if wants_events || !names(&parts.headers, "application/json") => {
-            events::stream_events(core, call).await
-        }
-        _ if wants_events => events::call_events(core, call).await,
-        _ => answer(core, call).await.into_response(),
+    match (wants_events, is_stream) {
+        (true, true) => events::stream_events(core, call).await,
+        (true, false) => events::call_events(core, call).await,
+        (false, _) => answer(core, call).await.into_response(),
     }
 }
 

@@ -199,3 +199,50 @@ fn a_program_over_a_quota_reports_when_to_retry() {
     assert_eq!(server.send_as("POST", "/rtfs", BOB, thrown).status, 200);
     assert_eq!(server.send_as("POST", "/api/rtfs", BOB, thrown).status, 502);
 }
+
+#[test]
+fn an_input_that_cannot_run_is_refused_before_the_call_is_counted_approved_or_accepted() {
+    let config = "
+builtins: true
+quotas:
+  - {to: [bob], capabilities: [math.add], per: hour, calls: 1}
+  - {to: [bob], capabilities: [a], per: hour, calls: 1}
+  - {to: [bob], capabilities: [place], per: hour, calls: 1}
+  - {to: [bob], capabilities: [lines], per: hour, calls: 1}
+approve: [{capabilities: [math.multiply], expires: 1m}]
+capabilities:
+  - {id: place, provider: {Http: {base_url: 'http://127.0.0.1:9', path: '/x/{city}'}}}
+  - {id: lines, input_schema: '[:map [:n :int]]', provider: {stream: {command: sh, args: [-c, 'echo 1']}}}
+";
+    let world = world().tool("a", sh("echo a")).env("ORLA_TOKEN", ADA);
+    let server = world.config(&format!("{CALLERS}{config}")).serve();
+    let post = |path: &str, body: &str| {
+        let request = Request::new("POST", path).bearer(BOB).header("content-type", "application/json");
+        request.body(body)
+    };
+    for (capability, input) in [
+        ("math.add", r#"{"a": "x"}"#),
+        ("math.multiply", r#"{"a": "x"}"#),
+        ("a", r#"{"args": "x"}"#),
+        ("place", "{}"),
+        ("lines", r#"{"input": {"n": "x"}}"#),
+    ] {
+        let path = format!("/api/{capability}");
+        let refused = server.http().send(&post(&path, input)).unwrap();
+        assert_eq!(
+            (refused.status, &refused.json()["kind"]),
+            (400, &json!("invalid-input")),
+            "{capability}"
+        );
+        let refused = server.http().send(&post(&path, input).header("prefer", "respond-async")).unwrap();
+        assert_eq!(refused.status, 400, "{capability}");
+        let task = format!(r#"{{"capability": "{capability}", "input": {input}}}"#);
+        assert_eq!(server.http().send(&post("/tasks", &task)).unwrap().status, 400, "{capability}");
+    }
+    for (capability, input, status) in
+        [("math.add", r#"{"a": 1, "b": 2}"#, 200), ("a", "{}", 200), ("place", r#"{"city": "x"}"#, 503)]
+    {
+        let answer = server.http().send(&post(&format!("/api/{capability}"), input)).unwrap();
+        assert_eq!(answer.status, status, "{capability}: {}", answer.text());
+    }
+}

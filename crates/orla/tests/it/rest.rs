@@ -183,7 +183,11 @@ fn a_stream_and_the_course_of_a_call_are_events() {
     assert_eq!(events.next_event().unwrap(), None);
     let refused = send(&server, &post("/api/none").header("accept", "text/event-stream"));
     assert_eq!(refused.status, 404, "{}", refused.text());
-    let answer = send(&server, &post("/api/count.up"));
+    for accept in ["*/*", "application/json", "text/event-stream;q=0, */*"] {
+        let collected = send(&server, &post("/api/count.up").header("accept", accept));
+        assert_eq!(collected.json()["items"], json!([1, 2]), "{accept}: {}", collected.text());
+    }
+    let answer = send(&server, &post("/api/count.up").header("accept", "text/event-stream"));
     let text = answer.text();
     assert_eq!(answer.header("content-type"), Some("text/event-stream"), "{text}");
     assert_eq!(text, "event: item\ndata: 1\n\nevent: item\ndata: 2\n\nevent: end\ndata: {}\n\n");
