@@ -5,6 +5,7 @@
 
 mod access;
 mod builder;
+mod likeness;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -30,6 +31,7 @@ use crate::surface::{Item, Surface};
 
 use access::Access;
 pub use access::Denial;
+use likeness::Name;
 
 pub use builder::{CatalogBuilder, Rejected};
 
@@ -54,6 +56,9 @@ pub struct Catalog {
     breakers: HashMap<Arc<str>, Arc<Breaker>>,
     /// The search index, built by the first search.
     index: OnceLock<Index>,
+    /// The ids and the names in the order of the entries, for the first one that does not exist.
+    ids: OnceLock<Vec<Name>>,
+    names: OnceLock<Vec<Name>>,
 }
 
 /// Selects which of the registered capabilities are served, and which of them are listed.
@@ -280,29 +285,15 @@ impl Catalog {
 
     /// Returns ids for an id, which has a dot, and otherwise MCP names.
     fn similar_where(&self, name: &str, admits: impl Fn(&Entry) -> bool) -> Vec<String> {
-        let called = |entry: &Arc<Entry>| match name.contains('.') {
+        let is_id = name.contains('.');
+        let called = |entry: &Entry| match is_id {
             true => entry.manifest.id.clone(),
             false => entry.name.to_string(),
         };
-        // Case and the kind of separator are the most common mistakes.
-        let folded = |name: &str| name.to_lowercase().replace('-', "_");
-        let wanted = folded(name);
-        let likeness = |called: &str| {
-            let called = folded(called);
-            // The name of a tool without its server's prefix.
-            let is_own = called.rsplit_once("__").is_some_and(|(_, own)| own == wanted);
-            if is_own { 1.0 } else { strsim::jaro_winkler(&wanted, &called) }
-        };
-        let mut near: Vec<(f64, String)> = self
-            .entries
-            .iter()
-            .map(|entry| (entry, called(entry)))
-            .map(|(entry, called)| (likeness(&called), entry, called))
-            .filter(|(score, entry, _)| *score > 0.8 && admits(entry))
-            .map(|(score, _, called)| (score, called))
-            .collect();
-        near.sort_by(|a, b| b.0.total_cmp(&a.0));
-        near.into_iter().take(3).map(|(_, called)| called).collect()
+        let read = || self.entries.iter().map(|entry| Name::new(&called(entry))).collect();
+        let names = if is_id { &self.ids } else { &self.names };
+        let near = likeness::nearest(names.get_or_init(read), name, |at| admits(&self.entries[at]));
+        near.into_iter().map(|at| called(&self.entries[at])).collect()
     }
 
     /// Returns at most `limit` capabilities that match the words, the best first. They are ranked by

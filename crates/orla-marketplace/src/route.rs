@@ -24,7 +24,7 @@ use tokio::time::Instant;
 use crate::admission::breaker::{Breaker, BreakerLimits};
 use crate::call::CallContext;
 use crate::error::{RuntimeError, RuntimeResult, seconds};
-use crate::executor::{CapabilityExecutor, ProviderStatus, RoutedStatus};
+use crate::executor::{CapabilityExecutor, ProviderStatus, RoutedStatus, SandboxStatus};
 use crate::marketplace::CapabilityMarketplace;
 use crate::outcome::Outcome;
 use crate::payload::Payload;
@@ -307,6 +307,18 @@ impl RoutedExecutor {
         Self { marketplace: Arc::downgrade(marketplace) }
     }
 
+    /// Returns the sandbox of the provider that is confined least, if providers have processes.
+    fn weakest_sandbox(&self, routed: &Routed) -> Option<SandboxStatus> {
+        let market = self.marketplace.upgrade()?;
+        let sandbox = |target: &Target| {
+            let executor = market.executor_of(&target.provider)?;
+            executor.status(&target.provider).sandbox
+        };
+        let levels = ["unavailable", "unconfined", "partial", "enforced"];
+        let rank = |status: &SandboxStatus| levels.iter().position(|level| *level == status.level);
+        routed.targets.iter().filter_map(sandbox).min_by_key(rank)
+    }
+
     fn executor(
         &self,
         provider: &ProviderType,
@@ -387,6 +399,7 @@ impl CapabilityExecutor for RoutedExecutor {
             let all = routed.targets.iter().enumerate();
             status.providers = all.map(|(at, target)| target.status(at == last)).collect();
             status.route = Some(routed.route.to_string());
+            status.sandbox = self.weakest_sandbox(routed);
             let is_up = status.providers.iter().any(|one| one.state == "available");
             status.state = Some(if is_up { "available" } else { "unavailable" }.to_owned());
         }

@@ -74,8 +74,8 @@ pub(crate) struct App {
     agents: Arc<Agents>,
     remotes: Arc<Remotes>,
     streams: Arc<Streams>,
-    /// The sandboxes of the programs of streams, by the capabilities' ids.
-    stream_sandboxes: Mutex<Vec<(String, Arc<orla_process::confinement::Sandbox>)>>,
+    /// The sandboxes of the programs that capabilities start by their own address, by the capabilities' ids.
+    own_sandboxes: Mutex<Vec<(String, Arc<orla_process::confinement::Sandbox>)>>,
     /// The cluster that this instance is a node of.
     cluster: Option<Arc<Cluster>>,
     /// All of them, those above included.
@@ -224,7 +224,7 @@ impl App {
             agents,
             remotes,
             streams,
-            stream_sandboxes: Mutex::default(),
+            own_sandboxes: Mutex::default(),
             cluster,
             providers,
             served,

@@ -1,49 +1,25 @@
 //! Confinement across declarations: the processes that capabilities start by their own address, and the
 //! processes that may change the files that decide permissions.
 
-use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use orla_marketplace::Registration;
-use orla_process::confinement::{Declared, Sandbox, Sandboxes};
+use orla_marketplace::{ProviderType, Routed};
+use orla_process::confinement::{Sandbox, Sandboxes};
+use orla_providers::{mcp, plugin, stream};
 
-use crate::config::{Config, Placed};
-use crate::findings::Findings;
-
-/// Returns the sandboxes of the processes that entries of `capabilities` start by their own address, by
-/// that address. The process of several entries is confined to the union of their declarations, if any
-/// of them confines.
-pub(crate) fn own_processes<'a>(
-    config: &Config,
-    sandboxes: &Sandboxes,
-    base: &Path,
-    entries: impl Iterator<Item = (&'a Placed<Registration>, &'a str)>,
-    findings: &mut Findings,
-) -> HashMap<String, Arc<Sandbox>> {
-    let mut together = BTreeMap::<&str, (Vec<String>, &Placed<Registration>)>::new();
-    for (entry, address) in entries {
-        let (words, _) = together.entry(address).or_insert_with(|| (Vec::new(), entry));
-        for word in &entry.value.manifest.permissions {
-            if !words.contains(word) {
-                words.push(word.clone());
-            }
+/// Returns the sandbox of the programs that a capability starts by its own address: all of them have the
+/// permissions of the capability. `None` if there are no programs, or if nothing confines them.
+pub(crate) fn own_sandbox(provider: &ProviderType, sandboxes: &Sandboxes) -> Option<Arc<Sandbox>> {
+    match provider {
+        ProviderType::Plugin(plugin) => plugin::sandbox_of(plugin, sandboxes),
+        ProviderType::MCP(server) => mcp::sandbox_of(server, sandboxes),
+        ProviderType::Stream(stream) => stream::sandbox_of(stream, sandboxes),
+        other => {
+            let routed: &Routed = other.settings().ok()?;
+            routed.providers().find_map(|(_, provider)| own_sandbox(provider, sandboxes))
         }
     }
-    let mut own = HashMap::new();
-    for (address, (words, entry)) in together {
-        let declared = Declared::of_words(&words);
-        if declared.permissions.is_none() {
-            continue;
-        }
-        let Some(sandbox) = sandboxes.of(&declared, base) else { continue };
-        if let Err(why) = sandbox.available() {
-            let text = format!("{}: {why}", entry.value.manifest.id);
-            findings.problems.push(config.placed(entry.at, text));
-        }
-        own.insert(address.to_owned(), sandbox);
-    }
-    own
 }
 
 /// The files and directories that decide what processes may do.

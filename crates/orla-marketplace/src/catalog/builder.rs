@@ -278,6 +278,8 @@ impl CatalogBuilder {
             breakers,
             limits,
             index: OnceLock::new(),
+            ids: OnceLock::new(),
+            names: OnceLock::new(),
         }
     }
 }

@@ -63,4 +63,6 @@ pub struct McpOptions {
     /// The connection for calls, if the executor already knows it. A capability that holds one keeps the
     /// server, which ends with its last user.
     pub connection: Option<Connection>,
+    /// The permissions to which a program in the address is confined, with absolute paths.
+    pub permissions: Vec<String>,
 }

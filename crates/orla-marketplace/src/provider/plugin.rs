@@ -33,6 +33,9 @@ pub struct PluginOptions {
     /// The plugin, if the executor already knows it. A capability that holds one keeps its processes,
     /// which end with their last user.
     pub connection: Option<Connection>,
+    /// The permissions of the capability, with absolute paths. A program that is named by path, and a
+    /// component, are confined to them.
+    pub permissions: Vec<String>,
     /// The content, if it is more than the program's file.
     pub content: Option<ContentSource>,
 }

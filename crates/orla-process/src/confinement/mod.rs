@@ -565,6 +565,13 @@ impl Sandboxes {
         Some(made)
     }
 
+    /// Returns the sandbox of a program that a capability with these permissions starts by its own address;
+    /// `None` if none of them confines. Paths are absolute.
+    pub fn of_words(&self, permissions: &[String]) -> Option<Arc<Sandbox>> {
+        let declared = Declared::of_words(permissions);
+        declared.permissions.is_some().then(|| self.of(&declared, Path::new("/")))?
+    }
+
     /// Returns the status of a sandbox; `None` stands for a process that declares nothing.
     pub fn status_of(&self, sandbox: Option<&Arc<Sandbox>>) -> SandboxStatus {
         let undeclared = || self.of(&Declared::default(), Path::new("/"));

@@ -137,7 +137,7 @@ impl<S: Service> Supervisor<S> {
         *self.policy.lock() = policy;
         let mut all = self.services.lock();
         let current =
-            services.into_iter().map(|service| self.reuse_or_add(&mut all, service, true)).collect();
+            services.into_iter().map(|service| self.carry_over_or_add(&mut all, service)).collect();
         let old = std::mem::replace(&mut all.current, current);
         all.alive.retain(|_, supervised| supervised.strong_count() > 0);
         all.process_locks.retain(|_, process_lock| Arc::strong_count(process_lock) > 1);
@@ -151,19 +151,17 @@ impl<S: Service> Supervisor<S> {
         *self.gate.lock() = gate;
     }
 
-    /// Returns the service of this name, which is added if it does not exist. The service lives as long
-    /// as its handles.
-    pub fn get_or_add(&self, service: S) -> Arc<Supervised<S>> {
-        self.reuse_or_add(&mut self.services.lock(), service, false)
+    /// Returns this service. One of the same name is carried over as by [`load`](Self::load). The service
+    /// lives as long as its handles.
+    pub fn load_one(&self, service: S) -> Arc<Supervised<S>> {
+        self.carry_over_or_add(&mut self.services.lock(), service)
     }
 
-    fn reuse_or_add(&self, all: &mut Services<S>, service: S, is_load: bool) -> Arc<Supervised<S>> {
+    fn carry_over_or_add(&self, all: &mut Services<S>, service: S) -> Arc<Supervised<S>> {
         let service = Arc::new(service);
         let supervised = match all.alive.get(service.name()).and_then(Weak::upgrade) {
             Some(supervised) => {
-                if is_load {
-                    supervised.load(service);
-                }
+                supervised.load(service);
                 supervised
             }
             None => {

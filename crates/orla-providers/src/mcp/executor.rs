@@ -23,7 +23,7 @@ use super::servers::{Connected, McpServers};
 /// The configured tool is called; the input cannot choose another one. A provider for several tools of its server
 /// (a pattern) is called with `{"tool": NAME, "arguments": {…}}`; without `tool`, it returns the list of tools.
 ///
-/// Capabilities with the same `server_url` share one connection or process. The first call creates it.
+/// Capabilities with the same `server_url` share one connection, or one process for the same permissions. The first call creates it.
 /// It ends when the executor and its clones are dropped.
 #[derive(Clone, Debug, Default)]
 pub struct MCPExecutor {
@@ -45,7 +45,7 @@ impl MCPExecutor {
 
     /// Returns the server of a provider that holds no connection.
     fn server(&self, settings: &MCPCapability, ctx: &CallContext) -> RuntimeResult<Arc<Server>> {
-        self.servers.reach(&settings.server_url).map_err(|reason| RuntimeError::Unavailable {
+        self.servers.reach(settings).map_err(|reason| RuntimeError::Unavailable {
             id: ctx.name.to_string(),
             reason,
             source: None,
@@ -111,7 +111,10 @@ impl CapabilityExecutor for MCPExecutor {
         let Ok(settings) = provider.settings::<MCPCapability>() else {
             return ProviderStatus::default();
         };
-        connected(settings).map(|connected| connected.server.status()).unwrap_or_default()
+        match connected(settings) {
+            Some(connected) => connected.server.status(),
+            None => self.servers.status(settings),
+        }
     }
 }
 

@@ -23,7 +23,7 @@ mod stdio;
 pub use address::{check, check_program as check_address_program};
 pub use executor::MCPExecutor;
 pub use http::{encoded as header_value, probe};
-pub use servers::{DeclaredProblem, McpServers, check_directory, check_program};
+pub use servers::{DeclaredProblem, McpServers, check_directory, check_program, sandbox_of};
 pub use settings::{Reach, ServerSettings};
 pub use stdio::{McpProcess, McpProtocol, SharedOfProcess};
 

@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::future::join_all;
-use orla_marketplace::id::{Pattern, mcp_name};
+use orla_marketplace::id::{Pattern, mcp_name, short_hash};
 use orla_marketplace::{
     Availability, CapabilityManifest, Client, Connection, MCPCapability, Principal, ProviderProblem,
-    ProviderType, Registration, Source, Surface, full_millis, redacted,
+    ProviderStatus, ProviderType, Registration, Source, Surface, full_millis, redacted,
 };
 use orla_mcp::answer::ListedTool;
 use orla_mcp::{Peer, PeerSurface, describe};
 use orla_oauth::metadata::is_loopback;
-use orla_process::confinement::Sandbox;
+use orla_process::confinement::{Declared, Sandbox, Sandboxes};
 use orla_process::supervisor::{Managed, Policy, Supervisor};
 use orla_process::{Command, Instance};
 use parking_lot::Mutex;
@@ -54,8 +54,7 @@ pub struct McpServers {
     clients: [Mutex<Option<reqwest::Client>>; 2],
     /// The tokens of sign-ins.
     tokens: Tokens,
-    /// The sandboxes of processes that a `server_url` describes, by that address.
-    confined: Mutex<HashMap<String, Arc<Sandbox>>>,
+    instance: Arc<Instance>,
     configured: Mutex<Configured>,
 }
 
@@ -65,9 +64,12 @@ struct Configured {
     entries: Vec<(Arc<ServerSettings>, Arc<Server>)>,
     /// Individually declared capabilities, with their servers.
     declared: Vec<(Registration, Arc<Server>)>,
-    /// Servers that a `server_url` describes, by that address.
-    own: HashMap<String, Arc<Server>>,
+    /// Servers that a `server_url` describes.
+    own: HashMap<OwnKey, Arc<Server>>,
 }
+
+/// The address of a server without an entry, and the permissions to which its process is confined.
+type OwnKey = (String, Vec<String>);
 
 /// The reason why a declared capability cannot be served.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,14 +122,14 @@ impl McpServers {
     pub fn new(instance: Arc<Instance>, policy: Policy) -> Self {
         let changes = watch::Sender::new(0);
         Self {
-            processes: Supervisor::new(instance, policy, changes.clone()),
+            processes: Supervisor::new(Arc::clone(&instance), policy, changes.clone()),
             policy: Arc::new(Mutex::new(policy)),
             changes,
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
             clients: Default::default(),
             tokens: Tokens::default(),
-            confined: Mutex::default(),
+            instance,
             configured: Mutex::default(),
         }
     }
@@ -136,12 +138,6 @@ impl McpServers {
     #[must_use]
     pub fn with_tokens(self, tokens: Tokens) -> Self {
         Self { tokens, ..self }
-    }
-
-    /// Sets the sandboxes of processes that a `server_url` describes, by that address. They apply from
-    /// the next [`load`](Self::load) on.
-    pub fn confine_own(&self, sandboxes: HashMap<String, Arc<Sandbox>>) {
-        *self.confined.lock() = sandboxes;
     }
 
     /// Applies a loaded configuration. A server whose name stays is carried over: if unchanged, it keeps
@@ -162,15 +158,15 @@ impl McpServers {
         let servers: Vec<Arc<ServerSettings>> = servers.into_iter().map(Arc::new).collect();
         let capabilities: Vec<Registration> = capabilities.into_iter().collect();
         let mut configured = self.configured.lock();
-        let confined = self.confined.lock().clone();
-        let own: Vec<(String, Arc<ServerSettings>)> = capabilities
+        let own: Vec<(OwnKey, ServerSettings)> = capabilities
             .iter()
             .filter_map(|capability| {
                 let mcp: &MCPCapability = capability.manifest.provider.settings().ok()?;
                 match address::parse(&mcp.server_url) {
-                    Ok(Address::Own(mut settings)) => {
-                        settings.sandbox = confined.get(&mcp.server_url).cloned();
-                        Some((mcp.server_url.clone(), Arc::from(settings)))
+                    Ok(Address::Own(settings)) => {
+                        let key = own_key(mcp);
+                        let settings = self.confined(*settings, &key);
+                        Some((key, settings))
                     }
                     Ok(Address::Entry(_)) | Err(_) => None,
                 }
@@ -178,8 +174,9 @@ impl McpServers {
             .collect();
         // All processes are loaded together, because the supervisor ends every process that is not
         // named.
-        let processes = servers.iter().chain(own.iter().map(|(_, settings)| settings));
-        self.processes.load(processes.filter_map(|settings| stdio_server(settings)), policy);
+        let processes = servers.iter().map(|settings| &**settings);
+        let processes = processes.chain(own.iter().map(|(_, settings)| settings));
+        self.processes.load(processes.filter_map(stdio_server), policy);
         let old = std::mem::take(&mut *configured);
         let carried = |settings: &Arc<ServerSettings>| {
             let same = |(old, server): &(Arc<ServerSettings>, Arc<Server>)| {
@@ -192,14 +189,14 @@ impl McpServers {
             let server = carried(&settings).unwrap_or_else(|| self.server(&settings));
             configured.entries.push((settings, server));
         }
-        for (url, settings) in own {
-            let server = old.own.get(&url).map(Arc::clone);
+        for (key, settings) in own {
+            let server = old.own.get(&key).map(Arc::clone);
             let server = server.unwrap_or_else(|| self.server(&settings));
-            configured.own.insert(url, server);
+            configured.own.insert(key, server);
         }
         for capability in capabilities {
             let Ok(mcp) = capability.manifest.provider.settings::<MCPCapability>() else { continue };
-            let server = match find(&configured, &mcp.server_url) {
+            let server = match find(&configured, mcp) {
                 Some(server) => server,
                 None => broken(&capability.manifest.id, &mcp.server_url),
             };
@@ -253,29 +250,54 @@ impl McpServers {
         declared.iter().filter_map(problem).collect()
     }
 
-    /// Returns the server of a `server_url`. A server that the address describes is created at its first
+    /// Returns the server of a capability. A server that the address describes is created at its first
     /// use.
     ///
     /// # Errors
     /// The address is invalid, or there is no such entry.
-    pub(super) fn reach(&self, server_url: &str) -> Result<Arc<Server>, String> {
+    pub(super) fn reach(&self, capability: &MCPCapability) -> Result<Arc<Server>, String> {
         let mut configured = self.configured.lock();
-        if let Some(server) = find(&configured, server_url) {
+        if let Some(server) = find(&configured, capability) {
             return Ok(server);
         }
-        match address::parse(server_url)? {
+        match address::parse(&capability.server_url)? {
             Address::Entry(name) => Err(format!("no MCP server is called {name}")),
             Address::Own(settings) => {
-                let server = self.server(&settings);
-                configured.own.insert(server_url.to_owned(), Arc::clone(&server));
+                let key = own_key(capability);
+                let server = self.server(&self.confined(*settings, &key));
+                configured.own.insert(key, Arc::clone(&server));
                 Ok(server)
             }
         }
     }
 
+    /// Returns the status of the server of a capability, which need not exist yet.
+    pub(super) fn status(&self, capability: &MCPCapability) -> ProviderStatus {
+        if let Some(server) = find(&self.configured.lock(), capability) {
+            return server.status();
+        }
+        let mut status = ProviderStatus::default();
+        if is_program(capability) {
+            let sandboxes = self.instance.sandboxes();
+            status.sandbox = Some(sandboxes.status_of(sandbox_of(capability, sandboxes).as_ref()));
+        }
+        status
+    }
+
+    /// Returns the settings of a server without an entry whose process is confined to the permissions.
+    /// Another confinement has another process, and so another name.
+    fn confined(&self, mut settings: ServerSettings, (url, permissions): &OwnKey) -> ServerSettings {
+        if !permissions.is_empty() {
+            settings.sandbox = self.instance.sandboxes().of_words(permissions);
+            let declared = format!("{url}\n{}", permissions.join("\n"));
+            settings.name = format!("{}-{:08x}", settings.name, short_hash(declared.as_bytes()));
+        }
+        settings
+    }
+
     fn server(&self, settings: &ServerSettings) -> Arc<Server> {
         let server = match stdio_server(settings) {
-            Some(server) => Ok(Server::Process(McpProcess(self.processes.get_or_add(server)))),
+            Some(server) => Ok(Server::Process(McpProcess(self.processes.load_one(server)))),
             None => self.client(settings).and_then(|client| {
                 let context = Context {
                     client,
@@ -370,13 +392,30 @@ fn is_reached_alike(one: &ServerSettings, other: &ServerSettings) -> bool {
     }
 }
 
-fn find(configured: &Configured, server_url: &str) -> Option<Arc<Server>> {
-    match server_url.strip_prefix("mcp:") {
+/// Returns the sandbox of the program that a `server_url` describes; `None` if there is none, or if
+/// nothing confines it.
+pub fn sandbox_of(capability: &MCPCapability, sandboxes: &Sandboxes) -> Option<Arc<Sandbox>> {
+    sandboxes.of_words(&own_key(capability).1)
+}
+
+/// Returns the key of a capability's server that has no entry.
+fn own_key(capability: &MCPCapability) -> OwnKey {
+    let declared = is_program(capability).then(|| Declared::of_words(&capability.options.permissions));
+    let permissions = declared.and_then(|declared| declared.permissions).unwrap_or_default();
+    (capability.server_url.clone(), permissions)
+}
+
+fn is_program(capability: &MCPCapability) -> bool {
+    capability.server_url.starts_with("stdio:")
+}
+
+fn find(configured: &Configured, capability: &MCPCapability) -> Option<Arc<Server>> {
+    match capability.server_url.strip_prefix("mcp:") {
         Some(name) => {
             let entry = configured.entries.iter().find(|(settings, _)| settings.name == name);
             entry.map(|(_, server)| Arc::clone(server))
         }
-        None => configured.own.get(server_url).map(Arc::clone),
+        None => configured.own.get(&own_key(capability)).map(Arc::clone),
     }
 }
 
@@ -437,7 +476,8 @@ fn upstream(server: &Server) -> Option<Arc<str>> {
 fn of_declared(declared: &Registration, server: &Arc<Server>) -> Vec<Registration> {
     let Ok(mcp) = declared.manifest.provider.settings::<MCPCapability>() else { return Vec::new() };
     let complete = |mut registration: Registration, tool: &str| {
-        let mcp = MCPCapability::new(mcp.server_url.clone(), tool, mcp.timeout_ms);
+        let mut mcp = mcp.clone();
+        tool.clone_into(&mut mcp.tool_name);
         registration.manifest.provider = provider(mcp, server, false);
         if registration.policy.upstream.is_none() {
             registration.policy.upstream = upstream(server);

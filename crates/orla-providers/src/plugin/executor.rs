@@ -18,7 +18,7 @@ use super::pool::Plugin;
 
 /// Runs the calls of [`PluginCapability`] providers (RTFS capability system §3.3, §4).
 ///
-/// Capabilities with the same `plugin_path` share its processes. Calls start the processes, which end
+/// Capabilities with the same `plugin_path` and the same permissions share its processes. Calls start the processes, which end
 /// when the executor and its clones are dropped.
 #[derive(Clone, Debug, Default)]
 pub struct PluginExecutor {
@@ -62,8 +62,9 @@ impl CapabilityExecutor for PluginExecutor {
                     reason,
                     source: None,
                 };
-                let plugin = self.plugins.reach(&settings.plugin_path).map_err(unavailable)?;
-                reached = (plugin, settings.function_name.as_str().into(), Arc::default());
+                let plugin = self.plugins.reach(settings).map_err(unavailable)?;
+                let permissions = settings.options.permissions.as_slice().into();
+                reached = (plugin, settings.function_name.as_str().into(), permissions);
                 (&reached.0, &reached.1, &reached.2)
             }
         };
@@ -89,11 +90,14 @@ impl CapabilityExecutor for PluginExecutor {
     }
 
     fn status(&self, provider: &ProviderType) -> ProviderStatus {
-        let settings = provider.settings::<PluginCapability>().ok();
-        let connected = settings.and_then(connected);
-        connected
-            .map(|connected| connected.plugin.status(Some(&connected.permissions)))
-            .unwrap_or_default()
+        let Ok(settings) = provider.settings::<PluginCapability>() else {
+            return ProviderStatus::default();
+        };
+        if let Some(connected) = connected(settings) {
+            return connected.plugin.status(Some(&connected.permissions));
+        }
+        let plugin = self.plugins.reach(settings);
+        plugin.map(|plugin| plugin.status(Some(&settings.options.permissions))).unwrap_or_default()
     }
 }
 

@@ -15,7 +15,7 @@ mod settings;
 mod wasm;
 
 pub use executor::PluginExecutor;
-pub use plugins::{Plugins, Problem};
+pub use plugins::{Plugins, Problem, sandbox_of};
 pub use settings::{ENTRY, PluginSettings};
 
 use std::os::unix::fs::PermissionsExt as _;

@@ -15,11 +15,12 @@ use orla_marketplace::{
 use orla_mcp::answer::ListedTool;
 use orla_mcp::describe;
 use orla_process::Instance;
-use orla_process::confinement::Sandbox;
+use orla_process::confinement::{Declared, Sandbox, Sandboxes};
 use orla_process::supervisor::{Gate, Policy, Supervisor};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
+use super::is_component;
 use super::pool::{Plugin, processes};
 use super::process::PluginProcess;
 use super::protocol::MALFORMED;
@@ -31,14 +32,14 @@ use super::settings::{ENTRY, PluginSettings};
 ///
 /// The processes of a plugin are [supervised](orla_process::supervisor). None is started before it is
 /// needed. A capability holds its plugin, and so does every catalogue that holds the capability. A
-/// process ends with its last user. Capabilities that name the same program share it.
+/// process ends with its last user. Capabilities that name the same program with the same permissions
+/// share it.
 pub struct Plugins {
     processes: Supervisor<PluginProcess>,
     /// Decides whether a component may run; `None` allows every one.
     gate: Arc<Mutex<Option<Gate>>>,
     changes: watch::Sender<u64>,
-    /// The sandboxes of processes that a `plugin_path` names by path, by that path.
-    confined: Mutex<HashMap<String, Arc<Sandbox>>>,
+    instance: Arc<Instance>,
     configured: Mutex<Configured>,
 }
 
@@ -59,11 +60,14 @@ struct Configured {
     entries: Vec<(Arc<PluginSettings>, Arc<Plugin>)>,
     /// Individually declared capabilities, with their plugins.
     declared: Vec<(Registration, Arc<Plugin>)>,
-    /// Plugins that a `plugin_path` names by path, by that path.
-    own: HashMap<String, Arc<Plugin>>,
+    /// Plugins that a `plugin_path` names by path.
+    own: HashMap<OwnKey, Arc<Plugin>>,
     /// The directory of the configuration.
     base: PathBuf,
 }
+
+/// The path of a plugin without an entry, and the permissions to which its process is confined.
+type OwnKey = (String, Vec<String>);
 
 /// A capability's reference to its plugin.
 #[derive(Debug)]
@@ -89,18 +93,12 @@ impl Plugins {
     pub fn new(instance: Arc<Instance>, policy: Policy) -> Self {
         let changes = watch::Sender::new(0);
         Self {
-            processes: Supervisor::new(instance, policy, changes.clone()),
+            processes: Supervisor::new(Arc::clone(&instance), policy, changes.clone()),
             gate: Arc::default(),
             changes,
-            confined: Mutex::default(),
+            instance,
             configured: Mutex::default(),
         }
-    }
-
-    /// Sets the sandboxes of processes that a `plugin_path` names by path, by that path. They apply from
-    /// the next [`load`](Self::load) on.
-    pub fn confine_own(&self, sandboxes: HashMap<String, Arc<Sandbox>>) {
-        *self.confined.lock() = sandboxes;
     }
 
     /// Applies a loaded configuration. A plugin whose name stays is carried over: if unchanged, it keeps
@@ -120,16 +118,14 @@ impl Plugins {
         let placed = |settings| Arc::new(PluginSettings { base: base.to_owned(), ..settings });
         let plugins: Vec<Arc<PluginSettings>> = plugins.into_iter().map(placed).collect();
         let capabilities: Vec<Registration> = capabilities.into_iter().collect();
-        let confined = self.confined.lock().clone();
-        let mut own: HashMap<String, PluginSettings> = HashMap::new();
+        let mut own: HashMap<OwnKey, PluginSettings> = HashMap::new();
         for capability in &capabilities {
             let Ok(plugin) = capability.manifest.provider.settings::<PluginCapability>() else {
                 continue;
             };
             if !plugin.plugin_path.starts_with(ENTRY) {
-                let mut settings = settings_of(&plugin.plugin_path, base);
-                settings.sandbox = confined.get(&plugin.plugin_path).cloned();
-                own.entry(plugin.plugin_path.clone()).or_insert(settings);
+                let key = own_key(plugin);
+                own.entry(key).or_insert_with_key(|key| self.own_settings(key, base));
             }
         }
         // All processes are loaded together, because the supervisor ends every process that is not
@@ -147,18 +143,18 @@ impl Plugins {
             };
             next.entries.push((settings, plugin));
         }
-        for (path, settings) in own {
-            let plugin = match configured.own.get(&path) {
+        for (key, settings) in own {
+            let plugin = match configured.own.get(&key) {
                 Some(plugin) if configured.base == base => Arc::clone(plugin),
-                _ => Arc::new(self.plugin(&shown(&path), &settings, false)),
+                _ => Arc::new(self.plugin(&shown(&key.0), &settings, false)),
             };
-            next.own.insert(path, plugin);
+            next.own.insert(key, plugin);
         }
         for capability in capabilities {
             let Ok(plugin) = capability.manifest.provider.settings::<PluginCapability>() else {
                 continue;
             };
-            if let Some(plugin) = find(&next, &plugin.plugin_path) {
+            if let Some(plugin) = find(&next, plugin) {
                 next.declared.push((capability, plugin));
             }
         }
@@ -192,23 +188,36 @@ impl Plugins {
         Plugin::new(&self.processes, &self.gate, shown, settings, describes)
     }
 
-    /// Returns the plugin of a `plugin_path`. A plugin that is named by path is created at its first
-    /// use.
+    /// Returns the plugin of a capability. A plugin that is named by path is created at its first use.
     ///
     /// # Errors
     /// There is no such entry.
-    pub(super) fn reach(&self, path: &str) -> Result<Arc<Plugin>, String> {
+    pub(super) fn reach(&self, capability: &PluginCapability) -> Result<Arc<Plugin>, String> {
         let mut configured = self.configured.lock();
-        if let Some(plugin) = find(&configured, path) {
+        if let Some(plugin) = find(&configured, capability) {
             return Ok(plugin);
         }
+        let path = &capability.plugin_path;
         if let Some(name) = path.strip_prefix(ENTRY) {
             return Err(format!("no plugin is called {name}"));
         }
-        let settings = settings_of(path, &configured.base);
+        let key = own_key(capability);
+        let settings = self.own_settings(&key, &configured.base);
         let plugin = Arc::new(self.plugin(&shown(path), &settings, false));
-        configured.own.insert(path.to_owned(), Arc::clone(&plugin));
+        configured.own.insert(key, Arc::clone(&plugin));
         Ok(plugin)
+    }
+
+    /// Returns the settings of a program without an entry. Its path and its permissions are its name,
+    /// because no entry has a name with a slash.
+    fn own_settings(&self, (path, permissions): &OwnKey, base: &Path) -> PluginSettings {
+        let command = if path.contains('/') { path.clone() } else { format!("./{path}") };
+        let sandbox = self.instance.sandboxes().of_words(permissions);
+        let name = match permissions.join(", ") {
+            none if none.is_empty() => command.clone(),
+            all => format!("{command} ({all})"),
+        };
+        PluginSettings { base: base.to_owned(), sandbox, ..PluginSettings::new(name, command) }
     }
 }
 
@@ -226,11 +235,19 @@ impl fmt::Debug for Plugins {
     }
 }
 
-/// Returns the settings of a program without an entry. Its path is its name, because no entry has a name
-/// with a slash.
-fn settings_of(path: &str, base: &Path) -> PluginSettings {
-    let command = if path.contains('/') { path.to_owned() } else { format!("./{path}") };
-    PluginSettings { base: base.to_owned(), ..PluginSettings::new(command.clone(), command) }
+/// Returns the sandbox of the program that a `plugin_path` names by path; `None` if there is none, or if
+/// nothing confines it.
+pub fn sandbox_of(capability: &PluginCapability, sandboxes: &Sandboxes) -> Option<Arc<Sandbox>> {
+    sandboxes.of_words(&own_key(capability).1)
+}
+
+/// Returns the key of a capability's plugin that has no entry.
+fn own_key(capability: &PluginCapability) -> OwnKey {
+    let path = &capability.plugin_path;
+    // A component has no process, and is confined in each call.
+    let has_process = !path.starts_with(ENTRY) && !is_component(path.as_ref());
+    let declared = has_process.then(|| Declared::of_words(&capability.options.permissions));
+    (path.clone(), declared.and_then(|declared| declared.permissions).unwrap_or_default())
 }
 
 /// Returns the name of a program in messages, without its directory, because untrusted callers may read
@@ -240,13 +257,13 @@ fn shown(path: &str) -> String {
     name.map_or_else(|| path.to_owned(), |name| name.to_string_lossy().into_owned())
 }
 
-fn find(configured: &Configured, path: &str) -> Option<Arc<Plugin>> {
-    match path.strip_prefix(ENTRY) {
+fn find(configured: &Configured, capability: &PluginCapability) -> Option<Arc<Plugin>> {
+    match capability.plugin_path.strip_prefix(ENTRY) {
         Some(name) => {
             let entry = configured.entries.iter().find(|(settings, _)| settings.name == name);
             entry.map(|(_, plugin)| Arc::clone(plugin))
         }
-        None => configured.own.get(path).map(Arc::clone),
+        None => configured.own.get(&own_key(capability)).map(Arc::clone),
     }
 }
 
@@ -259,6 +276,7 @@ fn provider(plugin: &Arc<Plugin>, function: &str, permissions: &[String]) -> Pro
         permissions: permissions.into(),
     };
     capability.options.connection = Some(Connection::new(Arc::new(connected)));
+    capability.options.permissions = permissions.to_vec();
     capability.options.content = Some(plugin.content.clone());
     ProviderType::Plugin(capability)
 }
@@ -313,7 +331,7 @@ fn of_declared(declared: &Registration, plugin: &Arc<Plugin>) -> Option<Registra
     let own: &PluginCapability = declared.manifest.provider.settings().ok()?;
     let name = own.function_name.clone();
     let mut registration = declared.clone();
-    registration.manifest.provider = provider(plugin, &name, &declared.manifest.permissions);
+    registration.manifest.provider = provider(plugin, &name, &own.options.permissions);
     functions(plugin, |functions| {
         if let Some(function) = functions.iter().find(|function| function.name == name) {
             let has_description = !registration.manifest.description.trim().is_empty();

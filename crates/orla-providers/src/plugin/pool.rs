@@ -135,7 +135,7 @@ impl Plugin {
             free: Semaphore::new(count.max(1)),
             indices: Mutex::new((0..count.max(1)).rev().collect()),
         });
-        let all = processes.into_iter().map(|process| supervisor.get_or_add(process)).collect();
+        let all = processes.into_iter().map(|process| supervisor.load_one(process)).collect();
         Self { name, path, content, works: Works::Processes(Processes { all, turns }) }
     }
 

@@ -1,7 +1,6 @@
 //! Opens the connection of a stream, or starts its program, and reopens a broken connection.
 
 use std::convert::Infallible;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -14,7 +13,7 @@ use orla_marketplace::{
     StreamCapabilityImpl, StreamTransport, StreamType, Violation,
 };
 use orla_mcp::framing::Events;
-use orla_process::confinement::{Declared, Sandbox, Sandboxes};
+use orla_process::confinement::{Sandbox, Sandboxes};
 use orla_process::{Command, Instance};
 use reqwest::header::{
     ACCEPT, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, UPGRADE,
@@ -95,10 +94,7 @@ pub fn check_program(name: &str, stream: &StreamCapabilityImpl) -> Result<(), St
 /// Returns the sandbox of the program of a stream; `None` if it has no program, or if nothing confines it.
 pub fn sandbox_of(stream: &StreamCapabilityImpl, sandboxes: &Sandboxes) -> Option<Arc<Sandbox>> {
     match &*stream.provider {
-        ProviderType::Plugin(_) => {
-            let declared = Declared::of_words(&stream.options.permissions);
-            declared.permissions.is_some().then(|| sandboxes.of(&declared, Path::new("/")))?
-        }
+        ProviderType::Plugin(_) => sandboxes.of_words(&stream.options.permissions),
         _ => None,
     }
 }

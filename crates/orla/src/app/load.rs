@@ -13,7 +13,7 @@ use orla_process::supervisor::Gate;
 use orla_providers::capsule::{CapsuleExecutor, packages};
 use orla_providers::mcp::{self, ServerSettings};
 use orla_providers::tool::{Override, ToolExecutor, ToolProvider};
-use orla_providers::{builtin, plugin, stream};
+use orla_providers::{builtin, plugin};
 use orla_secrets::Resolver;
 
 #[cfg(feature = "agent")]
@@ -128,18 +128,26 @@ impl App {
         self.documents.load(config, &mut findings);
         self.agents.load(config.agents.iter().map(|agent| agent.value.clone()));
         self.remotes.load(config.remotes.iter().map(|remote| remote.value.clone()));
-        self.load_streams(config, &mut findings);
+        self.streams.load(config.capabilities.iter().map(|one| &one.value));
+        let unconfined = self.confine_own(config, &mut findings);
         self.find_exposed(config, &found.registrations, &mut findings);
         builtins.extend(agent(config, &mut findings));
         let declared = config
             .capabilities
             .iter()
-            .filter(|one| !is_of_server(&one.value) && !is_of_plugin(&one.value));
+            .filter(|one| !is_of_server(&one.value) && !is_of_plugin(&one.value))
+            .map(|one| {
+                let mut one = one.clone();
+                if let Some(why) = unconfined.get(&one.value.manifest.id) {
+                    one.value.policy = one.value.policy.unavailable(why);
+                }
+                one
+            });
         found.registrations.extend(config.extensions.capabilities.iter().cloned());
         let sources = Sources {
             config: config.clone(),
             tools: found.registrations,
-            declared: declared.cloned().collect(),
+            declared: declared.collect(),
             builtins,
             prompts: prompts.prompts,
             rules: Arc::clone(&rules),
@@ -219,12 +227,6 @@ impl App {
             }
         }
         let own = config.capabilities.iter().filter(|one| is_of_server(&one.value));
-        let processes = own.clone().filter_map(|one| match &one.value.manifest.provider {
-            ProviderType::MCP(server) => Some((one, &*server.server_url)),
-            _ => None,
-        });
-        let processes = processes.filter(|(_, address)| address.starts_with("stdio:"));
-        self.servers.confine_own(self.own_processes(config, processes, findings));
         self.servers.load(servers, own.map(|one| one.value.clone()), policy(config));
     }
 
@@ -265,14 +267,6 @@ impl App {
                     settings
                 })
                 .collect();
-        let processes = own.iter().filter_map(|one| match &one.value.manifest.provider {
-            ProviderType::Plugin(plugin) => Some((*one, &*plugin.plugin_path)),
-            _ => None,
-        });
-        let processes = processes.filter(|(_, path)| {
-            !path.starts_with(plugin::ENTRY) && !plugin::is_component(path.as_ref())
-        });
-        self.plugins.confine_own(self.own_processes(config, processes, findings));
         let base = config.file.as_deref().and_then(Path::parent);
         self.plugins.load(
             entries,
@@ -282,29 +276,22 @@ impl App {
         );
     }
 
-    /// Applies the streams, and makes the sandboxes of their programs.
-    fn load_streams(&self, config: &Config, findings: &mut Findings) {
-        let mut sandboxes = Vec::new();
+    /// Makes the sandboxes of the programs that capabilities start by their own address. Returns the ids of
+    /// capabilities that cannot be confined, with the reasons.
+    fn confine_own(&self, config: &Config, findings: &mut Findings) -> HashMap<String, String> {
+        let (mut sandboxes, mut unconfined) = (Vec::new(), HashMap::new());
         for one in &config.capabilities {
-            let ProviderType::Stream(stream) = &one.value.manifest.provider else { continue };
-            let sandbox = stream::sandbox_of(stream, self.instance.sandboxes());
-            let id = &one.value.manifest.id;
-            let why = unconfinable(&sandbox);
-            findings.problems.extend(why.map(|why| config.placed(one.at, format!("{id}: {why}"))));
-            sandboxes.extend(sandbox.map(|sandbox| (id.clone(), sandbox)));
+            let Registration { manifest, .. } = &one.value;
+            let sandbox = confined::own_sandbox(&manifest.provider, self.instance.sandboxes());
+            if let Some(why) = unconfinable(&sandbox) {
+                let text = format!("{}: {why}", manifest.id);
+                findings.problems.push(config.placed(one.at, text));
+                unconfined.insert(manifest.id.clone(), why);
+            }
+            sandboxes.extend(sandbox.map(|sandbox| (manifest.id.clone(), sandbox)));
         }
-        *self.stream_sandboxes.lock() = sandboxes;
-        self.streams.load(config.capabilities.iter().map(|one| &one.value));
-    }
-
-    fn own_processes<'a>(
-        &self,
-        config: &Config,
-        entries: impl Iterator<Item = (&'a Placed<Registration>, &'a str)>,
-        findings: &mut Findings,
-    ) -> HashMap<String, Arc<Sandbox>> {
-        let sandboxes = self.instance.sandboxes();
-        confined::own_processes(config, sandboxes, &base_of(config), entries, findings)
+        *self.own_sandboxes.lock() = sandboxes;
+        unconfined
     }
 
     /// Warns of processes that may change declarations.
@@ -336,9 +323,12 @@ impl App {
         });
         let mut confined: Vec<(String, Arc<Sandbox>)> = confined.collect();
         confined.extend(self.capsules.supervisor().sandboxes());
-        confined.extend(self.servers.sandboxes());
-        confined.extend(self.plugins.sandboxes());
-        confined.extend(self.stream_sandboxes.lock().iter().cloned());
+        // A program that a capability starts by its own address is named by the capability.
+        let own = self.own_sandboxes.lock().clone();
+        let is_own = |sandbox: &Arc<Sandbox>| own.iter().any(|(_, one)| Arc::ptr_eq(one, sandbox));
+        let entries = self.servers.sandboxes().into_iter().chain(self.plugins.sandboxes());
+        confined.extend(entries.filter(|(_, sandbox)| !is_own(sandbox)));
+        confined.extend(own);
         let warnings = confined.iter().filter_map(|(name, sandbox)| declarations.warning(name, sandbox));
         self.exposed = warnings.collect();
         findings.warnings.extend_from_slice(&self.exposed);

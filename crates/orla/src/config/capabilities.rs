@@ -271,6 +271,11 @@ fn manifest(
     }
     read?;
     let (id, at) = draft.id?;
+    let base = std::path::absolute(reader.beside(".")).unwrap_or_else(|_| "/".into());
+    let placed = draft.permissions.iter().map(|word| orla_process::confinement::placed(word, &base));
+    let placed: Vec<String> = placed.collect();
+    let own = draft.provider.iter_mut().chain(draft.providers.iter_mut().flatten());
+    own.for_each(|provider| bind(provider, &placed));
     let idempotent = draft.annotations.as_deref().is_some_and(is_idempotent);
     let provider = match (draft.provider, draft.providers) {
         (Some(provider), _) => provider::of(provider, &id),
@@ -295,12 +300,6 @@ fn manifest(
     manifest.input_schema = draft.input.map(|(schema, _)| schema);
     manifest.output_schema = draft.output;
     manifest.permissions = draft.permissions;
-    if let ProviderType::Stream(stream) = &mut manifest.provider {
-        let base = std::path::absolute(reader.beside(".")).unwrap_or_else(|_| "/".into());
-        let permissions = manifest.permissions.iter();
-        stream.options.permissions =
-            permissions.map(|word| orla_process::confinement::placed(word, &base)).collect();
-    }
     manifest.attestation = draft.attestation;
     manifest.provenance = draft.provenance;
     manifest.metadata.extend(draft.metadata);
@@ -329,6 +328,17 @@ fn manifest(
         registration.policy = registration.policy.unavailable(fault);
     }
     Some((registration, at))
+}
+
+/// Gives a provider the permissions to which a program that it starts is confined.
+fn bind(provider: &mut ProviderType, permissions: &[String]) {
+    let bound = match provider {
+        ProviderType::Plugin(plugin) => &mut plugin.options.permissions,
+        ProviderType::MCP(mcp) => &mut mcp.options.permissions,
+        ProviderType::Stream(stream) => &mut stream.options.permissions,
+        _ => return,
+    };
+    *bound = permissions.to_vec();
 }
 
 fn annotations(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<String> {

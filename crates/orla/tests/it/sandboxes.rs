@@ -3,6 +3,7 @@
 
 use serde_json::{Value, json};
 
+use crate::mcp_script::mcp_script;
 use crate::{sh, world};
 use orla_e2e::{Server, World};
 
@@ -185,6 +186,133 @@ fn permissions_of_capabilities_confine_the_processes_that_they_start() {
     world.write("p.py", PLUGIN, 0o755);
     assert_eq!(doctor(&world).0, Some(1));
     assert_eq!(world.run(&["check"]).code, Some(1));
+}
+
+/// Returns an MCP server over stdio with the tool `look`, which reads a file.
+fn looking_server() -> String {
+    let look = "
+        try: text = open(p['arguments']['path']).read()
+        except OSError as error: text = error.strerror
+        result = {'content': [{'type': 'text', 'text': text}]}";
+    mcp_script("look", "", look)
+}
+
+/// The programs that a capability can start by its own address, as providers.
+const OWN: [&str; 2] = [
+    "{Plugin: {plugin_path: ./p.py, function_name: look}}",
+    "{MCP: {server_url: 'stdio:python3 s.py', tool_name: look}}",
+];
+
+fn looking_world() -> World {
+    let world =
+        world().file("data/in", "inside").file("other/out", "outside").file("s.py", looking_server());
+    world.write("p.py", PLUGIN, 0o755);
+    world
+}
+
+#[test]
+fn permissions_of_a_capability_confine_the_programs_among_its_providers() {
+    let declared = |id: &str, permissions: &str, providers: &str| {
+        format!("- {{id: {id}, permissions: {permissions}, route: failover, providers: {providers}}}\n")
+    };
+    let mut config = "sandbox: declared\ncapabilities:\n".to_owned();
+    for (index, provider) in OWN.iter().enumerate() {
+        let own = format!("[{provider}]");
+        config += &declared(&format!("confined{index}"), "['fs:read:data', 'fs:read:s.py']", &own);
+        config += &declared(&format!("open{index}"), "['db:x']", &own);
+    }
+    let world = looking_world().config(&config);
+    for index in 0..OWN.len() {
+        let name = format!("confined{index}");
+        assert_eq!(row(&doctor(&world).1, &name)["sandbox"], "enforced", "{name}");
+        assert!(world.run(&["describe", &name]).stdout.contains("sandbox      enforced"), "{name}");
+        let explained = world.run(&["sandbox", "explain", &name]);
+        assert!(explained.stdout.contains("/data and everything below it"), "{explained:?}");
+    }
+    let server = world.serve();
+    let look = |name: &str, place: &str| {
+        let path = server.path(place);
+        server.client().call(name, json!({ "path": path })).text()
+    };
+    for index in 0..OWN.len() {
+        let (confined, open) = (format!("confined{index}"), format!("open{index}"));
+        assert!(look(&confined, "data/in").contains("inside"));
+        assert!(look(&confined, "other/out").contains("Permission denied"), "{confined}");
+        // The same program with another declaration is another process.
+        assert!(look(&open, "other/out").contains("outside"), "{open}");
+        let level = |name: &str| row(&server.status(), name)["sandbox"]["level"].clone();
+        assert_eq!((level(&confined), level(&open)), (json!("enforced"), json!("unconfined")));
+    }
+}
+
+#[test]
+fn a_capability_whose_providers_cannot_be_confined_does_not_run() {
+    for provider in OWN {
+        let config = format!(
+            "capabilities:\n- {{id: x, permissions: ['{UNENFORCEABLE}'], route: failover, providers: [{provider}, {{type: local, function: math.add}}]}}\n"
+        );
+        let world = looking_world().config(&config);
+        let checked = world.run(&["check"]);
+        let text = format!("x: it cannot be confined as declared: {UNENFORCEABLE}");
+        assert!(checked.code == Some(1) && checked.stderr.contains(&text), "{checked:?}");
+        assert!(checked.stderr.contains("orla.yaml:2:8"), "{checked:?}");
+        assert_eq!(row(&doctor(&world).1, "x")["sandbox"], "unavailable");
+        let server = world.serve();
+        let called = server.client().call("x", json!({"a": 1, "b": 2}));
+        assert!(called.is_error(), "no other provider answers: {}", called.json);
+    }
+}
+
+#[test]
+fn programs_of_capabilities_with_different_permissions_are_different_processes() {
+    for provider in OWN {
+        let declared = |id: &str, permissions: &str| {
+            format!("- {{id: {id}, permissions: {permissions}, provider: {provider}}}\n")
+        };
+        let config = format!(
+            "capabilities:\n{}{}{}",
+            declared("data", "['fs:read:data', 'fs:read:s.py']"),
+            declared("other", "['fs:read:other', 'fs:read:s.py']"),
+            declared("open", "[]")
+        );
+        let server = looking_world().config(&config).serve();
+        let look = |name: &str| {
+            ["data/in", "other/out"].map(|place| {
+                let path = server.path(place);
+                let text = server.client().call(name, json!({ "path": path })).text();
+                text.trim_matches('"').to_owned()
+            })
+        };
+        assert_eq!(look("data"), ["inside", "Permission denied"], "{provider}");
+        assert_eq!(look("other"), ["Permission denied", "outside"], "{provider}");
+        assert_eq!(look("open"), ["inside", "outside"], "{provider}");
+    }
+}
+
+#[test]
+fn a_call_in_an_older_snapshot_has_the_permissions_of_that_snapshot() {
+    for provider in OWN {
+        for providers in [format!("provider: {provider}"), format!("providers: [{provider}]")] {
+            let declared = format!(
+                "capabilities:\n- {{id: x, permissions: ['fs:read:data', 'fs:read:s.py'], {providers}}}\n"
+            );
+            for next in [format!("capabilities:\n- {{id: x, {providers}}}\n"), "{}\n".to_owned()] {
+                let server = looking_world().config(&declared).serve();
+                let outside = server.path("other/out");
+                let mut older = server.session();
+                assert!(older.tools().iter().any(|tool| tool["name"] == "x"));
+                server.write("orla.yaml", &next, 0o644);
+                server.reload();
+                let called = older.call("x", json!({ "path": outside }));
+                let text = called.text();
+                assert!(text.contains("Permission denied"), "{providers}, {next}: {}", called.json);
+                if next.contains("id: x") {
+                    let text = server.client().call("x", json!({ "path": outside })).text();
+                    assert!(text.contains("outside"), "{providers}: {text}");
+                }
+            }
+        }
+    }
 }
 
 #[test]

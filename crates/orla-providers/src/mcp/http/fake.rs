@@ -27,6 +27,8 @@ pub(super) struct Behaviour {
     /// Streams end before the answer, and can be resumed.
     pub(super) cuts: bool,
     pub(super) redirects_to: Option<String>,
+    /// The first `server/discover` gets no answer, and `initialize` is refused for its headers.
+    pub(super) discovers_late: bool,
 }
 
 impl Default for Behaviour {
@@ -37,6 +39,7 @@ impl Default for Behaviour {
             speaks_in_events: false,
             cuts: false,
             redirects_to: None,
+            discovers_late: false,
         }
     }
 }
@@ -140,7 +143,8 @@ impl State {
             waiting.map(|waiting| waiting.send(message));
             return StatusCode::ACCEPTED.into_response();
         }
-        if is_modern && header("mcp-method") != rpc {
+        let is_late = rpc == "initialize" && self.behaviour.discovers_late;
+        if is_late || (is_modern && header("mcp-method") != rpc) {
             let error =
                 json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32020, "message": "headers"}});
             return (StatusCode::BAD_REQUEST, axum::Json(error)).into_response();
@@ -204,6 +208,11 @@ impl State {
         let say = async |text: String| drop(outgoing.send(text).await);
         let result = match rpc {
             "server/discover" => {
+                let discovers = |request: &&String| request.contains("server/discover");
+                let is_first = self.requests.lock().iter().filter(discovers).count() == 1;
+                if self.behaviour.discovers_late && is_first {
+                    return std::future::pending().await;
+                }
                 json!({"resultType": "complete", "supportedVersions": ["2026-07-28"], "capabilities": capabilities()})
             }
             "subscriptions/listen" => {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use orla_marketplace::JsonText;
 use orla_mcp::answer::Offers;
 use orla_mcp::object::Object;
-use orla_mcp::{Caller, RequestMode, mode, object};
+use orla_mcp::{Caller, Fault, RequestMode, mode, object};
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use tokio::time::timeout;
 
@@ -18,8 +18,11 @@ use super::exchange::{Exchange, Failure};
 use super::headers::{PROTOCOL_VERSION, SESSION_ID};
 use super::shared::Shared;
 
-/// The timeout of `server/discover`. After it, the server is assumed not to support the method.
+/// The timeout of `server/discover`. After it, the server is assumed not to support the method, unless it
+/// refuses `initialize` because of a missing header.
 const DISCOVERY: Duration = Duration::from_secs(2);
+/// The code of an error about a header that is missing or does not match the request.
+const HEADER_MISMATCH: i64 = -32020;
 
 /// An open link.
 #[derive(Debug)]
@@ -65,11 +68,13 @@ pub(super) struct Unopened {
     pub(super) reason: String,
     /// Whether the server will refuse the next attempt too, unless its entry changes.
     pub(super) is_lasting: bool,
+    /// Whether the server misses a header that only requests without a session have.
+    is_sessionless: bool,
 }
 
 impl<T: Into<String>> From<T> for Unopened {
     fn from(reason: T) -> Self {
-        Self { reason: reason.into(), is_lasting: false }
+        Self { reason: reason.into(), is_lasting: false, is_sessionless: false }
     }
 }
 
@@ -77,7 +82,9 @@ impl Unopened {
     fn of(failure: &Failure, shared: &Shared) -> Self {
         // A sign-in can change the result at any time.
         let is_lasting = matches!(failure, Failure::Refused(_)) && shared.sender.credentials().is_none();
-        Self { reason: failure.to_string(), is_lasting }
+        let is_sessionless = matches!(failure,
+            Failure::Fault(Fault::Refused(error)) if error.code == HEADER_MISMATCH);
+        Self { reason: failure.to_string(), is_lasting, is_sessionless }
     }
 }
 
@@ -86,7 +93,13 @@ impl Unopened {
 /// # Errors
 /// Why no connection could be opened.
 pub(super) async fn open(shared: &Shared, number: u64) -> Result<Link, Unopened> {
-    let (sessionless, session) = tokio::join!(discover(shared), initialize(shared));
+    let (discovered, session) = tokio::join!(timeout(DISCOVERY, discover(shared)), initialize(shared));
+    let sessionless = match (discovered, &session) {
+        (Ok(discovered), _) => discovered,
+        // The server supports the method, and was only slow.
+        (Err(_), Err(Unopened { is_sessionless: true, .. })) => discover(shared).await,
+        (Err(_), _) => Err("it does not answer server/discover".into()),
+    };
     match (sessionless, session) {
         (Err(first), Err(second)) => {
             // A required sign-in takes precedence. If the server supports neither mode, its answer to
@@ -109,10 +122,7 @@ async fn discover(shared: &Shared) -> Result<Channel, Unopened> {
     let channel = Channel { mode: RequestMode::Sessionless, headers, offers: Offers::default() };
     let nothing = object::empty();
     let request = Exchange::own(shared, &channel).request("server/discover", &nothing);
-    let answer = match timeout(DISCOVERY, request).await {
-        Ok(answer) => answer.map_err(|failure| Unopened::of(&failure, shared))?,
-        Err(_) => return Err("it does not answer server/discover".into()),
-    };
+    let answer = request.await.map_err(|failure| Unopened::of(&failure, shared))?;
     let versions = Object::parse(answer.result.as_str())
         .and_then(|result| serde_json::from_str::<Vec<String>>(result.get("supportedVersions")?).ok());
     if versions.is_some_and(|versions| !versions.iter().any(|version| version == mode::SESSIONLESS)) {

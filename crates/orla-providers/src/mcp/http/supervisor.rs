@@ -51,7 +51,7 @@ pub(super) async fn run(shared: Arc<Shared>, stop: CancellationToken) {
             number += 1;
             set_state(&shared, State::Starting, logged.is_none());
             let opened = timeout(shared.startup_timeout, link::open(&shared, number)).await;
-            let Unopened { reason, is_lasting } = match opened {
+            let Unopened { reason, is_lasting, .. } = match opened {
                 Ok(Ok(opened)) => {
                     let opened = Arc::new(opened);
                     link = Some(Arc::clone(&opened));

@@ -60,6 +60,15 @@ async fn the_tools_are_called_in_every_manner() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_server_without_sessions_that_is_slow_to_be_discovered_is_asked_again() {
+    let late = Behaviour { discovers_late: true, ..behaviours()[2].clone() };
+    let (fake, world) = world(late).await;
+    assert_eq!(world.text("h__echo", r#"{"n":1}"#).await, r#"{"n":1}"#);
+    let discovered = fake.requests().iter().filter(|one| one.contains("server/discover")).count();
+    assert_eq!(discovered, 2, "{:?}", fake.requests());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn arguments_are_repeated_in_headers_where_the_schema_says_so() {
     let (fake, world) = world(behaviours()[2].clone()).await;
     world.text("h__echo", r#"{"region":"süd"}"#).await;
