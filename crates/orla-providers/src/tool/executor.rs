@@ -209,12 +209,15 @@ impl CapabilityExecutor for ToolExecutor {
                 }
                 result::of_ended(&context, ended)
             }
-            Err(err) if child::is(&err, Errno::TOOBIG) => Err(refused(vec![Violation {
-                path: "input".to_owned(),
-                expected: "arguments that fit on a command line (larger text goes in `stdin`)"
-                    .to_owned(),
-                got: format!("{size} bytes"),
-            }])),
+            Err(err) if child::is(&err, Errno::TOOBIG) => Err(invalid(
+                ctx,
+                vec![Violation {
+                    path: "input".to_owned(),
+                    expected: "arguments that fit on a command line (larger text goes in `stdin`)"
+                        .to_owned(),
+                    got: format!("{size} bytes"),
+                }],
+            )),
             Err(err) => {
                 let failure = start_failure::explain(tool.program.path(), &err);
                 Err(result::of_start_failure(&context, &failure, None))
@@ -255,7 +258,11 @@ fn mapped(tool: &ToolProvider, inputs: &Payload, ctx: &CallContext) -> RuntimeRe
         // A tool that answers in JSON reads JSON.
         arguments::map(json.as_str(), &tool.args, tool.form != OutputForm::Text)
     };
-    mapped.map_err(|violations| RuntimeError::InvalidInput { id: ctx.name.to_string(), violations })
+    mapped.map_err(|violations| invalid(ctx, violations))
+}
+
+fn invalid(ctx: &CallContext, violations: Vec<Violation>) -> RuntimeError {
+    RuntimeError::InvalidInput { id: ctx.name.to_string(), violations }
 }
 
 #[cfg(test)]
