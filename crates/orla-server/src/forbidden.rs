@@ -5,15 +5,15 @@ use std::net::IpAddr;
 use std::time::Instant;
 
 use http::request::Parts;
-use http::{HeaderMap, HeaderName, header};
+use http::{HeaderName, header};
 use orla_marketplace::Principal;
 
 use crate::http::forbidden::Forbidden;
 use crate::state::Core;
-use crate::throttle::{AuthLimits, Verdict};
+use crate::throttle::{Failures, Verdict};
 
 /// The maximum number of requests of one unidentified peer that are reported in a minute. All are counted.
-const REPORTED: AuthLimits = AuthLimits { failures_per_minute: 20, loopback: true };
+const REPORTED: usize = 20;
 /// The maximum length of reported text that comes from any client.
 const SHOWN: usize = 200;
 
@@ -25,12 +25,32 @@ pub struct ForbiddenRequest {
     pub peer: IpAddr,
     /// The caller, if it is known.
     pub principal: Option<Principal>,
-    /// The beginning of the method of HTTP.
-    pub method: Box<str>,
-    /// The beginning of the path.
-    pub path: Box<str>,
+    /// The beginning of the method of HTTP, if the request could be read.
+    pub method: Option<Box<str>>,
+    /// The beginning of the path, if the request could be read.
+    pub path: Option<Box<str>>,
     /// Why it is forbidden.
     pub forbidden: Forbidden,
+    /// How many requests before it were not reported, of any peer.
+    pub unreported: u64,
+}
+
+/// The reports of forbidden requests.
+#[derive(Debug, Default)]
+pub(crate) struct Reports {
+    of_peers: Failures,
+    unreported: u64,
+}
+
+impl Reports {
+    /// Returns how many requests were not reported since the last report, if this one is to be reported.
+    fn begin(&mut self, peer: IpAddr, is_identified: bool, now: Instant) -> Option<u64> {
+        if !is_identified && self.of_peers.count(peer, REPORTED, now) != Verdict::Tolerated {
+            self.unreported += 1;
+            return None;
+        }
+        Some(std::mem::take(&mut self.unreported))
+    }
 }
 
 /// Counts a forbidden request, logs it and passes it to the observer. Of an unidentified peer, only the
@@ -39,43 +59,40 @@ pub(crate) fn report(
     core: &Core,
     peer: IpAddr,
     principal: Option<&Principal>,
-    head: &Parts,
+    head: Option<&Parts>,
     forbidden: Forbidden,
 ) {
     core.metrics.count_forbidden(forbidden.by);
-    if principal.is_none()
-        && core.forbidden.lock().count(peer, REPORTED, Instant::now()) != Verdict::Tolerated
-    {
-        return;
-    }
+    let begun = core.forbidden.lock().begin(peer, principal.is_some(), Instant::now());
+    let Some(unreported) = begun else { return };
     let peer = peer.to_canonical();
-    let (method, path) = (excerpt(head.method.as_str(), 32), excerpt(head.uri.path(), SHOWN));
+    let method = head.map(|head| excerpt(head.method.as_str(), 32));
+    let path = head.map(|head| excerpt(head.uri.path(), SHOWN));
+    let header =
+        |name: HeaderName| head?.headers.get(name)?.to_str().ok().map(|text| excerpt(text, SHOWN));
     tracing::warn!(
         %peer,
         principal = principal.map(Principal::name),
         identified_by = principal.map(|principal| tracing::field::display(principal.identified_by())),
         method,
         path,
-        host = header_text(&head.headers, &header::HOST),
-        origin = header_text(&head.headers, &header::ORIGIN),
+        host = header(header::HOST),
+        origin = header(header::ORIGIN),
         by = forbidden.by.word(),
         reason = &*forbidden.reason,
+        unreported = (unreported > 0).then_some(unreported),
         "request refused"
     );
     if let Some(observe) = core.on_forbidden.get() {
         observe(&ForbiddenRequest {
             peer,
             principal: principal.cloned(),
-            method: method.into(),
-            path: path.into(),
+            method: method.map(Into::into),
+            path: path.map(Into::into),
             forbidden,
+            unreported,
         });
     }
-}
-
-/// Returns a header for the log, if it is text.
-fn header_text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
-    headers.get(name)?.to_str().ok().map(|text| excerpt(text, SHOWN))
 }
 
 /// Returns the beginning of a text.

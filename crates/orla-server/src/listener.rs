@@ -16,6 +16,8 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::forbidden;
+use crate::http::forbidden::{Forbidden, ForbiddenBy};
 use crate::http::idle_timeout::{IdleTimeoutStream, Serving};
 use crate::http::repoll::Repoll;
 use crate::mcp::notify::changes::fan_out;
@@ -37,6 +39,8 @@ const LAST_ANSWERS: Duration = Duration::from_millis(3500);
 const CERTIFICATE_CHECK: Duration = Duration::from_secs(1);
 /// The maximum number of concurrent streams of one HTTP/2 connection.
 const MAX_HTTP2_STREAMS: u32 = 256;
+/// The maximum size of the header fields of one HTTP/2 request, in bytes: several times that of a token.
+const MAX_HTTP2_HEADERS: u32 = 64 * 1024;
 
 /// The reason why the server cannot listen.
 #[derive(Debug, thiserror::Error)]
@@ -220,7 +224,8 @@ async fn serve_connection(
         .http2()
         .timer(TokioTimer::new())
         .keep_alive_interval(Some(Duration::from_secs(30)))
-        .max_concurrent_streams(MAX_HTTP2_STREAMS);
+        .max_concurrent_streams(MAX_HTTP2_STREAMS)
+        .max_header_list_size(MAX_HTTP2_HEADERS);
     let connection = std::pin::pin!(builder.serve_connection(io, service));
     let mut connection = Repoll::new(connection);
     let ended = tokio::select! {
@@ -236,6 +241,11 @@ async fn serve_connection(
         }
     };
     if let Err(err) = ended {
+        if err.downcast_ref().is_some_and(hyper::Error::is_parse_too_large) {
+            let reason = "its head is larger than the server reads".into();
+            let refused = Forbidden { by: ForbiddenBy::Head, reason };
+            forbidden::report(core, peer, None, None, refused);
+        }
         tracing::debug!(error = %err, "a connection broke");
     }
 }

@@ -124,7 +124,7 @@ async fn route(
 ) -> Response<Body> {
     if let Err(denied) = settings.guard.check_source(&parts.uri, &parts.headers) {
         let refused = Forbidden { by: denied.by, reason: denied.reason.into() };
-        forbidden::report(core, peer, None, parts, refused);
+        forbidden::report(core, peer, None, Some(parts), refused);
         return denied_response(&denied);
     }
     let path = parts.uri.path();
@@ -157,15 +157,10 @@ async fn route(
         Err(denied) => return unauthenticated(core, settings, peer, parts, denied),
     };
     let answered = answer(core, settings, principal.clone(), parts, body, log);
-    let mut response =
-        while_authenticated(core, settings, principal.as_ref(), parts, peer, answered).await;
-    if let Some(forbidden) = response.extensions_mut().remove::<Forbidden>() {
-        forbidden::report(core, peer, principal.as_ref(), parts, forbidden);
-    }
-    response
+    while_authenticated(core, settings, principal.as_ref(), parts, peer, answered).await
 }
 
-/// Returns the answer to a request, as long as its credential is accepted.
+/// Returns the answer to a request, as long as its credential is accepted. Reports a forbidden request.
 pub(crate) async fn while_authenticated(
     core: &Arc<Core>,
     settings: &Settings,
@@ -174,6 +169,13 @@ pub(crate) async fn while_authenticated(
     peer: IpAddr,
     answered: impl Future<Output = Response<Body>>,
 ) -> Response<Body> {
+    let answered = async {
+        let mut response = answered.await;
+        if let Some(forbidden) = response.extensions_mut().remove::<Forbidden>() {
+            forbidden::report(core, peer, principal, Some(parts), forbidden);
+        }
+        response
+    };
     let credential = Credential::of(core, principal, &parts.extensions);
     let Some(credential) = credential else { return answered.await };
     // Boxed, because few requests last until it is needed.
@@ -389,8 +391,10 @@ pub(crate) fn count_failure(
     denied: orla_identity::Denied,
 ) -> Verdict {
     core.metrics.auth_failures.inc();
-    let limits = settings.options.auth_limits;
-    let verdict = core.auth_failures.lock().count(peer, limits, Instant::now());
+    let verdict = match settings.options.auth_limits.bound(peer) {
+        Some(most) => core.auth_failures.lock().count(peer, most, Instant::now()),
+        None => Verdict::Tolerated,
+    };
     let peer = peer.to_canonical();
     match verdict {
         Verdict::Limited { is_first: false, .. } => {}

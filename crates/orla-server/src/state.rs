@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::a2a::{Agent, PushSender};
-use crate::forbidden::ForbiddenRequest;
+use crate::forbidden::{ForbiddenRequest, Reports};
 use crate::http::guard::Guard;
 use crate::idempotency::Answers;
 use crate::mcp::dispatch::pending::PendingRequests;
@@ -76,7 +76,7 @@ pub(crate) struct Core {
     /// Observes every failed authentication that is worth a record.
     pub(crate) on_unauthenticated: OnceLock<Box<UnauthenticatedObserver>>,
     /// The forbidden requests of unidentified peers.
-    pub(crate) forbidden: Mutex<Failures>,
+    pub(crate) forbidden: Mutex<Reports>,
     /// Observes every forbidden request that is worth a record.
     pub(crate) on_forbidden: OnceLock<Box<ForbiddenObserver>>,
     /// The certificates of the listener.

@@ -1,5 +1,5 @@
-//! Limits the failed authentications of each peer, so that tokens cannot be guessed by trying. Pure except for the
-//! clock, which is passed in.
+//! Counts the failures of each peer, to limit failed authentications, so that tokens cannot be guessed by trying,
+//! and reports of forbidden requests. Pure except for the clock, which is passed in.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -20,6 +20,14 @@ pub struct AuthLimits {
     pub failures_per_minute: usize,
     /// Whether the limit applies to peers on this machine too: no by default.
     pub loopback: bool,
+}
+
+impl AuthLimits {
+    /// Returns how many failures a peer may have in a minute; `None` means any number.
+    pub(crate) fn bound(self, peer: IpAddr) -> Option<usize> {
+        let is_exempt = peer.to_canonical().is_loopback() && !self.loopback;
+        (self.failures_per_minute > 0 && !is_exempt).then_some(self.failures_per_minute)
+    }
 }
 
 impl Default for AuthLimits {
@@ -53,12 +61,8 @@ struct Count {
 }
 
 impl Failures {
-    /// Counts a failure of this peer.
-    pub(crate) fn count(&mut self, peer: IpAddr, limits: AuthLimits, now: Instant) -> Verdict {
-        let peer = peer.to_canonical();
-        if limits.failures_per_minute == 0 || (peer.is_loopback() && !limits.loopback) {
-            return Verdict::Tolerated;
-        }
+    /// Counts a failure of this peer, which may have `most` in a minute.
+    pub(crate) fn count(&mut self, peer: IpAddr, most: usize, now: Instant) -> Verdict {
         let mut peer = network(peer);
         if self.0.len() >= MAX_PEERS && !self.0.contains_key(&peer) {
             self.0.retain(|_, count| now.duration_since(count.since) < WINDOW);
@@ -71,7 +75,7 @@ impl Failures {
             *count = Count { since: now, failures: 0 };
         }
         count.failures += 1;
-        match count.failures.checked_sub(limits.failures_per_minute) {
+        match count.failures.checked_sub(most) {
             None | Some(0) => Verdict::Tolerated,
             Some(beyond) => {
                 let wait = WINDOW.saturating_sub(now.duration_since(count.since));
@@ -95,7 +99,7 @@ pub(crate) fn network(peer: IpAddr) -> IpAddr {
 mod tests {
     use super::*;
 
-    const LIMITS: AuthLimits = AuthLimits { failures_per_minute: 3, loopback: false };
+    const MOST: usize = 3;
 
     fn is_limited(verdict: Verdict) -> bool {
         matches!(verdict, Verdict::Limited { .. })
@@ -106,7 +110,7 @@ mod tests {
         let (mut failures, began) = (Failures::default(), Instant::now());
         let peer = |text: &str| text.parse::<IpAddr>().unwrap();
         let mut fail =
-            |who: &str, after| failures.count(peer(who), LIMITS, began + Duration::from_secs(after));
+            |who: &str, after| failures.count(peer(who), MOST, began + Duration::from_secs(after));
         for second in 0..3 {
             assert_eq!(fail("192.0.2.1", second), Verdict::Tolerated);
         }
@@ -122,27 +126,28 @@ mod tests {
         let (mut failures, now) = (Failures::default(), Instant::now());
         let limited = (0..4u16).map(|n| {
             let peer = Ipv6Addr::new(0x2001, 0xdb8, 0, 1, n, 0, 0, 1);
-            is_limited(failures.count(peer.into(), LIMITS, now))
+            is_limited(failures.count(peer.into(), MOST, now))
         });
         assert_eq!(limited.collect::<Vec<_>>(), [false, false, false, true]);
     }
 
     #[test]
     fn this_machine_is_exempt_unless_it_is_counted_and_0_is_no_limit() {
-        let (mut failures, now) = (Failures::default(), Instant::now());
-        let mut last = |limits| {
-            (0..10).map(|_| failures.count(IpAddr::from([127, 0, 0, 1]), limits, now)).last().unwrap()
+        let bound = |failures_per_minute, loopback, peer: &str| {
+            AuthLimits { failures_per_minute, loopback }.bound(peer.parse().unwrap())
         };
-        assert_eq!(last(LIMITS), Verdict::Tolerated);
-        assert_eq!(last(AuthLimits { failures_per_minute: 0, loopback: true }), Verdict::Tolerated);
-        assert!(is_limited(last(AuthLimits { loopback: true, ..LIMITS })));
+        assert_eq!(bound(3, false, "127.0.0.1"), None);
+        assert_eq!(bound(3, false, "::ffff:127.0.0.1"), None);
+        assert_eq!(bound(3, false, "192.0.2.1"), Some(3));
+        assert_eq!(bound(3, true, "::1"), Some(3));
+        assert_eq!(bound(0, true, "192.0.2.1"), None);
     }
 
     #[test]
     fn peers_beyond_the_limit_share_a_count() {
         let (mut failures, now) = (Failures::default(), Instant::now());
         let peers = (0..20_000u32).map(|n| IpAddr::from((0x0b00_0000 + n).to_be_bytes()));
-        let limited = peers.filter(|peer| is_limited(failures.count(*peer, LIMITS, now))).count();
+        let limited = peers.filter(|peer| is_limited(failures.count(*peer, MOST, now))).count();
         assert!(limited > 10_000, "{limited}");
         assert!(failures.0.len() <= MAX_PEERS + 1);
     }

@@ -61,7 +61,7 @@ impl Gateway for ServerGateway<'_> {
         let decided = approvals::decide(self.core, principal, id, approve).await;
         if let Err(error @ ApprovalRefused::Local(AnswerError::NotAllowed)) = &decided {
             let forbidden = Forbidden { by: ForbiddenBy::Policy, reason: error.to_string().into() };
-            forbidden::report(self.core, self.peer, principal, self.head, forbidden);
+            forbidden::report(self.core, self.peer, principal, Some(self.head), forbidden);
         }
         decided
     }
@@ -138,10 +138,7 @@ pub(crate) async fn serve(
         let gateway = ServerGateway { core, settings, head, peer };
         let is_tls = core.tls.get().is_some();
         let visit = Visit { head, body, visitor, is_tls, gateway: &gateway };
-        let mut response = pages.answer(visit).await;
-        if let Some(forbidden) = response.extensions_mut().remove::<Forbidden>() {
-            forbidden::report(core, peer, principal.as_ref().and_then(Option::as_ref), head, forbidden);
-        }
+        let response = pages.answer(visit).await;
         // A token that was tried on the page has been counted.
         let is_sign_in = is_post && most > 0;
         let response = response.map(|body| match body {

@@ -99,6 +99,9 @@ pub(crate) fn missing(ask: &Ask<'_>, what: &str) -> Response<PageBody> {
     Page::new("Not found").status(StatusCode::NOT_FOUND).reply(ask, &body)
 }
 
+/// Why a change without its token is forbidden.
+const WITHOUT_TOKEN: &str = "a form without a valid token of this console";
+
 /// Returns the answer to a change without its token.
 pub(crate) fn expired(ask: &Ask<'_>) -> Response<PageBody> {
     let body = html! {
@@ -106,5 +109,5 @@ pub(crate) fn expired(ask: &Ask<'_>) -> Response<PageBody> {
         p { a href=(ask.visit.head.uri.path()) { "Open the page again" } }
     };
     let page = Page::new("Not done").status(StatusCode::FORBIDDEN).reply(ask, &body);
-    reply::forbidden(page, "a form without a valid token of this console")
+    reply::forbidden(page, WITHOUT_TOKEN)
 }

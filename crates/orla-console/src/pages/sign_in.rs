@@ -6,8 +6,8 @@ use http::{HeaderValue, Method, Response, StatusCode, header};
 use maud::{Markup, html};
 use orla_server::{PageBody, Visit};
 
-use super::expired;
 use super::shell::frame;
+use super::{WITHOUT_TOKEN, expired};
 use crate::form::Fields;
 use crate::site::sessions;
 use crate::site::{query, reply};
@@ -24,7 +24,8 @@ pub(crate) async fn answer(console: &Inner, visit: &Visit<'_>) -> Response<PageB
     }
     let fields = Fields::new(query::pairs(&visit.body));
     if !console.sessions.verify_csrf(fields.get("_csrf").unwrap_or_default(), visit.head, None) {
-        return page(console, visit, StatusCode::FORBIDDEN, "The form was too old. Try again.");
+        let page = page(console, visit, StatusCode::FORBIDDEN, "The form was too old. Try again.");
+        return reply::forbidden(page, WITHOUT_TOKEN);
     }
     let token = fields.get("token").unwrap_or_default().trim();
     match visit.gateway.check(token).await {

@@ -97,6 +97,8 @@ pub struct RequestRecord {
     pub error: Option<String>,
     /// The rule of the policy that refused the request, such as `policy[0]`, if the policy did.
     pub rule: Option<String>,
+    /// The error's text, if the request was refused. It contains nothing of the request's data.
+    pub refusal: Option<String>,
     /// The caller.
     pub principal: Option<Principal>,
 }
@@ -109,6 +111,7 @@ pub(crate) struct RequestRecording {
     record: RequestRecord,
     started: Instant,
     observers: Option<Arc<RequestObservers>>,
+    redaction: Arc<Redactor>,
 }
 
 impl RequestRecording {
@@ -116,25 +119,28 @@ impl RequestRecording {
         (method, subject): (&str, Subject<'_>),
         ctx: &CallContext,
         observers: Option<Arc<RequestObservers>>,
+        redaction: Arc<Redactor>,
     ) -> Self {
+        let name = redaction.text(subject.name()).into_owned().into_boxed_str();
         let record = RequestRecord {
             call_id: Arc::clone(&ctx.call_id),
             method: method.into(),
             kind: subject.kind(),
-            name: subject.name().into(),
-            id: subject.name().into(),
+            id: name.clone(),
+            name,
             outcome: GONE.0,
             duration: Duration::ZERO,
             error: Some(GONE.1.to_owned()),
             rule: None,
+            refusal: None,
             principal: ctx.scope.principal.clone(),
         };
-        Self { record, started: Instant::now(), observers }
+        Self { record, started: Instant::now(), observers, redaction }
     }
 
     /// Sets the id that policies use for the item.
     pub(crate) fn concerns(&mut self, item: &Item) {
-        self.record.id = item.id.as_str().into();
+        self.record.id = self.redaction.text(&item.id).into();
     }
 
     pub(crate) fn finish(mut self, result: Result<(), &SurfaceError>) {
@@ -145,11 +151,12 @@ impl RequestRecording {
             Err(SurfaceError::Invalid(_)) => "invalid-input",
             Err(SurfaceError::Refused { .. } | SurfaceError::Failed(_)) => "failed",
         };
-        self.record.error = result.err().map(SurfaceError::to_string);
-        self.record.rule = match result {
-            Err(SurfaceError::Denied { rule, .. }) => rule.clone(),
-            _ => None,
-        };
+        let text = |error: &SurfaceError| self.redaction.text(&error.to_string()).into_owned();
+        self.record.error = result.err().map(text);
+        if let Err(SurfaceError::Denied { rule, .. }) = result {
+            self.record.rule.clone_from(rule);
+            self.record.refusal.clone_from(&self.record.error);
+        }
     }
 }
 

@@ -53,7 +53,7 @@ impl CapabilityMarketplace {
         let unknown = || Err(SurfaceError::NotFound(unknown(subject)));
         let result = surface.item(subject).map_or_else(unknown, |item| {
             recording.concerns(&item);
-            permit(catalog, call, &item)
+            self.permit(catalog, call, &item)
         });
         recording.finish(result.as_ref().map(drop));
         result.map_err(|error| self.disclosed(catalog, call, (method, subject), error))
@@ -70,7 +70,7 @@ impl CapabilityMarketplace {
         let mut failure = SurfaceError::NotFound(unknown(subject));
         for surface in catalog.surfaces().iter().filter(|surface| surface.serves(method)) {
             let Some(item) = surface.item(subject) else { continue };
-            if let Err(denied) = permit(catalog, call, &item) {
+            if let Err(denied) = self.permit(catalog, call, &item) {
                 recording.concerns(&item);
                 failure = denied;
                 continue;
@@ -95,7 +95,19 @@ impl CapabilityMarketplace {
     }
 
     fn record_request(&self, call: &Call, method: &str, subject: Subject<'_>) -> RequestRecording {
-        RequestRecording::begin((method, subject), &self.surface_context(call), self.request_observers())
+        let ctx = self.surface_context(call);
+        RequestRecording::begin((method, subject), &ctx, self.request_observers(), self.redaction())
+    }
+
+    /// Checks that the policies permit an item.
+    fn permit(&self, catalog: &Catalog, call: &Call, item: &Item) -> Result<(), SurfaceError> {
+        let principal = call.scope.principal.as_ref();
+        catalog.permits_item(principal, item).map_err(|denial| SurfaceError::Denied {
+            id: item.id.clone(),
+            rule: denial.rule(),
+            permission: self.redaction().text(&denial.permission).into_owned(),
+            scopes: catalog.helpful_scopes(principal, item),
+        })
     }
 
     /// Returns the error that its caller may see. If the policy conceals, a denied subject and one that
@@ -120,7 +132,7 @@ impl CapabilityMarketplace {
                 Subject::Resource(_) => surface.item(Subject::Resource(name)),
                 Subject::Template(_) => surface.item(Subject::Template(name)),
             };
-            item.is_some_and(|item| permit(catalog, call, &item).is_ok())
+            item.is_some_and(|item| self.permit(catalog, call, &item).is_ok())
         };
         let near =
             catalog.surfaces().iter().filter(|surface| surface.serves(method)).find_map(|surface| {
@@ -138,15 +150,4 @@ fn unknown(subject: Subject<'_>) -> String {
         Subject::Resource(_) | Subject::Template(_) => "resource",
     };
     format!("unknown {kind}: {}", excerpt(subject.name(), SHOWN))
-}
-
-/// Checks that the policies permit an item.
-fn permit(catalog: &Catalog, call: &Call, item: &Item) -> Result<(), SurfaceError> {
-    let principal = call.scope.principal.as_ref();
-    catalog.permits_item(principal, item).map_err(|denial| SurfaceError::Denied {
-        id: item.id.clone(),
-        rule: denial.rule(),
-        permission: denial.permission,
-        scopes: catalog.helpful_scopes(principal, item),
-    })
 }

@@ -175,7 +175,10 @@ impl State {
         }
         let opened = market.open(Call::within(ctx, id)).await;
         opened.map_err(|error| match error {
-            RuntimeError::Unknown { .. } | RuntimeError::Denied { .. } => unknown(),
+            RuntimeError::Unknown { .. } => unknown(),
+            RuntimeError::Denied { id, permission, rule, scopes } => {
+                SurfaceError::Denied { id, permission, rule, scopes: scopes.unwrap_or_default() }
+            }
             other => SurfaceError::Failed(other.to_string()),
         })
     }
@@ -216,7 +219,12 @@ impl State {
         let catalog = market.snapshot();
         let id = uri.strip_prefix(SCHEME).unwrap_or_default();
         let entry = catalog.get(id).ok_or_else(unknown)?;
-        catalog.permits(ctx.scope.principal.as_ref(), entry).map_err(|_| unknown())
+        catalog.permits(ctx.scope.principal.as_ref(), entry).map_err(|denial| SurfaceError::Denied {
+            id: id.to_owned(),
+            rule: denial.rule(),
+            permission: denial.permission,
+            scopes: Vec::new(),
+        })
     }
 
     async fn subscribe(&self, uri: &str, ctx: &CallContext) -> Result<(), SurfaceError> {

@@ -1,8 +1,8 @@
-//! Why a request is forbidden (403). `crate::forbidden` reports it.
+//! Why a request is forbidden. `crate::forbidden` reports it.
 
 use std::borrow::Cow;
 
-/// The reason why a request is forbidden. A handler adds it to the extensions of its response, and it is
+/// The reason why a request is forbidden: 403, or 400 or 431 if it cannot be read. A handler adds it to the extensions of its response, and it is
 /// reported where the request is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Forbidden {
@@ -23,6 +23,8 @@ pub enum ForbiddenBy {
     Policy,
     /// A form of the console lacks its token, or comes from another page.
     Form,
+    /// The head of the request is larger than the server reads.
+    Head,
 }
 
 impl ForbiddenBy {
@@ -33,6 +35,7 @@ impl ForbiddenBy {
             Self::Origin => "origin",
             Self::Policy => "policy",
             Self::Form => "form",
+            Self::Head => "head",
         }
     }
 }

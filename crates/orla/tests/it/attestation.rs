@@ -158,6 +158,28 @@ fn a_tool_that_changed_after_loading_does_not_run() {
 }
 
 #[test]
+fn a_stream_that_changed_after_loading_is_denied_as_a_resource() {
+    let world = world();
+    world.write("feed.sh", "#!/bin/sh\necho 1\n", 0o755);
+    let trusted = key(&world);
+    let world = world.config(&format!(
+        "{trusted}require_attestation: true\naudit: audit.jsonl\ncapabilities:\n- id: feed\n  provider: {{stream: {{command: ./feed.sh}}}}\n"
+    ));
+    assert_eq!(world.run(&["attest", "--key", "key.pem"]).code, Some(0));
+    let server = world.serve();
+    let mut client = server.client();
+    let mut read = || client.request("resources/read", json!({"uri": "stream://feed"}));
+    read().expect("an answer");
+    server.write("feed.sh", "#!/bin/sh\necho 2\n", 0o755);
+    read().unwrap_err();
+    let is_it =
+        |line: &&str| line.contains(r#""method":"resources/read""#) && line.contains(r#""denied""#);
+    let denied = || server.read("audit.jsonl").lines().find(is_it).map(str::to_owned);
+    eventually("the denial is recorded", || denied().is_some());
+    assert!(denied().is_some_and(|line| line.contains("requires a valid attestation")));
+}
+
+#[test]
 fn an_attestation_covers_every_file_of_a_package() {
     let manifest = "name: pack\nversion: 1.0.0\nentrypoint: run.sh\n";
     let world = world().tool("pack/run.sh", sh(r#". "$(dirname "$0")/lib.sh"; echo $X"#));

@@ -10,6 +10,8 @@ use crate::{sh, world};
 
 const ADA: &str = "tok-ada-0123456789abcdef";
 const BOB: &str = "tok-bob-fedcba9876543210";
+/// The media type of forms.
+const FORM: &str = "application/x-www-form-urlencoded";
 
 /// A server of MCP that has everything but completion.
 const PEER: &str = r#"#!/usr/bin/env python3
@@ -187,6 +189,61 @@ fn forbidden_requests_are_in_log_audit_and_metrics() {
     server.client_as(ADA).call("open", json!({}));
     eventually("the call is recorded", || audited(&server).iter().any(|line| line["event"] == "call"));
     assert_eq!(recorded(), 20, "a stranger must not fill the log");
+    // The next that is recorded says how many were not.
+    let form = Request::new("POST", "/console/catalogue/open").header("content-type", FORM);
+    assert_eq!(server.http().send(&form.bearer(ADA)).expect("an answer").status, 403);
+    let line = by_peer("form");
+    assert_eq!((&line["principal"], &line["unreported"]), (&json!("ada"), &json!(22)), "{line}");
+    assert!(server.log_says(&["request refused", "ada"]).contains(r#""unreported":22"#));
+}
+
+#[test]
+fn a_stale_sign_in_form_and_a_head_that_is_too_large_are_reported() {
+    let server = served("");
+    let forbidden = |by: &str| {
+        let is_it = |line: &Value| line["event"] == "forbidden" && line["by"] == by;
+        eventually("the refusal is recorded", || audited(&server).iter().any(is_it));
+        let counted = format!(r#"orla_forbidden_requests_total{{by="{by}"}} 1"#);
+        assert!(server.get_as("/metrics", ADA).text().contains(&counted), "{counted}");
+        audited(&server).into_iter().find(is_it).unwrap()
+    };
+    let form = Request::new("POST", "/console/sign-in").header("content-type", FORM);
+    let form = form.body("_csrf=stale&token=x");
+    assert_eq!(server.http().send(&form).expect("an answer").status, 403);
+    let line = forbidden("form");
+    assert_eq!(
+        (&line["path"], &line["unreported"]),
+        (&json!("/console/sign-in"), &Value::Null),
+        "{line}"
+    );
+    let large = Request::new("GET", "/status").header("x-large", &"x".repeat(1 << 20));
+    assert_eq!(server.http().send(&large).expect("an answer").status, 431);
+    let line = forbidden("head");
+    assert_eq!((&line["peer"], &line["path"]), (&json!("127.0.0.1"), &Value::Null), "{line}");
+    server.log_says(&["request refused", "its head is larger"]);
+}
+
+#[test]
+fn a_denied_resource_is_recorded_without_the_secrets_in_its_address() {
+    const SECRET: &str = "pay-4711-of-everybody";
+    let config = format!(
+        "auth_tokens: {{ada: {ADA}, bob: {BOB}}}\naudit: audit.jsonl\nmcpServers: {{hr: {{command: ./peer, env: {{KEY: '${{secret:hr}}'}}}}}}\n{POLICY}"
+    );
+    let peer = PEER.replace("hr://pay", &format!("hr://{SECRET}"));
+    let world = world().tool("../peer", peer).config(&config);
+    assert_eq!(world.run_with_input(&["secret", "set", "hr"], SECRET.as_bytes()).code, Some(0));
+    let server = world.serve();
+    let mut ada = server.client_as(ADA);
+    eventually("the server answers", || {
+        ada.request("resources/list", json!({})).unwrap()["resources"] != json!([])
+    });
+    let asked = json!({ "uri": format!("hr://{SECRET}") });
+    server.client_as(BOB).request("resources/read", asked).unwrap_err();
+    let is_it = |line: &Value| line["event"] == "denied" && line["principal"] == "bob";
+    eventually("the denial is recorded", || audited(&server).iter().any(is_it));
+    let line = audited(&server).into_iter().find(is_it).unwrap();
+    assert!(line["reason"].as_str().unwrap().contains("requires mcp:hr/"), "{line}");
+    assert!(!line.to_string().contains(SECRET) && !server.log().contains(SECRET), "{line}");
 }
 
 #[test]

@@ -440,8 +440,7 @@ fn fields(at: SystemTime, what: &AuditEvent) -> Fields {
             fields.insert("kind".to_owned(), json!(record.kind));
             insert_caller(&mut fields, record.principal.as_ref());
             fields.insert("outcome".to_owned(), json!(record.outcome));
-            let refusal = record.error.as_deref().filter(|_| record.outcome == "denied");
-            insert_refusal(&mut fields, record.rule.as_deref(), refusal);
+            insert_refusal(&mut fields, record.rule.as_deref(), record.refusal.as_deref());
             let millis = record.duration.as_micros() as f64 / 1000.0;
             fields.insert("duration_ms".to_owned(), json!(millis));
         }
@@ -449,10 +448,15 @@ fn fields(at: SystemTime, what: &AuditEvent) -> Fields {
             fields = begun(at, "forbidden");
             fields.insert("peer".to_owned(), json!(request.peer));
             insert_caller(&mut fields, request.principal.as_ref());
-            fields.insert("method".to_owned(), json!(request.method));
-            fields.insert("path".to_owned(), json!(request.path));
+            if let (Some(method), Some(path)) = (&request.method, &request.path) {
+                fields.insert("method".to_owned(), json!(method));
+                fields.insert("path".to_owned(), json!(path));
+            }
             fields.insert("by".to_owned(), json!(request.forbidden.by.word()));
             fields.insert("reason".to_owned(), json!(request.forbidden.reason));
+            if request.unreported > 0 {
+                fields.insert("unreported".to_owned(), json!(request.unreported));
+            }
         }
         AuditEvent::Unauthenticated(failure) => {
             fields = begun(at, "unauthenticated");
