@@ -18,6 +18,7 @@ mod power;
 mod rows;
 mod sdk;
 mod sleepers;
+mod strace;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

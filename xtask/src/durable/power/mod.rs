@@ -8,17 +8,15 @@ mod disk;
 mod trace;
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::{Read as _, Seek as _, SeekFrom};
+use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::{Context, PATIENCE, ask, get, problem, start, write};
+use super::{Context, PATIENCE, ask, get, problem, start, strace, write};
 use crate::bench::client::{Connection, side_by_side};
 use crate::process;
 use crate::server::{self, Server};
@@ -50,7 +48,7 @@ struct Moment {
 }
 
 pub(super) fn run(context: &mut Context) -> Result<(), String> {
-    if !has_strace() && !is_strace_installed() {
+    if !strace::is_there() {
         println!("      left out: losses of power, which need strace");
         return Ok(());
     }
@@ -62,41 +60,13 @@ pub(super) fn run(context: &mut Context) -> Result<(), String> {
     Ok(())
 }
 
-fn has_strace() -> bool {
-    Command::new("strace").arg("-V").output().is_ok()
-}
-
-/// Installs strace where that is possible: on Debian, as root.
-fn is_strace_installed() -> bool {
-    let install = "apt-get -qq update && apt-get -qq install -y --no-install-recommends strace";
-    let mut apt = Command::new("timeout");
-    apt.args(["300", "sh", "-c", install]).stdin(Stdio::null());
-    rustix::process::geteuid().is_root() && apt.output().is_ok() && has_strace()
-}
-
 /// Returns the steps of a server that accepts tasks, ends, and does so again after another start.
 fn recorded(orla: &Path, folder: &Path, tasks: usize) -> Result<Vec<Event>, String> {
     let record = folder.join("strace");
     let expected = AtomicUsize::new(0);
     for round in 0..2 {
-        let mut command = Command::new("strace");
-        // The server is the child, and strace is beside it.
-        command.args([
-            "-D",
-            "-f",
-            "-y",
-            "-xx",
-            "-A",
-            "-q",
-            "-e",
-            "signal=none",
-            "-s",
-            "16777216",
-            "-e",
-            trace::CALLS,
-        ]);
-        command.arg("-o").arg(&record).arg(orla).args(["--port", "0", "--log-format", "json"]);
-        command.current_dir(folder);
+        let command =
+            strace::command(orla, folder, &record, &["-y", "-xx", "-s", "16777216", "-e", trace::CALLS]);
         let server = Server::listening(command, &folder.join("server.log"), server::address)?;
         let next = AtomicUsize::new(0);
         side_by_side(CLIENTS, || {
@@ -118,11 +88,7 @@ fn recorded(orla: &Path, folder: &Path, tasks: usize) -> Result<Vec<Event>, Stri
                 }
             }
         })?;
-        let pid = server.pid();
-        if !server.end(PATIENCE)?.success() {
-            return Err("the server did not end well".to_owned());
-        }
-        written(&record, pid)?;
+        strace::end(server, &record)?;
     }
     let text = fs::read_to_string(&record).map_err(problem(&record))?;
     let state = folder.join(STATE);
@@ -134,28 +100,6 @@ fn recorded(orla: &Path, folder: &Path, tasks: usize) -> Result<Vec<Event>, Stri
         return Err(format!("{} of {expected} answers are in the record", acknowledged.len()));
     }
     Ok(steps)
-}
-
-/// Waits until strace has written the end of a process.
-fn written(record: &Path, pid: u32) -> Result<(), String> {
-    const TAIL: u64 = 64 << 10;
-    let end = Instant::now() + PATIENCE;
-    let last = format!("{pid} +++");
-    let mut file = File::open(record).map_err(problem(record))?;
-    loop {
-        let mut tail = Vec::new();
-        let size = file.metadata().map_err(problem(record))?.len();
-        file.seek(SeekFrom::Start(size.saturating_sub(TAIL)))
-            .and_then(|_| file.read_to_end(&mut tail))
-            .map_err(problem(record))?;
-        if String::from_utf8_lossy(&tail).lines().any(|line| line.starts_with(&last)) {
-            return Ok(());
-        }
-        if Instant::now() > end {
-            return Err("strace does not end".to_owned());
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 /// Notes what an answer says about a task.
