@@ -91,15 +91,13 @@ fuzz_target!(|data: &[u8]| {
         let new = NewTask::program(Payload::from_json(waits), None);
         let id = tasks.start(new).await.expect("room").task.id.to_string();
         let server = Server::new(market, ServerOptions::default());
-        server.serve_tasks(tasks.clone());
+        server.serve_tasks(tasks);
         let bound = server.bind("127.0.0.1", 0).await.expect("a free port");
-        let (address, shutdown) = (bound.local_addr(), CancellationToken::new());
-        let serving = tokio::spawn(bound.serve(shutdown.clone()));
+        let address = bound.local_addr();
+        // It ends with the runtime.
+        let _serving = tokio::spawn(bound.serve(CancellationToken::new()));
         for request in text.lines().filter_map(|line| request(line, &id)).take(REQUESTS) {
             ask(address, request).await;
         }
-        shutdown.cancel();
-        server.abort();
-        serving.await.expect("the server ends");
     });
 });

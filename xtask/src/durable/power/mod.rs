@@ -76,12 +76,9 @@ fn recorded(orla: &Path, folder: &Path, tasks: usize) -> Result<Vec<Event>, Stri
                 if number >= tasks {
                     return Ok(Vec::<()>::new());
                 }
-                let text = "x".repeat(number * 97 % 9_000);
                 let key = format!("{round}-{number}");
-                let id = start(
-                    &mut connection,
-                    &json!({"program": PROGRAM, "input": {"text": text}, "key": key}),
-                )?;
+                let task = json!({"program": PROGRAM, "input": input(&key), "key": key});
+                let id = start(&mut connection, &task)?;
                 expected.fetch_add(1, Ordering::Relaxed);
                 if number.is_multiple_of(2) {
                     ask(&mut connection, &get(&format!("/tasks/{id}?wait=60")), 200)?;
