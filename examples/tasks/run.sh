@@ -41,7 +41,9 @@ eventually() {
 
 listens() {
     kill -0 "$server" 2>/dev/null || fail "the server has ended"
-    address=$(grep -om 1 '127\.0\.0\.1:[0-9]*' "$SHOP_DIR/log") && url=http://$address
+    # The line may name it more than once.
+    address=$(grep -o '127\.0\.0\.1:[0-9]*' "$SHOP_DIR/log" | head -n 1)
+    [ -n "$address" ] && url=http://$address
 }
 
 called() {

@@ -86,8 +86,9 @@ usage: cargo xtask COMMAND
   durable [--quick] [WHAT…]
                      tasks and durable programs of the release binary (or of $ORLA_BIN) whose server is killed; WHAT is any of:
                      kills (a program of 40 calls, killed after every step, 200 times), sleepers (100,000 sleeping programs:
-                     memory, and when they wake), sdk (the official SDK's client), rows (a state of 1,000,000 rows), cost,
-                     files (states that cannot be used) (default: all; --quick: less of each)
+                     memory, and when they wake), sdk (the official SDK's client), power (the power fails at 5,000 moments),
+                     rows (a state of 1,000,000 rows), cost, files (states that cannot be used) (default: all; --quick:
+                     less of each)
   endure [--quick] [WHAT…]
                      long runs of the release binary (or of $ORLA_BIN) under load, signals and
                      crashes; WHAT is any part of a run's name (default: all)

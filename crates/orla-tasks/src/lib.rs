@@ -26,6 +26,8 @@ mod client;
 #[cfg(test)]
 mod counting;
 mod error;
+#[cfg(test)]
+mod faults_tests;
 mod follow;
 mod keys;
 mod live;

@@ -1,22 +1,42 @@
-//! What tasks cost beside plain calls, beside what the disk takes, and a thousand at once.
+//! What tasks cost beside plain calls, beside what the disk takes, and a thousand at once; and how often a program of very many
+//! calls waits for the disk.
 
-use std::fs::File;
+use std::fs::{self, File, Permissions};
 use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Instant;
 
 use serde_json::json;
 
-use super::{Context, figure, get, problem};
+use super::{Context, ask, figure, get, problem, start, strace, write};
 use crate::bench::client::{self, Connection};
 use crate::bench::report::Figure;
 use crate::bench::stats::median;
 use crate::bench::tasks;
+use crate::server::{self, Server};
 
 /// Rounds of each measurement, and where it has to be quick.
 const ROUNDS: (usize, usize) = (5, 1);
 /// How many tasks are accepted at once.
 const AT_ONCE: usize = 1_000;
+/// How many calls a program makes that are noted, and how many where it has to be quick.
+const CALLS: (usize, usize) = (10_000, 1_000);
+/// The processes that answer them.
+const PROCESSES: usize = 4;
+
+/// A plugin that adds one.
+const PLUGIN: &str = r#"#!/usr/bin/env python3
+import json, sys
+for call in map(json.loads, sys.stdin):
+    if call.get("function") == "describe":
+        ok = {"functions": [{"name": "add", "description": "Adds one.", "input_schema": {"n": "number"}}]}
+    elif call.get("function") == "add":
+        ok = {"n": call["input"]["n"] + 1}
+    else:
+        continue
+    print(json.dumps({"id": call["id"], "ok": ok}), flush=True)
+"#;
 
 pub(super) fn run(context: &mut Context) -> Result<(), String> {
     let (folder, rounds) = (context.folder("cost")?, context.some(ROUNDS.0, ROUNDS.1));
@@ -34,6 +54,49 @@ pub(super) fn run(context: &mut Context) -> Result<(), String> {
     let text = format!("{times:.2} × one fdatasync");
     figure("an accepted task, with its request and its answer", &text, "≤ 1.5 ×", times <= 1.5);
     context.tally.check("tasks are accepted one by one and a thousand at once, and end", Ok(()));
+    syncs(context)
+}
+
+/// How often a program syncs its journal whose calls leave the process, each of which is noted before it begins.
+fn syncs(context: &mut Context) -> Result<(), String> {
+    if !strace::is_there() {
+        println!("      left out: the syncs of a program, which need strace");
+        return Ok(());
+    }
+    let (folder, calls) = (context.folder("syncs")?, context.some(CALLS.0, CALLS.1));
+    let plugin = folder.join("plugin.py");
+    write(&plugin, PLUGIN)?;
+    fs::set_permissions(&plugin, Permissions::from_mode(0o755)).map_err(problem(&plugin))?;
+    let configuration = format!(
+        "plugins: {{add: {{path: ./plugin.py, processes: {PROCESSES}}}}}\nrtfs: {{calls: {calls}}}\n"
+    );
+    write(&folder.join("orla.yaml"), &configuration)?;
+    let record = folder.canonicalize().map_err(problem(&folder))?.join("strace");
+    let command = strace::command(&context.orla, &folder, &record, &["-e", "trace=fsync,fdatasync"]);
+    let server = Server::listening(command, &folder.join("server.log"), server::address)?;
+    let mut connection = Connection::open(&server.address)?;
+    let program = format!("(reduce + 0 (pmap (fn [n] (:n (call :add {{:n n}}))) (range {calls})))");
+    let id = start(&mut connection, &json!({"program": program}))?;
+    let task = loop {
+        let task = ask(&mut connection, &get(&format!("/tasks/{id}?wait=60")), 200)?;
+        if task["state"] != "queued" && task["state"] != "working" {
+            break task;
+        }
+    };
+    drop(connection);
+    strace::end(server, &record)?;
+    let record = fs::read_to_string(&record).map_err(problem(&record))?;
+    // A call that another thread interrupts has two lines.
+    let syncs = record.lines().filter(|line| line.contains("sync(")).count();
+    let each = syncs as f64 / calls as f64;
+    let text = format!("{syncs} syncs, {each:.2} for each call");
+    let what = format!("a program of {calls} calls in `pmap`, of {PROCESSES} processes");
+    figure(&what, &text, "≤ 0.5 for each call", each <= 0.5);
+    let result = match task["result"]["value"].as_u64() == Some((calls * (calls + 1) / 2) as u64) {
+        true => Ok(()),
+        false => Err(task.to_string()),
+    };
+    context.tally.check("its result is that of all calls", result);
     Ok(())
 }
 

@@ -3,6 +3,7 @@
 //! - [`kills`]: a program whose server is killed after every step, and a counter outside that sees each of its calls.
 //! - [`sleepers`]: very many programs that sleep over a kill of their server: what each takes, and when it wakes.
 //! - [`sdk`]: the official SDK's client and a task across a kill of the server.
+//! - [`power`]: what a loss of power leaves, at any moment, of what was not synced.
 //! - [`rows`]: how long a start takes that opens a large state.
 //! - [`cost`]: tasks beside plain calls, and beside what the disk takes.
 //! - [`files`]: states that cannot be used.
@@ -13,9 +14,11 @@
 mod cost;
 mod files;
 mod kills;
+mod power;
 mod rows;
 mod sdk;
 mod sleepers;
+mod strace;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -47,6 +50,7 @@ const PARTS: &[(&str, Part)] = &[
     ("kills", kills::run),
     ("sleepers", sleepers::run),
     ("sdk", sdk::run),
+    ("power", power::run),
     ("rows", rows::run),
     ("cost", cost::run),
     ("files", files::run),

@@ -181,6 +181,12 @@ pub(super) fn run(binary: &Path, foreign: &Foreign, tally: &mut Tally) -> Result
             tally.check(&format!("examples/{}: orla {}", example.folder, arguments.join(" ")), verdict);
         }
     }
+    let mut script = Command::new(of("tasks").join("run.sh"));
+    let ended = process::run(script.env("ORLA", binary), &logs, TIMEOUT)?.stdout_of_success();
+    tally.check(
+        "examples/tasks: run.sh",
+        ended.and_then(|printed| shows(&printed, r#""courier":"Ada""#)),
+    );
     Ok(())
 }
 

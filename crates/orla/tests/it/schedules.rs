@@ -1,8 +1,12 @@
 //! Tasks that start at set times.
 
 use std::process::Command;
+use std::time::SystemTime;
 
-use orla_e2e::{Server, World, eventually};
+use jiff::civil::{Date, Weekday};
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, ToSpan as _};
+use orla_e2e::{Request, Server, World, eventually};
 use serde_json::Value;
 
 use crate::{sh, world};
@@ -23,15 +27,29 @@ fn names(server: &Server) -> Vec<String> {
     all.iter().map(|schedule| schedule["name"].as_str().unwrap_or_default().to_owned()).collect()
 }
 
-/// Returns how many tasks a schedule has started.
+/// Returns the tasks that a schedule has started, the newest first.
+fn tasks_of(server: &Server, schedule: &str) -> Vec<Value> {
+    let Value::Array(tasks) = server.http().get("/tasks?limit=1000").json() else { panic!("an array") };
+    tasks.into_iter().filter(|task| task["schedule"] == schedule).collect()
+}
+
 fn started(server: &Server, schedule: &str) -> usize {
-    let tasks = server.http().get("/tasks?limit=1000").json();
-    let of = |task: &&Value| task["schedule"] == schedule;
-    tasks.as_array().expect("an array").iter().filter(of).count()
+    tasks_of(server, schedule).len()
+}
+
+/// Stops a server once its schedules are known, lets them have fired last some hours earlier than they did, and starts it
+/// again.
+fn set_back_and_start(server: &mut Server, hours: i64) {
+    eventually("the schedules are known", || {
+        server.path(".orla/state.db").exists() && !names(server).is_empty()
+    });
+    server.terminate();
+    set_back(server, hours);
+    server.start_again();
 }
 
 /// Lets the schedules have fired last some hours earlier than they did, while no server runs.
-fn set_back(world: &World, hours: u64) {
+fn set_back(world: &World, hours: i64) {
     let script = "import json, sqlite3, sys\n\
         state = sqlite3.connect(sys.argv[1])\n\
         rows = state.execute(\"SELECT key, value FROM records WHERE key LIKE 'schedule/%'\").fetchall()\n\
@@ -62,6 +80,90 @@ fn missed_runs_are_caught_up_once_as_configured() {
     eventually("it is there again", || names(&server) == ["tick"]);
     // Four, if an hour has passed meanwhile.
     assert!(started(&server, "tick") <= 4, "no instant starts two tasks");
+}
+
+#[test]
+fn missed_runs_wait_for_each_other_unless_they_may_overlap() {
+    let entry = |name: &str, overlap: &str| {
+        format!(
+            "  - {{name: {name}, program: '(await-event \"go\")', schedule: '0 * * * *', catch_up: 3, overlap: {overlap}}}\n"
+        )
+    };
+    let tasks = [entry("skipping", "skip"), entry("queueing", "queue"), entry("allowing", "allow")];
+    let mut server = world().config(&format!("tasks:\n{}", tasks.concat())).serve();
+    set_back_and_start(&mut server, 10);
+    eventually("all that may overlap run", || started(&server, "allowing") >= 3);
+    for name in ["skipping", "queueing"] {
+        let first = tasks_of(&server, name);
+        assert_eq!(first.len(), 1, "{first:?}");
+        let id = first[0]["id"].as_str().expect("an id");
+        let event = Request::new("POST", &format!("/tasks/{id}/events/go"));
+        let event = event.header("content-type", "application/json").body("1");
+        assert_eq!(server.http().send(&event).expect("an answer").status, 202);
+        eventually("the next one runs", || started(&server, name) == 2);
+    }
+}
+
+#[test]
+fn an_instant_is_made_up_for_across_a_change_of_the_clocks() {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970").as_secs();
+    let now = Timestamp::from_second(now.cast_signed()).expect("a time").to_zoned(TimeZone::UTC).date();
+    // The last Sunday of a month, when Berlin changes its clocks, of this year or the last one.
+    let last = |month: i8| {
+        let of = |year: i16| {
+            let first = Date::new(year, month, 1).expect("a date");
+            first.nth_weekday_of_month(-1, Weekday::Sunday).expect("a Sunday")
+        };
+        let this = of(now.year());
+        if this < now - 1.day() { this } else { of(now.year() - 1) }
+    };
+    let (gap, fold) = (last(3), last(10));
+    let entry = |name: &str, date: Date| {
+        let schedule = format!("30 2 {} {} *", date.day(), date.month());
+        format!("  - {{name: {name}, program: '1', schedule: '{schedule}', time_zone: Europe/Berlin}}\n")
+    };
+    let tasks = format!("tasks:\n{}{}", entry("gap", gap), entry("fold", fold));
+    let mut server = world().config(&tasks).serve();
+    set_back_and_start(&mut server, 400 * 24);
+    // 02:30 does not exist on the first date, and exists twice on the second one.
+    for (name, date, time) in [("gap", gap, "01:00"), ("fold", fold, "00:30")] {
+        let tasks = eventually("its task is there", || {
+            Some(tasks_of(&server, name)).filter(|tasks| !tasks.is_empty())
+        });
+        let keys: Vec<&Value> = tasks.iter().map(|task| &task["key"]).collect();
+        assert_eq!(keys, [&format!("schedule/{name}/{date}T{time}:00.000Z")]);
+    }
+}
+
+#[test]
+fn a_record_from_a_wrong_clock_does_not_stop_a_schedule() {
+    let mut server = world().tool("hello", sh("echo hello")).config(HOURLY).serve();
+    // It has fired two days from now.
+    set_back_and_start(&mut server, -48);
+    set_back_and_start(&mut server, 10);
+    eventually("the newest three are made up for", || started(&server, "tick") >= 3);
+}
+
+#[test]
+fn variables_and_secrets_are_filled_into_the_input_of_a_schedule() {
+    let tool = "# /// orla\n# input_schema: {text: string, key: string}\n# ///\necho \"$*\" | tee got";
+    let tasks = "tasks:\n  - {name: tell, capability: tell, input: {text: 'to ${PLACE}', key: '${file:key}'}, schedule: '0 * * * *'}\n";
+    let mut server = world()
+        .tool("tell", sh(tool))
+        .file("key", "s3cr3t-0f-the-f1le")
+        .config(tasks)
+        .env("PLACE", "Oslo")
+        .serve();
+    set_back_and_start(&mut server, 10);
+    let task = eventually("its task ends", || {
+        tasks_of(&server, "tell").into_iter().find(|task| task["state"] == "completed")
+    });
+    let id = task["id"].as_str().expect("an id");
+    let shown = server.http().get(&format!("/tasks/{id}")).text();
+    assert!(shown.contains("to Oslo") && shown.contains("[redacted]"), "{shown}");
+    let got = server.read("got");
+    assert!(got.contains("to Oslo") && got.contains("s3cr3t-0f-the-f1le"), "{got}");
+    assert!(!shown.contains("s3cr3t"), "{shown}");
 }
 
 #[test]

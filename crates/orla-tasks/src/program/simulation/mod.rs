@@ -817,11 +817,27 @@ fn form(random: &mut Random, task: usize) -> Form {
     }
 }
 
+/// Says how a simulation that fails is repeated.
+struct Repeated {
+    seed: u64,
+    made: u64,
+}
+
+impl Drop for Repeated {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("this fails again with: cargo xtask simulate {} {}", self.made, self.seed);
+        }
+    }
+}
+
 fn simulate(seed: u64, steps: u64) {
     let mut random = Random(seed | 1);
     let mut world = World::new(&mut random);
     let mut worlds = 0_u64;
-    for _ in 0..steps {
+    let mut repeated = Repeated { seed, made: 0 };
+    for made in 1..=steps {
+        repeated.made = made;
         if world.step(&mut random) {
             world.check();
             worlds += 1;

@@ -1,0 +1,56 @@
+//! A server whose system calls strace records.
+
+use std::fs::File;
+use std::io::{Read as _, Seek as _, SeekFrom};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::{PATIENCE, problem};
+use crate::server::Server;
+
+/// Returns whether there is a strace. On Debian, it is installed by root.
+pub(super) fn is_there() -> bool {
+    let is_there = || Command::new("strace").arg("-V").output().is_ok();
+    let install = || {
+        let script = "apt-get -qq update && apt-get -qq install -y --no-install-recommends strace";
+        let mut apt = Command::new("timeout");
+        apt.args(["300", "sh", "-c", script]).stdin(Stdio::null());
+        rustix::process::geteuid().is_root() && apt.output().is_ok() && is_there()
+    };
+    is_there() || install()
+}
+
+/// Returns the command of a server in a folder, whose system calls are added to a record. The server is the child, and strace is
+/// beside it.
+pub(super) fn command(orla: &Path, folder: &Path, record: &Path, options: &[&str]) -> Command {
+    let mut command = Command::new("strace");
+    command.args(["-D", "-f", "-q", "-A", "-e", "signal=none", "-o"]).arg(record).args(options);
+    command.arg(orla).args(["--port", "0", "--log-format", "json"]).current_dir(folder);
+    command
+}
+
+/// Ends a server, and waits until its record is whole.
+pub(super) fn end(server: Server, record: &Path) -> Result<(), String> {
+    const TAIL: u64 = 64 << 10;
+    let last = format!("{} +++", server.pid());
+    if !server.end(PATIENCE)?.success() {
+        return Err("the server did not end well".to_owned());
+    }
+    let end = Instant::now() + PATIENCE;
+    let mut file = File::open(record).map_err(problem(record))?;
+    loop {
+        let mut tail = Vec::new();
+        let size = file.metadata().map_err(problem(record))?.len();
+        file.seek(SeekFrom::Start(size.saturating_sub(TAIL)))
+            .and_then(|_| file.read_to_end(&mut tail))
+            .map_err(problem(record))?;
+        if String::from_utf8_lossy(&tail).lines().any(|line| line.starts_with(&last)) {
+            return Ok(());
+        }
+        if Instant::now() > end {
+            return Err("strace does not end".to_owned());
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
