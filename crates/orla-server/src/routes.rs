@@ -19,7 +19,7 @@ use crate::admin::{approvals, quotas, status};
 use crate::calls;
 use crate::credential::Credential;
 use crate::forbidden::{self, excerpt};
-use crate::http::body::Body;
+use crate::http::body::{Body, discard_refused};
 use crate::http::forbidden::Forbidden;
 use crate::http::guard::Denied;
 use crate::http::json_body;
@@ -154,7 +154,10 @@ async fn route(
     }
     let principal = match authenticate(core, settings, parts, peer).await {
         Ok(principal) => principal,
-        Err(denied) => return unauthenticated(core, settings, peer, parts, denied),
+        Err(denied) => {
+            discard_refused(body, &parts.headers, &core.tracker);
+            return unauthenticated(core, settings, peer, parts, denied);
+        }
     };
     let answered = answer(core, settings, principal.clone(), parts, body, log);
     let mut response =

@@ -17,6 +17,7 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::BodyExt;
 #[cfg(feature = "a2a-grpc")]
 use http_body_util::{BodyStream, StreamBody};
+use tokio_util::task::TaskTracker;
 
 use orla_marketplace::{MemoryBudget, Reservation};
 
@@ -220,23 +221,43 @@ where
     }
     if read == Err(StatusCode::PAYLOAD_TOO_LARGE) {
         // Most clients read an answer only after they have sent everything.
-        let _ = tokio::time::timeout(DISCARD_TIME, discard(&mut body)).await;
+        discard(&mut body, OVERSIZED).await;
     }
     read
 }
 
-/// The number of bytes of an oversized body that are read and discarded, and the time limit for it.
-const DISCARD_BYTES: usize = 64 * 1024 * 1024;
+/// Reads and discards the body of a request that is answered without it, while the answer is sent. A
+/// client uses the connection again, and hyper closes it unannounced if the body has not arrived yet.
+pub(crate) fn discard_refused<B>(body: B, headers: &HeaderMap, tasks: &TaskTracker)
+where
+    B: HttpBody<Data = Bytes> + Unpin + Send + 'static,
+{
+    if body.is_end_stream() || headers.contains_key(header::EXPECT) {
+        return;
+    }
+    tasks.spawn(async move {
+        let mut body = body;
+        discard(&mut body, REFUSED).await;
+    });
+}
+
+/// The numbers of bytes of an oversized body, and of a body of an unknown caller, that are read and
+/// discarded, and the time limit for it.
+const OVERSIZED: usize = 64 * 1024 * 1024;
+const REFUSED: usize = 256 * 1024;
 const DISCARD_TIME: Duration = Duration::from_secs(2);
 
-async fn discard<B: HttpBody<Data = Bytes> + Unpin>(body: &mut B) {
-    let mut length = 0;
-    while let Some(Ok(frame)) = body.frame().await {
-        length += frame.data_ref().map_or(0, Bytes::len);
-        if length > DISCARD_BYTES {
-            break;
+async fn discard<B: HttpBody<Data = Bytes> + Unpin>(body: &mut B, max: usize) {
+    let read = async {
+        let mut length = 0;
+        while let Some(Ok(frame)) = body.frame().await {
+            length += frame.data_ref().map_or(0, Bytes::len);
+            if length > max {
+                break;
+            }
         }
-    }
+    };
+    let _ = tokio::time::timeout(DISCARD_TIME, read).await;
 }
 
 /// Bytes that count towards the memory of all requests.

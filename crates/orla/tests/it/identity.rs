@@ -1,6 +1,9 @@
 //! The identity of callers: access tokens of an authorization server, and the tokens that orla makes.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
 
 use orla_e2e::issuer::{AUDIENCE, Issuer};
 use orla_e2e::{Request, Response, Server, eventually};
@@ -92,6 +95,36 @@ fn a_request_without_a_valid_token_is_refused_before_its_body_comes() {
             assert_eq!(answer.expect("an answer").status, 401, "{path} {credential}");
         }
     }
+}
+
+#[test]
+fn a_connection_is_used_again_after_a_refusal_whose_body_came_late() {
+    let issuer = Issuer::start();
+    let server = served(&issuer.config("{}", ""));
+    let mut stream = TcpStream::connect(server.address()).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let head = |method: &str, length: usize| {
+        format!(
+            "{method} /mcp HTTP/1.1\r\nhost: {}\r\ncontent-length: {length}\r\n\r\n",
+            server.address()
+        )
+    };
+    let answered = |stream: &mut TcpStream| {
+        let (mut answer, end) = (Vec::new(), b"a valid bearer token is required\n");
+        while !answer.ends_with(end) {
+            let mut part = [0; 4096];
+            let length = stream.read(&mut part).expect("an answer");
+            assert!(length > 0, "the connection was closed: {}", String::from_utf8_lossy(&answer));
+            answer.extend_from_slice(&part[..length]);
+        }
+    };
+    for _ in 0..3 {
+        stream.write_all(head("POST", 100_000).as_bytes()).unwrap();
+        answered(&mut stream);
+        stream.write_all(&[b'x'; 100_000]).unwrap();
+    }
+    stream.write_all(head("GET", 0).as_bytes()).unwrap();
+    answered(&mut stream);
 }
 
 #[test]
