@@ -65,7 +65,8 @@ usage: cargo xtask COMMAND
   identity [--quick] [WHAT…]
                      sign in by foreign clients and at foreign authorization servers, with the release binary (or
                      $ORLA_BIN); let sslyze scan its TLS, and measure refusals; WHAT is any of: typescript, person,
-                     callers, tls, python, timing, canaille (default: all; --quick: the first four, and less of tls)
+                     callers, tls, python, idpyoidc, exchange, timing, canaille (default: all; --quick: the first four,
+                     and less of tls)
   rest [--quick]     let Schemathesis, and clients generated from the OpenAPI document, call /api of the release binary
                      (or of $ORLA_BIN)
   browser [--quick] [WHAT…]

@@ -1,8 +1,8 @@
-//! Two people through one orla to an upstream that knows them: each is themself, also while their tokens are refreshed
-//! and after a restart, and no token of theirs is in anything that orla writes, answers or passes to a process.
+//! Two people through one orla to an upstream that knows them: each is themself, also while their tokens of the upstream
+//! are renewed and after a restart, and no token of theirs is in anything that orla writes, answers or passes to a process.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -11,8 +11,11 @@ use crate::process::Finished;
 use crate::server::{Server, address};
 use crate::tally::Tally;
 
-use super::world::{Keys, Lives, World, port};
+use super::world::{Keys, Lives, Provider, Software, World, port};
 
+/// The passwords of clients of the authorization servers.
+const ORLAS: &str = "orlas-password-0123456789";
+const ROBOTS: &str = "robots-password-0123456789";
 /// Calls at once.
 const CALLS: &str = "64";
 /// The largest file that is searched.
@@ -20,16 +23,97 @@ const MAX_FILE: u64 = 64 * 1024 * 1024;
 /// How often the environments of processes are read.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-pub(super) fn run(world: &World<'_>, tally: &mut Tally) -> Result<(), String> {
-    let (issuer, own, upstream, collector) = (port()?, port()?, port()?, port()?);
+/// How orla gets tokens of people for the upstream.
+#[derive(Clone, Copy)]
+pub(super) enum Way {
+    /// Each signs in there.
+    SignIn,
+    /// Each one's own token is exchanged (RFC 8693).
+    Exchange,
+}
+
+/// What differs between the ways.
+struct Setting {
+    name: &'static str,
+    provider: Provider,
+    /// How the upstream checks tokens.
+    checks: String,
+    /// The upstream for people, and for others by which they must not get to it.
+    upstreams: String,
+    /// The grant that renews a token.
+    renewal: &'static str,
+    /// Configurations with a password in them.
+    passwords: usize,
+}
+
+impl Way {
+    fn setting(self, world: &World<'_>, own: &str, above: &str) -> Result<Setting, String> {
+        Ok(match self {
+            Self::SignIn => {
+                // Tokens of the upstream are refreshed during the calls; those of the callers live longer.
+                let lives = Lives { jwt: "600", opaque: "4" };
+                let provider = world.provider(
+                    Software::OidcProvider,
+                    "callers-provider",
+                    port()?,
+                    own,
+                    Keys::ONE,
+                    lives,
+                )?;
+                Setting {
+                    name: "callers",
+                    checks: format!(
+                        "introspection: {{endpoint: '{}/token/introspection', client_id: orla, client_secret: {ORLAS}, keep: 1}}",
+                        provider.url
+                    ),
+                    upstreams: format!(
+                        "  up: {{url: '{above}', auth: {{per: caller}}}}
+  robot: {{url: '{above}', auth: {{grant: client_credentials, client_id: robot, client_secret: {ROBOTS}}}}}"
+                    ),
+                    provider,
+                    renewal: "refresh_token",
+                    passwords: 2,
+                }
+            }
+            Self::Exchange => {
+                // People sign in again during the calls, and an exchanged token expires with the one that it was made of.
+                let lives = Lives { jwt: "20", opaque: "20" };
+                let provider = world.provider(
+                    Software::Idpyoidc,
+                    "exchange-provider",
+                    port()?,
+                    above,
+                    Keys::ONE,
+                    lives,
+                )?;
+                Setting {
+                    name: "exchange",
+                    checks: "clock_skew: 1".to_owned(),
+                    upstreams: format!(
+                        "  up: {{url: '{above}', auth: {{grant: token_exchange, issuer: '{}', audience: '{above}', client_id: orla, client_secret: {ORLAS}}}}}",
+                        provider.url
+                    ),
+                    provider,
+                    renewal: "urn:ietf:params:oauth:grant-type:token-exchange",
+                    passwords: 1,
+                }
+            }
+        })
+    }
+}
+
+pub(super) fn run(world: &World<'_>, way: Way, tally: &mut Tally) -> Result<(), String> {
+    let (own, upstream, collector) = (port()?, port()?, port()?);
     let url = format!("http://127.0.0.1:{own}/mcp");
-    // Tokens of the upstream are refreshed during the calls; those of the callers live longer.
-    let lives = Lives { jwt: "600", opaque: "4" };
-    let provider = world.provider("callers-provider", issuer, &url, Keys::ONE, lives)?;
-    let sent = world.folder("callers-collector")?.join("sent.bin");
+    let above_url = format!("http://127.0.0.1:{upstream}/mcp");
+    let setting = way.setting(world, &url, &above_url)?;
+    let Setting { name, provider, checks, upstreams, renewal, passwords } = setting;
+    let types = provider.software.types();
+    let (collected, upper) = (format!("{name}-collector"), format!("{name}-upstream"));
+    let sent = world.folder(&collected)?.join("sent.bin");
     let mut command = Command::new(&world.foreign.node);
     command.arg(world.foreign.folder.join("collector.mjs")).arg(collector.to_string()).arg(&sent);
-    let log = world.folder("callers-collector")?.join("collector.log");
+    let log = world.folder(&collected)?.join("collector.log");
     let collecting = Server::listening(command, &log, address)?;
     let kept = format!(
         "audit: audit.jsonl
@@ -41,9 +125,10 @@ telemetry: {{otlp: 'http://127.0.0.1:{collector}'}}
         "port: {upstream}
 {kept}auth:
   oauth:
-    issuer: {0}
-    audience: http://127.0.0.1:{upstream}/mcp
-    introspection: {{endpoint: '{0}/token/introspection', client_id: orla, client_secret: orlas-password-0123456789, keep: 1}}
+    issuer: {}
+    audience: {above_url}
+    types: {types}
+    {checks}
 policy:
 - {{to: [ada], capabilities: [ada_only], allow: ['*']}}
 - {{to: [bob], capabilities: [bob_only], allow: ['*']}}
@@ -51,20 +136,19 @@ policy:
         provider.url
     );
     let tools = [("ada_only", "ada"), ("bob_only", "bob")];
-    let above = world.orla("callers-upstream", &config, &tools)?;
+    let above = world.orla(&upper, &config, &tools)?;
     let config = format!(
         "port: {own}
-{kept}auth: {{oauth: {{issuer: '{}', audience: '{url}'}}}}
+{kept}auth: {{oauth: {{issuer: '{}', audience: '{url}', types: {types}}}}}
 mcpServers:
-  up: {{url: 'http://127.0.0.1:{upstream}/mcp', auth: {{per: caller}}}}
-  robot: {{url: 'http://127.0.0.1:{upstream}/mcp', auth: {{grant: client_credentials, client_id: robot, client_secret: robots-password-0123456789}}}}
+{upstreams}
 ",
         provider.url
     );
-    let first = world.orla("callers", &config, &[("show", "\"$(env)\"")])?;
-    let answers = world.folder("callers")?.join("answers.txt");
-    let (folder, answers) = (provider.folder.to_string_lossy(), answers.to_string_lossy());
-    let arguments = [&*url, &provider.url, CALLS, &*folder, &*answers];
+    let first = world.orla(name, &config, &[("show", "\"$(env)\"")])?;
+    let folder = world.folder(name)?;
+    let (issued, answers) = (provider.folder.to_string_lossy(), folder.join("answers.txt"));
+    let arguments = [&*url, &provider.url, CALLS, &*issued, &*answers.to_string_lossy(), renewal];
     let mut environments = BTreeSet::new();
     let mut call = |who: &str, orla: Server| -> Result<(), String> {
         let pids = [orla.pid(), above.pid()];
@@ -74,35 +158,35 @@ mcpServers:
         drop(orla);
         Ok(())
     };
-    call("callers:", first)?;
-    let log = world.folder("callers")?.join("server.log");
+    call(&format!("{name}:"), first)?;
+    let log = folder.join("server.log");
     std::fs::rename(&log, log.with_file_name("first.log")).map_err(|err| err.to_string())?;
-    call("callers, after a restart:", world.orla_again("callers")?)?;
+    call(&format!("{name}, after a restart:"), world.orla_again(name)?)?;
     drop(above);
     drop(collecting);
     let mut texts = provider.issued();
-    texts.extend(["robots-password-0123456789", "orlas-password-0123456789"].map(str::to_owned));
+    texts.extend([ROBOTS, ORLAS].map(str::to_owned));
     let mut found = Vec::new();
     if texts.len() < 12 {
         found.push(format!("only {} were issued", texts.len()));
     }
-    let written = [world.folder("callers")?, world.folder("callers-upstream")?];
+    let written = [folder, world.folder(&upper)?];
     for folder in &written {
         search(folder, &texts, &mut found);
     }
-    search(&world.folder("callers-collector")?, &texts, &mut found);
+    search(&world.folder(&collected)?, &texts, &mut found);
     let holds = |text: &String| environments.iter().any(|environment| contains(environment, text));
     found.extend(texts.iter().filter(|text| holds(text)).map(|_| "an environment".to_owned()));
     // The configuration has the passwords of the clients: that they are found shows that the search finds.
     let (expected, found): (Vec<String>, Vec<String>) =
         found.into_iter().partition(|place| place.ends_with("orla.yaml"));
-    let result = match (expected.len(), found.is_empty()) {
-        (2, true) => Ok(()),
-        (2, false) => Err(found.join(", ")),
-        (count, _) => Err(format!("the search found {count} of 2 configurations")),
+    let result = match (expected.len() == passwords, found.is_empty()) {
+        (true, true) => Ok(()),
+        (true, false) => Err(found.join(", ")),
+        (false, _) => Err(format!("the search found {} of {passwords} configurations", expected.len())),
     };
     let what = format!(
-        "callers: none of {} tokens and passwords is in state, logs, audit, history, traces, answers, or any of {} environments",
+        "{name}: none of {} tokens and passwords is in state, logs, audit, history, traces, answers, or any of {} environments",
         texts.len(),
         environments.len()
     );
@@ -117,9 +201,16 @@ mcpServers:
     let missing = places
         .into_iter()
         .filter(|(path, text)| !std::fs::read(path).is_ok_and(|content| contains(&content, text)));
-    let missing: Vec<String> = missing.map(|(path, _)| path.display().to_string()).collect();
+    let mut missing: Vec<String> = missing.map(|(path, _)| path.display().to_string()).collect();
+    // The environments of both servers, and of a tool.
+    let home = |folder: &PathBuf| format!("HOME={}\0", folder.display());
+    let mut shown: Vec<String> = written.iter().map(home).collect();
+    shown.push("ORLA_TOOL=ada_only\0".to_owned());
+    let is_unseen = |text: &String| !environments.iter().any(|environment| contains(environment, text));
+    missing
+        .extend(shown.into_iter().filter(is_unseen).map(|text| format!("an environment with {text:?}")));
     let result = if missing.is_empty() { Ok(()) } else { Err(missing.join(", ")) };
-    tally.check("callers: all of them have something about the calls", result);
+    tally.check(&format!("{name}: all of them have something about the calls"), result);
     Ok(())
 }
 

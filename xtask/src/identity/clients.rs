@@ -1,4 +1,4 @@
-//! The official SDKs' clients, with their own OAuth flow, against orla as the resource server of `oidc-provider`.
+//! The official SDKs' clients, with their own OAuth flow, against orla as the resource server of an authorization server.
 
 use std::process::Command;
 
@@ -6,21 +6,28 @@ use crate::process;
 use crate::server::Server;
 use crate::tally::Tally;
 
-use super::world::{Keys, LIFE, Lives, Provider, TIMEOUT, World, port};
+use super::world::{Keys, LIFE, Lives, Provider, Software, TIMEOUT, World, port};
 
 const TOOLS: &[(&str, &str)] = &[("run", "ran"), ("admin", "administered")];
 
 /// Returns the authorization server, orla, and orla's address.
-fn servers(world: &World<'_>, name: &str) -> Result<(Provider, Server, String), String> {
+fn servers(
+    world: &World<'_>,
+    software: Software,
+    name: &str,
+) -> Result<(Provider, Server, String), String> {
     let (issuer, own) = (port()?, port()?);
     let url = format!("http://127.0.0.1:{own}/mcp");
-    let provider = world.provider(&format!("{name}-provider"), issuer, &url, Keys::ONE, Lives::SHORT)?;
+    let folder = format!("{name}-provider");
+    let provider = world.provider(software, &folder, issuer, &url, Keys::ONE, Lives::SHORT)?;
+    let types = software.types();
     let config = format!(
         "port: {own}
 auth:
   oauth:
     issuer: {}
     audience: {url}
+    types: {types}
     clock_skew: 1
     scopes:
       tools:run: ['exec:*run']
@@ -35,30 +42,36 @@ policy_reveal: true
 }
 
 /// Tests the TypeScript SDK. A new key takes the place of the old one, which is withdrawn, and orla runs on.
-pub(super) fn typescript(world: &World<'_>, tally: &mut Tally) -> Result<(), String> {
-    let (provider, _orla, url) = servers(world, "typescript")?;
+pub(super) fn typescript(
+    world: &World<'_>,
+    software: Software,
+    tally: &mut Tally,
+) -> Result<(), String> {
+    let name = format!("typescript-{}", software.name());
+    let (provider, _orla, url) = servers(world, software, &name)?;
     let client = || world.script("typescript_client.mjs", &[&url]);
-    tally.judge("typescript", &client()?);
+    tally.judge(&name, &client()?);
     accepts(world, &provider, &url, &["accepted"], tally)?;
-    let provider = rotate(world, "typescript", provider, &url, Keys { made: 2, kept: 1 })?;
-    tally.judge("typescript, after a rotation of keys,", &client()?);
+    let provider = rotate(world, &name, provider, &url, Keys { made: 2, kept: 1 })?;
+    tally.judge(&format!("{name}, after a rotation of keys,"), &client()?);
     accepts(world, &provider, &url, &["refused", "accepted"], tally)
 }
 
 /// Tests the Python SDK. A new key comes beside the old one; later both are withdrawn for a third.
-pub(super) fn python(world: &World<'_>, tally: &mut Tally) -> Result<(), String> {
-    let (provider, _orla, url) = servers(world, "python")?;
+pub(super) fn python(world: &World<'_>, software: Software, tally: &mut Tally) -> Result<(), String> {
+    let name = format!("python-{}", software.name());
+    let (provider, _orla, url) = servers(world, software, &name)?;
     let client = || {
         let mut command = Command::new(&world.foreign.python);
         command.arg(world.foreign.folder.join("python_client.py")).arg(&url).env("LIFE", LIFE);
         process::run(&mut command, &world.folder("scratch")?, TIMEOUT)
     };
-    tally.judge("python", &client()?);
+    tally.judge(&name, &client()?);
     accepts(world, &provider, &url, &["accepted"], tally)?;
-    let provider = rotate(world, "python", provider, &url, Keys { made: 2, kept: 2 })?;
-    tally.judge("python, after a rotation of keys,", &client()?);
+    let provider = rotate(world, &name, provider, &url, Keys { made: 2, kept: 2 })?;
+    tally.judge(&format!("{name}, after a rotation of keys,"), &client()?);
     accepts(world, &provider, &url, &["accepted", "accepted"], tally)?;
-    let provider = rotate(world, "python", provider, &url, Keys { made: 3, kept: 1 })?;
+    let provider = rotate(world, &name, provider, &url, Keys { made: 3, kept: 1 })?;
     accepts(world, &provider, &url, &["refused", "refused", "accepted"], tally)
 }
 
@@ -71,8 +84,9 @@ fn rotate(
     keys: Keys,
 ) -> Result<Provider, String> {
     let issuer: u16 = provider.url.rsplit(':').next().and_then(|port| port.parse().ok()).unwrap_or(0);
+    let software = provider.software;
     drop(provider);
-    world.provider(&format!("{name}-provider"), issuer, url, keys, Lives::SHORT)
+    world.provider(software, &format!("{name}-provider"), issuer, url, keys, Lives::SHORT)
 }
 
 /// Checks what orla does with a token of each key, the oldest first.

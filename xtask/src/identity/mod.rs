@@ -1,5 +1,5 @@
 //! Identity against programs that others wrote: authorization servers on loopback (`oidc-provider`, which is certified,
-//! and Canaille), and the official SDKs of MCP with their own sign-in.
+//! `idpyoidc` and Canaille), and the official SDKs of MCP with their own sign-in.
 //!
 //! orla is the resource server of one and the client of the other, as a user would configure it. Everything is pinned
 //! (`xtask/fixtures/identity/`) and installed below `target/identity` once. The table of what the specification of MCP
@@ -17,10 +17,14 @@ use crate::interop::install;
 use crate::parts::{self, Parts};
 use crate::tally::Tally;
 use crate::{Outcome, server};
-use world::World;
+use callers::Way;
+use world::{Software, World};
 
 /// What can be asked for by name.
-const PARTS: &[&str] = &["typescript", "python", "person", "callers", "tls", "timing", "canaille"];
+const PARTS: &[&str] =
+    &["typescript", "python", "idpyoidc", "person", "callers", "exchange", "tls", "timing", "canaille"];
+/// What needs Python.
+const PYTHON: [&str; 4] = ["python", "idpyoidc", "exchange", "canaille"];
 /// What `--quick` runs, some of it in a shorter form.
 const QUICK: &[&str] = &["typescript", "person", "callers", "tls"];
 
@@ -31,21 +35,27 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
     let wanted = |part: &str| if is_short { QUICK.contains(&part) } else { parts.has(part) };
     let binary = server::binary()?;
     let pins = crate::root().join("xtask/fixtures/identity");
-    let foreign =
-        install::install_from(&pins, "identity", ["python", "canaille"].into_iter().any(wanted))?;
+    let foreign = install::install_from(&pins, "identity", PYTHON.into_iter().any(wanted))?;
     let world = World::new(&binary, &foreign)?;
     let mut tally = Tally::default();
     if wanted("typescript") {
-        clients::typescript(&world, &mut tally)?;
+        clients::typescript(&world, Software::OidcProvider, &mut tally)?;
     }
     if wanted("python") {
-        clients::python(&world, &mut tally)?;
+        clients::python(&world, Software::OidcProvider, &mut tally)?;
+    }
+    if wanted("idpyoidc") {
+        clients::typescript(&world, Software::Idpyoidc, &mut tally)?;
+        clients::python(&world, Software::Idpyoidc, &mut tally)?;
     }
     if wanted("person") {
         person::run(&world, &mut tally)?;
     }
     if wanted("callers") {
-        callers::run(&world, &mut tally)?;
+        callers::run(&world, Way::SignIn, &mut tally)?;
+    }
+    if wanted("exchange") {
+        callers::run(&world, Way::Exchange, &mut tally)?;
     }
     if wanted("tls") {
         tls::run(&world, parts.is_quick, &mut tally)?;

@@ -7,12 +7,19 @@ use std::time::Duration;
 use crate::process;
 use crate::tally::Tally;
 
-use super::world::{Keys, LIFE, Lives, TIMEOUT, World, port};
+use super::world::{Keys, LIFE, Lives, Software, TIMEOUT, World, port};
 
 pub(super) fn run(world: &World<'_>, tally: &mut Tally) -> Result<(), String> {
     let (issuer, upstream) = (port()?, port()?);
     let url = format!("http://127.0.0.1:{upstream}/mcp");
-    let provider = world.provider("person-provider", issuer, &url, Keys::ONE, Lives::SHORT)?;
+    let provider = world.provider(
+        Software::OidcProvider,
+        "person-provider",
+        issuer,
+        &url,
+        Keys::ONE,
+        Lives::SHORT,
+    )?;
     let config = format!(
         "port: {upstream}\nauth: {{oauth: {{issuer: '{}', audience: '{url}', clock_skew: 1, scopes: {{'tools:run': ['*']}}}}}}\npolicy: []\n",
         provider.url

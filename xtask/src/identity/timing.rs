@@ -2,14 +2,21 @@
 
 use crate::tally::Tally;
 
-use super::world::{Keys, Lives, World, port};
+use super::world::{Keys, Lives, Software, World, port};
 
 const ROUNDS: &str = "2000";
 
 pub(super) fn run(world: &World<'_>, tally: &mut Tally) -> Result<(), String> {
     let (issuer, own) = (port()?, port()?);
     let url = format!("http://127.0.0.1:{own}/mcp");
-    let provider = world.provider("timing-provider", issuer, &url, Keys::ONE, Lives::SHORT)?;
+    let provider = world.provider(
+        Software::OidcProvider,
+        "timing-provider",
+        issuer,
+        &url,
+        Keys::ONE,
+        Lives::SHORT,
+    )?;
     let config =
         format!("port: {own}\nauth: {{oauth: {{issuer: '{}', audience: '{url}'}}}}\n", provider.url);
     let _orla = world.orla("timing", &config, &[("run", "ran")])?;

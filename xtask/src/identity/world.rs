@@ -49,8 +49,35 @@ impl Keys {
     pub(super) const ONE: Self = Self { made: 1, kept: 1 };
 }
 
-/// The authorization server `oidc-provider`.
+/// The programs that are authorization servers with the same files and arguments.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Software {
+    /// `oidc-provider`. The access tokens for `resource` are JWTs, those for others are opaque.
+    OidcProvider,
+    /// `idpyoidc`. All access tokens are JWTs; they may be exchanged for ones for `resource`.
+    Idpyoidc,
+}
+
+impl Software {
+    /// The types of its access tokens, and of those that are made up as it would make them.
+    pub(super) fn types(self) -> &'static str {
+        match self {
+            Self::OidcProvider => "at+jwt",
+            Self::Idpyoidc => "[at+jwt, jwt]",
+        }
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::OidcProvider => "oidc-provider",
+            Self::Idpyoidc => "idpyoidc",
+        }
+    }
+}
+
+/// An authorization server.
 pub(super) struct Provider {
+    pub(super) software: Software,
     pub(super) url: String,
     /// Where it runs, with a list of every token that it issued.
     pub(super) folder: PathBuf,
@@ -81,10 +108,10 @@ impl<'a> World<'a> {
         Ok(folder)
     }
 
-    /// `oidc-provider`, on a port. The access tokens for `resource` are JWTs, those for others are
-    /// opaque.
+    /// An authorization server on a port.
     pub(super) fn provider(
         &self,
+        software: Software,
         name: &str,
         port: u16,
         resource: &str,
@@ -92,8 +119,12 @@ impl<'a> World<'a> {
         lives: Lives,
     ) -> Result<Provider, String> {
         let folder = self.folder(name)?;
-        let mut command = Command::new(&self.foreign.node);
-        command.arg(self.foreign.folder.join("provider.mjs"));
+        let (interpreter, script) = match software {
+            Software::OidcProvider => (&self.foreign.node, "provider.mjs"),
+            Software::Idpyoidc => (&self.foreign.python, "idpy.py"),
+        };
+        let mut command = Command::new(interpreter);
+        command.arg(self.foreign.folder.join(script));
         command.args([
             port.to_string(),
             resource.to_owned(),
@@ -102,7 +133,7 @@ impl<'a> World<'a> {
         ]);
         command.current_dir(&folder).env("LIFE", lives.jwt).env("OPAQUE_LIFE", lives.opaque);
         let server = Server::listening(command, &folder.join("provider.log"), address)?;
-        Ok(Provider { url: format!("http://127.0.0.1:{port}"), folder, _server: server })
+        Ok(Provider { software, url: format!("http://127.0.0.1:{port}"), folder, _server: server })
     }
 
     /// orla with this configuration and these tools, each of which prints a text.
