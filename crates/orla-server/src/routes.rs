@@ -155,7 +155,7 @@ async fn route(
     let principal = match authenticate(core, settings, parts, peer).await {
         Ok(principal) => principal,
         Err(denied) => {
-            discard_refused(body, &parts.headers);
+            discard_refused(body, &parts.headers, &core.tracker);
             return unauthenticated(core, settings, peer, parts, denied);
         }
     };

@@ -17,6 +17,7 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::BodyExt;
 #[cfg(feature = "a2a-grpc")]
 use http_body_util::{BodyStream, StreamBody};
+use tokio_util::task::TaskTracker;
 
 use orla_marketplace::{MemoryBudget, Reservation};
 
@@ -227,14 +228,14 @@ where
 
 /// Reads and discards the body of a request that is answered without it, while the answer is sent. A
 /// client uses the connection again, and hyper closes it unannounced if the body has not arrived yet.
-pub(crate) fn discard_refused<B>(body: B, headers: &HeaderMap)
+pub(crate) fn discard_refused<B>(body: B, headers: &HeaderMap, tasks: &TaskTracker)
 where
     B: HttpBody<Data = Bytes> + Unpin + Send + 'static,
 {
     if body.is_end_stream() || headers.contains_key(header::EXPECT) {
         return;
     }
-    tokio::spawn(async move {
+    tasks.spawn(async move {
         let mut body = body;
         discard(&mut body, REFUSED).await;
     });
