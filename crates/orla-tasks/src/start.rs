@@ -311,12 +311,23 @@ impl Inner {
         let Some(id) = id else { return Ok(None) };
         let Some(task) = self.load(&id).await? else { return Ok(None) };
         let input = self.text(&keys::input(&id)).await?.map(Payload::from_json);
-        let is_same = task.capability == new.capability
+        let is_same = self.is_one_capability(new, &task.capability)
             && input.is_some_and(|input| are_equal(&input, &new.input));
         match is_same {
             true => Ok(Some(task)),
             false => Err(TaskError::KeyConflict { key: key.to_owned(), id }),
         }
+    }
+
+    /// Returns whether a request names this capability, perhaps by its other name.
+    fn is_one_capability(&self, new: &NewTask, capability: &str) -> bool {
+        let catalog = self.market.snapshot();
+        let entry = |name| catalog.visible(new.caller.as_ref(), name);
+        let is_same_entry = || {
+            let (one, other) = (entry(&new.capability), entry(capability));
+            one.zip(other).is_some_and(|(one, other)| one.manifest.id == other.manifest.id)
+        };
+        new.capability == capability || is_same_entry()
     }
 }
 

@@ -71,6 +71,16 @@ fn a_task_is_accepted_at_once_and_has_its_result_at_its_end() {
 }
 
 #[test]
+fn a_key_holds_for_both_names_of_a_capability() {
+    let server = world().config("builtins: true\n").serve();
+    let task = |name: &str| json!({"capability": name, "input": {"a": 1, "b": 2}, "key": "k"});
+    let id = start(&server, &task("math.add"));
+    let again = ask(&server, "POST", "/tasks", &task("math__add"));
+    assert_eq!((again.status, again.json()["id"].as_str()), (200, Some(&*id)));
+    assert_eq!(ask(&server, "POST", "/tasks", &task("math.multiply")).status, 409);
+}
+
+#[test]
 fn an_invalid_task_is_refused_at_once() {
     let server = world().tool("n", waits("n", false)).serve();
     for (body, status, kind) in [
