@@ -162,17 +162,18 @@ impl PublicKey {
         verified.is_ok()
     }
 
-    /// Verifies a signature that nobody made. It takes as long as the check of any other.
-    pub(crate) fn verify_decoy(&self, message: &[u8]) {
+    /// Verifies a made-up signature, to spend the time of a real check. Returns the algorithm that was used.
+    pub(crate) fn verify_decoy(&self, message: &[u8]) -> Option<Algorithm> {
         let mut algorithms = Algorithm::NAMES.iter().map(|(_, algorithm)| *algorithm);
-        let Some(algorithm) = algorithms.find(|algorithm| self.fits(*algorithm)) else { return };
+        let algorithm = algorithms.find(|algorithm| self.fits(*algorithm))?;
         let length = match &self.material {
             Material::Rsa { n, .. } => n.len(),
             Material::P256(_) | Material::Ed25519(_) => 64,
             Material::P384(_) => 96,
         };
-        // Of small numbers, because a number that is out of range is refused before anything is computed.
+        // Numbers out of range would be refused before any computation.
         std::hint::black_box(self.verifies(algorithm, message, &vec![5; length]));
+        Some(algorithm)
     }
 }
 
@@ -211,6 +212,7 @@ mod tests {
             Algorithm::all().into_iter().filter(|algorithm| key.fits(*algorithm)).collect();
         assert_eq!(fitting, [Algorithm::ES256]);
         assert!(!key.verifies(Algorithm::ES256, b"", &[0; 64]));
+        assert_eq!(key.verify_decoy(b""), Some(Algorithm::ES256));
         assert_eq!(Algorithm::named("none"), None);
         assert_eq!(Algorithm::named("HS256"), None);
     }

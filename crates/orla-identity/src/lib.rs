@@ -19,8 +19,8 @@
 //! - A token with any member that is not understood is refused: ignoring it could change the
 //!   token's meaning.
 //! - A forged token causes at most one request for keys in 30 seconds.
-//! - A caller does not learn why it was refused, neither from the answer nor from its time; only the log
-//!   contains the reason.
+//! - A caller does not learn why it was refused, neither from the answer nor, where all keys are of one
+//!   kind, from its time; only the log contains the reason.
 //!
 //! # Deliberately absent
 //!

@@ -56,7 +56,7 @@ pub struct Catalog {
     breakers: HashMap<Arc<str>, Arc<Breaker>>,
     /// The search index, built by the first search.
     index: OnceLock<Index>,
-    /// The ids and the names in the order of the entries, for the first one that does not exist.
+    /// Ids and names for suggestions, in the order of the entries. Computed at the first lookup of an unknown name.
     ids: OnceLock<Vec<Name>>,
     names: OnceLock<Vec<Name>>,
 }

@@ -45,8 +45,9 @@ pub trait CapabilityExecutor: Send + Sync {
         ctx: &CallContext,
     ) -> RuntimeResult<Outcome>;
 
-    /// Checks an input as [`execute`](Self::execute) does before it starts any work. The marketplace asks for
-    /// calls that are accepted as tasks, counted or approved before they run.
+    /// Checks an input before its call is accepted as a task, counted by a quota or submitted for approval.
+    /// It has no side effects, is fast, and accepts every input that [`execute`](Self::execute) accepts. It is
+    /// not called for a stream that is opened.
     ///
     /// # Errors
     /// [`RuntimeError::InvalidInput`](crate::RuntimeError::InvalidInput).

@@ -176,8 +176,12 @@ impl Redactor {
     /// Returns content blocks of MCP without secrets. Binary data stays valid Base64.
     fn content(&self, blocks: JsonText) -> JsonText {
         let is_binary = || ["\"blob\"", "\"data\""].iter().any(|name| blocks.as_str().contains(name));
-        if !self.is_empty() && is_binary() && self.finds(&usual_escapes(blocks.as_str())) {
-            let mut tree = serde_json::from_str(blocks.as_str()).unwrap_or_default();
+        // The blocks are written again, which may change the text of numbers.
+        if !self.is_empty()
+            && is_binary()
+            && self.finds(&usual_escapes(blocks.as_str()))
+            && let Ok(mut tree) = serde_json::from_str(blocks.as_str())
+        {
             self.binary(&mut tree);
             if let Ok(clean) = JsonText::of(&tree) {
                 return self.json(clean);
@@ -495,6 +499,20 @@ mod tests {
                 assert!(bytes.ends_with(format!("{REDACTED}\0").as_bytes()), "{clean}");
             }
             assert_eq!(clean[2]["text"], REDACTED);
+        }
+    }
+
+    #[test]
+    fn content_that_is_no_usual_json_or_no_base64_is_clean_too() {
+        let unpadded = STANDARD.encode(format!("{SECRET}.")).trim_end_matches('=').to_owned();
+        for text in [
+            format!(r#"[{{"type":"image","data":{},"n":1e400}}]"#, Json::from(SECRET)),
+            format!(r#"[{{"type":"image","data":"{unpadded}"}}]"#),
+        ] {
+            let content = Some(JsonText::parse(text).unwrap());
+            let clean = redactor().outcome(Outcome { content, ..Outcome::default() }).content.unwrap();
+            assert!(clean.as_str().starts_with(r#"[{"type":"image""#), "{clean}");
+            assert!(clean.as_str().contains(REDACTED) && !redactor().finds(clean.as_str()), "{clean}");
         }
     }
 

@@ -339,6 +339,24 @@ impl CapabilityExecutor for RoutedExecutor {
         TypeId::of::<Routed>()
     }
 
+    /// Refuses what every provider refuses.
+    fn check_input(
+        &self,
+        provider: &ProviderType,
+        inputs: &Payload,
+        ctx: &CallContext,
+    ) -> RuntimeResult<()> {
+        let mut checked = Ok(());
+        for target in &provider.settings::<Routed>()?.targets {
+            let Ok(executor) = self.executor(&target.provider, ctx) else { return Ok(()) };
+            checked = executor.check_input(&target.provider, inputs, ctx);
+            if checked.is_ok() {
+                break;
+            }
+        }
+        checked
+    }
+
     async fn execute(
         &self,
         provider: &ProviderType,

@@ -155,7 +155,8 @@ async fn route(
     let principal = match authenticate(core, settings, parts, peer).await {
         Ok(principal) => principal,
         Err(denied) => {
-            discard_refused(body, &parts.headers, &core.tracker);
+            let time = settings.options.body_timeout;
+            discard_refused(body, &parts.headers, time, &core.tracker, core.draining.clone());
             return unauthenticated(core, settings, peer, parts, denied);
         }
     };

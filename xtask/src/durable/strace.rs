@@ -9,9 +9,14 @@ use std::time::{Duration, Instant};
 use super::{PATIENCE, problem};
 use crate::server::Server;
 
-/// Returns whether there is a strace. On Debian, it is installed by root.
+/// Returns whether there is a strace that may trace, on a machine with the system calls that are recorded. On
+/// Debian, it is installed by root.
 pub(super) fn is_there() -> bool {
-    let is_there = || Command::new("strace").arg("-V").output().is_ok();
+    let is_there = || {
+        let mut strace = Command::new("strace");
+        strace.args(["-f", "-q", "-o", "/dev/null", "true"]).stdin(Stdio::null());
+        cfg!(target_arch = "x86_64") && strace.output().is_ok_and(|output| output.status.success())
+    };
     let install = || {
         let script = "apt-get -qq update && apt-get -qq install -y --no-install-recommends strace";
         let mut apt = Command::new("timeout");

@@ -247,11 +247,6 @@ impl Default for Approvals {
 }
 
 impl Approvals {
-    /// Returns whether there are no rules.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.rules.load().is_empty()
-    }
-
     /// Sets the rules. Waiting calls keep theirs.
     pub fn configure(&self, rules: Vec<ApprovalRule>) {
         self.rules.store(Arc::new(rules.into_iter().map(Arc::new).collect()));

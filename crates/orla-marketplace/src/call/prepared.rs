@@ -1,7 +1,7 @@
 //! The steps of a call.
 
 use std::future::poll_fn;
-use std::panic::AssertUnwindSafe;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::{Arc, LazyLock};
 use std::task::Poll;
@@ -319,13 +319,17 @@ impl PreparedCall<'_> {
     /// # Errors
     /// That of [`CapabilityExecutor::check_input`], or no executor runs this kind of provider.
     pub(super) fn check_input(&self) -> RuntimeResult<()> {
-        let provider = &self.entry.manifest.provider;
-        self.executor()?.check_input(provider, &self.input, &self.ctx)
+        let (executor, provider) = (self.executor()?, &self.entry.manifest.provider);
+        let check = || executor.check_input(provider, &self.input, &self.ctx);
+        catch_unwind(AssertUnwindSafe(check))
+            .unwrap_or_else(|_| Err(RuntimeError::Panicked { id: self.id() }))
     }
 
-    /// Returns whether calls may be counted or approved before they run.
+    /// Returns whether the call is counted or approved before it runs.
     pub(super) fn has_gates(&self) -> bool {
-        !self.market.quotas().is_empty() || !self.market.approvals().is_empty()
+        let (caller, manifest) = (self.ctx.scope.principal.as_ref(), &self.entry.manifest);
+        self.market.quotas().concern(caller, &manifest.id, &self.entry.name)
+            || self.market.approvals().rule_for(caller, &self.entry).is_some()
     }
 
     /// Checks an outcome against the capability's output schema, if the schema is enforced. The value is the

@@ -183,11 +183,6 @@ impl Quotas {
         drop(self.cluster.set(permits));
     }
 
-    /// Returns whether there are no rules.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.local.ledger.load().is_empty()
-    }
-
     /// Sets the rules. A rule that differs from an earlier one only in its limits keeps its counts.
     pub fn configure(&self, rules: Vec<QuotaRule>) {
         let before = self.local.ledger.load();
@@ -290,6 +285,12 @@ impl Quotas {
         let (local, _) = self.claims(caller, id, name);
         let rules: Vec<Arc<CountedRule>> = local.iter().map(|claim| Arc::clone(&claim.of)).collect();
         self.local.check(&local).map_err(|why| Refused::by(&rules, why))
+    }
+
+    /// Returns whether a rule concerns calls of this capability by this caller.
+    pub(crate) fn concern(&self, caller: Option<&Principal>, id: &str, name: &str) -> bool {
+        let concerns = |rule: &QuotaRule| rule.concerns(id, name) && rule.subject(caller).is_some();
+        self.ledger().iter().any(|of| concerns(&of.rule))
     }
 
     /// Returns the claims of the rules in force on a call: those of this process, and those of the

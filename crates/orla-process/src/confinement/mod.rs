@@ -248,6 +248,14 @@ impl Declared {
         Self { permissions: (!words.is_empty()).then_some(words), ..Self::default() }
     }
 
+    /// Returns the permissions among these that confine, each once, in alphabetical order.
+    pub fn confining_words(words: &[String]) -> Vec<String> {
+        let mut words = Self::of_words(words).permissions.unwrap_or_default();
+        words.sort();
+        words.dedup();
+        words
+    }
+
     /// Returns the declaration with the permissions of `other` added, and with the limits of `other`
     /// replacing its own.
     #[must_use]

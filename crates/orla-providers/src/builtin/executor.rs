@@ -57,7 +57,7 @@ impl CapabilityExecutor for LocalExecutor {
         result.map(Outcome::from_value).map_err(|error| failure(builtin, error, inputs, ctx))
     }
 
-    /// A function does no I/O, so it is simply tried.
+    /// Runs the function, which has no side effects. Large inputs are not checked, because that could block.
     fn check_input(
         &self,
         provider: &ProviderType,

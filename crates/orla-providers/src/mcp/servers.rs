@@ -400,9 +400,8 @@ pub fn sandbox_of(capability: &MCPCapability, sandboxes: &Sandboxes) -> Option<A
 
 /// Returns the key of a capability's server that has no entry.
 fn own_key(capability: &MCPCapability) -> OwnKey {
-    let declared = is_program(capability).then(|| Declared::of_words(&capability.options.permissions));
-    let permissions = declared.and_then(|declared| declared.permissions).unwrap_or_default();
-    (capability.server_url.clone(), permissions)
+    let words = if is_program(capability) { &capability.options.permissions[..] } else { &[] };
+    (capability.server_url.clone(), Declared::confining_words(words))
 }
 
 fn is_program(capability: &MCPCapability) -> bool {

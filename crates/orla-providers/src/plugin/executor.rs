@@ -96,8 +96,7 @@ impl CapabilityExecutor for PluginExecutor {
         if let Some(connected) = connected(settings) {
             return connected.plugin.status(Some(&connected.permissions));
         }
-        let plugin = self.plugins.reach(settings);
-        plugin.map(|plugin| plugin.status(Some(&settings.options.permissions))).unwrap_or_default()
+        self.plugins.status(settings)
     }
 }
 

@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use futures_util::future::join_all;
 use orla_marketplace::schema::schema_from_declaration;
 use orla_marketplace::{
-    CapabilityManifest, Connection, DeclaredBy, PluginCapability, ProviderProblem, ProviderType,
-    Registration, Source, Surface,
+    CapabilityManifest, Connection, DeclaredBy, PluginCapability, ProviderProblem, ProviderStatus,
+    ProviderType, Registration, Source, Surface,
 };
 use orla_mcp::answer::ListedTool;
 use orla_mcp::describe;
@@ -208,6 +208,24 @@ impl Plugins {
         Ok(plugin)
     }
 
+    /// Returns the status of the plugin of a capability. A process need not exist yet.
+    pub(super) fn status(&self, capability: &PluginCapability) -> ProviderStatus {
+        let found = find(&self.configured.lock(), capability);
+        let is_process = !is_component(capability.plugin_path.as_ref());
+        let plugin = match found {
+            None if is_process => {
+                let sandboxes = self.instance.sandboxes();
+                let mut status = ProviderStatus::default();
+                status.sandbox = Some(sandboxes.status_of(sandbox_of(capability, sandboxes).as_ref()));
+                return status;
+            }
+            None => self.reach(capability).ok(),
+            found => found,
+        };
+        let status = |plugin: Arc<Plugin>| plugin.status(Some(&capability.options.permissions));
+        plugin.map(status).unwrap_or_default()
+    }
+
     /// Returns the settings of a program without an entry. Its path and its permissions are its name,
     /// because no entry has a name with a slash.
     fn own_settings(&self, (path, permissions): &OwnKey, base: &Path) -> PluginSettings {
@@ -246,8 +264,8 @@ fn own_key(capability: &PluginCapability) -> OwnKey {
     let path = &capability.plugin_path;
     // A component has no process, and is confined in each call.
     let has_process = !path.starts_with(ENTRY) && !is_component(path.as_ref());
-    let declared = has_process.then(|| Declared::of_words(&capability.options.permissions));
-    (path.clone(), declared.and_then(|declared| declared.permissions).unwrap_or_default())
+    let words = if has_process { &capability.options.permissions[..] } else { &[] };
+    (path.clone(), Declared::confining_words(words))
 }
 
 /// Returns the name of a program in messages, without its directory, because untrusted callers may read

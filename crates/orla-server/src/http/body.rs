@@ -17,6 +17,7 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::BodyExt;
 #[cfg(feature = "a2a-grpc")]
 use http_body_util::{BodyStream, StreamBody};
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use orla_marketplace::{MemoryBudget, Reservation};
@@ -221,15 +222,21 @@ where
     }
     if read == Err(StatusCode::PAYLOAD_TOO_LARGE) {
         // Most clients read an answer only after they have sent everything.
-        discard(&mut body, OVERSIZED).await;
+        discard(&mut body, OVERSIZED, DISCARD_TIME).await;
     }
     read
 }
 
-/// Reads and discards the body of a request that is answered without it, while the answer is sent. A
-/// client uses the connection again, and hyper closes it unannounced if the body has not arrived yet.
-pub(crate) fn discard_refused<B>(body: B, headers: &HeaderMap, tasks: &TaskTracker)
-where
+/// Reads and discards the body of a request that is answered without it, while the answer is sent. Without
+/// this, hyper closes the connection without notice if the body has not arrived yet, and the client's next
+/// request on it fails.
+pub(crate) fn discard_refused<B>(
+    body: B,
+    headers: &HeaderMap,
+    time: Duration,
+    tasks: &TaskTracker,
+    ending: CancellationToken,
+) where
     B: HttpBody<Data = Bytes> + Unpin + Send + 'static,
 {
     if body.is_end_stream() || headers.contains_key(header::EXPECT) {
@@ -237,17 +244,18 @@ where
     }
     tasks.spawn(async move {
         let mut body = body;
-        discard(&mut body, REFUSED).await;
+        ending.run_until_cancelled(discard(&mut body, REFUSED, time)).await;
     });
 }
 
-/// The numbers of bytes of an oversized body, and of a body of an unknown caller, that are read and
-/// discarded, and the time limit for it.
+/// The maximum number of bytes of an oversized body that are read and discarded.
 const OVERSIZED: usize = 64 * 1024 * 1024;
+/// The maximum number of bytes of a body of an unknown caller that are read and discarded.
 const REFUSED: usize = 256 * 1024;
+/// The time limit for an oversized body.
 const DISCARD_TIME: Duration = Duration::from_secs(2);
 
-async fn discard<B: HttpBody<Data = Bytes> + Unpin>(body: &mut B, max: usize) {
+async fn discard<B: HttpBody<Data = Bytes> + Unpin>(body: &mut B, max: usize, time: Duration) {
     let read = async {
         let mut length = 0;
         while let Some(Ok(frame)) = body.frame().await {
@@ -257,7 +265,7 @@ async fn discard<B: HttpBody<Data = Bytes> + Unpin>(body: &mut B, max: usize) {
             }
         }
     };
-    let _ = tokio::time::timeout(DISCARD_TIME, read).await;
+    let _ = tokio::time::timeout(time, read).await;
 }
 
 /// Bytes that count towards the memory of all requests.

@@ -83,10 +83,10 @@ mod upstream;
 
 use orla_e2e::World;
 
-/// Returns an empty world for the binary under test: that of `$ORLA_BIN`, such as a release, or else the one
-/// that was built with the tests.
+/// Returns an empty world for the binary under test: that of `$ORLA_TEST_BIN` (an absolute path), such as a
+/// release, or else the one that was built with the tests.
 fn world() -> World {
-    World::new(std::env::var("ORLA_BIN").as_deref().unwrap_or(env!("CARGO_BIN_EXE_orla")))
+    World::new(std::env::var("ORLA_TEST_BIN").as_deref().unwrap_or(env!("CARGO_BIN_EXE_orla")))
 }
 
 /// Returns a shell script with this body.

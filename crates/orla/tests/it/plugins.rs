@@ -470,10 +470,10 @@ fn the_example_component_answers_and_what_is_no_component_is_an_error() {
     world.write("size.wasm", wat::parse_file(text).unwrap(), 0o644);
     let server = world.serve();
     assert_eq!(server.client().call("size", json!({"a": 1})).text(), r#"{"a":1}"#.len().to_string());
-    world.write("size.wasm", "no component", 0o644);
-    let checked = world.run(&["check"]);
+    server.write("size.wasm", "no component", 0o644);
+    let checked = server.run(&["check"]);
     assert_eq!(checked.code, Some(1));
-    assert!(checked.all().contains("size"), "{}", checked.all());
+    assert!(checked.all().contains("size.wasm"), "{}", checked.all());
 }
 
 #[test]

@@ -21,6 +21,9 @@ use super::shared::Shared;
 /// The timeout of `server/discover`. After it, the server is assumed not to support the method, unless it
 /// refuses `initialize` because of a missing header.
 const DISCOVERY: Duration = Duration::from_secs(2);
+/// The timeout of `server/discover` for a server that supports it.
+const LATE_DISCOVERY: Duration = Duration::from_secs(20);
+const SILENT: &str = "it does not answer server/discover";
 /// The code of an error about a header that is missing or does not match the request.
 const HEADER_MISMATCH: i64 = -32020;
 
@@ -97,8 +100,10 @@ pub(super) async fn open(shared: &Shared, number: u64) -> Result<Link, Unopened>
     let sessionless = match (discovered, &session) {
         (Ok(discovered), _) => discovered,
         // The server supports the method, and was only slow.
-        (Err(_), Err(Unopened { is_sessionless: true, .. })) => discover(shared).await,
-        (Err(_), _) => Err("it does not answer server/discover".into()),
+        (Err(_), Err(Unopened { is_sessionless: true, .. })) => {
+            timeout(LATE_DISCOVERY, discover(shared)).await.unwrap_or_else(|_| Err(SILENT.into()))
+        }
+        (Err(_), _) => Err(SILENT.into()),
     };
     match (sessionless, session) {
         (Err(first), Err(second)) => {
