@@ -220,11 +220,13 @@ async fn call_with_key(
 }
 
 /// Returns the stored answer, or the current state of the task. If the caller may no longer make the
-/// call, the answer says so.
+/// call, the answer says so. The answer of a capability that is gone is still repeated.
 async fn replay(core: &Arc<Core>, call: Call, stored: StoredAnswer) -> Answer {
     let principal = call.scope.principal.clone();
-    if let Err(error @ (RuntimeError::Denied { .. } | RuntimeError::Unknown { .. })) =
-        core.market.check(call).await
+    let is_served = core.market.snapshot().get(&call.target).is_some();
+    if is_served
+        && let Err(error @ (RuntimeError::Denied { .. } | RuntimeError::Unknown { .. })) =
+            core.market.check(call).await
     {
         let result = Err(error);
         return Answer { step_up: step_up(core, principal.as_ref(), &result), ..Answer::of(&result) };

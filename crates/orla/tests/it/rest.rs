@@ -163,6 +163,18 @@ fn a_key_makes_one_call_whether_a_client_waits_or_wants_a_task() {
 }
 
 #[test]
+fn an_answer_is_repeated_also_when_its_tool_is_gone() {
+    let server = world().tool("once", sh("echo x")).serve();
+    let keyed = post("/api/once").header("idempotency-key", "k");
+    let first = send(&server, &keyed);
+    server.remove("tools/once");
+    server.reload();
+    assert_eq!(send(&server, &post("/api/once")).status, 404);
+    let again = send(&server, &keyed);
+    assert_eq!((again.status, again.text()), (200, first.text()));
+}
+
+#[test]
 fn a_stream_and_the_course_of_a_call_are_events() {
     let told = "# /// orla\n# description: Tells.\n# ///\necho '::progress 1/2 half' >&2\nwhile [ ! -e go ]; do sleep 0.02; done\necho done";
     let server = world()
