@@ -162,7 +162,7 @@ fn followed(programs: &Programs, _: Effort) -> Result<Prepared, String> {
 fn identified(programs: &Programs, _: Effort) -> Result<Prepared, String> {
     const TOKEN: &str = "a-token-of-the-bench";
     let issuer = Issuer::start();
-    let tokens = format!("auth_tokens: [{{name: bench, token: {TOKEN}}}]");
+    let tokens = format!("auth_tokens: {{bench: {TOKEN}}}");
     let quotas = "quotas: [{capabilities: ['*'], per: second, calls: 10000000, concurrent: 10000}]";
     let sides = [
         ("no token", String::new(), None),
