@@ -38,7 +38,7 @@ pub(super) fn command(orla: &Path, folder: &Path, record: &Path, options: &[&str
 /// Ends a server, and waits until its record is whole.
 pub(super) fn end(server: Server, record: &Path) -> Result<(), String> {
     const TAIL: u64 = 64 << 10;
-    let last = format!("{} +++", server.pid());
+    let pid = server.pid().to_string();
     if !server.end(PATIENCE)?.success() {
         return Err("the server did not end well".to_owned());
     }
@@ -50,12 +50,31 @@ pub(super) fn end(server: Server, record: &Path) -> Result<(), String> {
         file.seek(SeekFrom::Start(size.saturating_sub(TAIL)))
             .and_then(|_| file.read_to_end(&mut tail))
             .map_err(problem(record))?;
-        if String::from_utf8_lossy(&tail).lines().any(|line| line.starts_with(&last)) {
+        if String::from_utf8_lossy(&tail).lines().any(|line| is_last(line, &pid)) {
             return Ok(());
         }
         if Instant::now() > end {
             return Err("strace does not end".to_owned());
         }
         std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Returns whether a line of a record is the last one of this process. Short numbers are followed by several
+/// spaces.
+fn is_last(line: &str, pid: &str) -> bool {
+    line.split_whitespace().take(2).eq([pid, "+++"])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_line_of_a_process_is_found_whatever_the_length_of_its_number() {
+        assert!(is_last("12345 +++ exited with 0 +++", "12345"));
+        assert!(is_last("1234  +++ exited with 0 +++", "1234"));
+        assert!(!is_last("12345 +++ exited with 0 +++", "1234"));
+        assert!(!is_last("1234  write(1</dev/null>, \"+++\", 3) = 3", "1234"));
     }
 }

@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::SystemTime;
 
-use jiff::Timestamp as _;
+use jiff::Timestamp;
 use jiff::civil::{Date, Weekday};
 use jiff::tz::TimeZone;
 use orla_e2e::{Request, Server, World, eventually};
