@@ -57,7 +57,7 @@ pub(super) fn run(context: &mut Context) -> Result<(), String> {
     syncs(context)
 }
 
-/// How often a program syncs its journal whose calls leave the process, each of which is noted before it begins.
+/// Counts the syncs of a program whose calls leave the process. Each call is recorded before it begins.
 fn syncs(context: &mut Context) -> Result<(), String> {
     if !strace::is_there() {
         println!("      left out: the syncs of a program, which need strace");

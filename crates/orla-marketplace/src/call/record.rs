@@ -97,7 +97,7 @@ pub struct RequestRecord {
     pub error: Option<String>,
     /// The rule of the policy that refused the request, such as `policy[0]`, if the policy did.
     pub rule: Option<String>,
-    /// The error's text, if the request was refused. It contains nothing of the request's data.
+    /// The error's text, if the request was refused. It contains no secrets.
     pub refusal: Option<String>,
     /// The caller.
     pub principal: Option<Principal>,

@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
-/// The reason why a request is forbidden: 403, or 400 or 431 if it cannot be read. A handler adds it to the extensions of its response, and it is
-/// reported where the request is known.
+/// The reason why a request is forbidden. The status is 403, or 400 or 431 if the request cannot be read. A
+/// handler adds the reason to the extensions of its response, and it is reported where the request is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Forbidden {
     /// The rule.

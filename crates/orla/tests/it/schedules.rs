@@ -37,7 +37,7 @@ fn started(server: &Server, schedule: &str) -> usize {
     tasks_of(server, schedule).len()
 }
 
-/// Stops a server once its schedules are known, lets them have fired last some hours earlier than they did, and starts it
+/// Stops a server once its schedules are known, moves their last firing back by some hours, and starts it
 /// again.
 fn set_back_and_start(server: &mut Server, hours: i64) {
     eventually("the schedules are known", || {
@@ -48,7 +48,7 @@ fn set_back_and_start(server: &mut Server, hours: i64) {
     server.start_again();
 }
 
-/// Lets the schedules have fired last some hours earlier than they did, while no server runs.
+/// Moves the last firing of the schedules back by some hours, while no server runs.
 fn set_back(world: &World, hours: i64) {
     let script = "import json, sqlite3, sys\n\
         state = sqlite3.connect(sys.argv[1])\n\
