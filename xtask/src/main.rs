@@ -119,7 +119,8 @@ usage: cargo xtask COMMAND
   dist [--target TARGET]… [--profile PROFILE] [--twice] [--check]
                      build static programs of the commit with every feature (WebAssembly too), and pack them below
                      target/dist/VERSION: archives, Debian and npm packages, wheels, install.sh, checksums, bills of
-                     materials, provenance; --twice: build in two folders, and compare; --check: install and run each
+                     materials, provenance; --profile: of Cargo, by default `dist`; --twice: build in two folders, and
+                     compare; --check: install and run each
   dist --binary TARGET=FILE… [--features FEATURES] [--check]
                      pack programs that are there
   dist --quick       pack the release binary (or $ORLA_BIN), install and run each package

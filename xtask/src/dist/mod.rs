@@ -53,7 +53,7 @@ struct Wish {
 
 impl Wish {
     fn of(arguments: &[String]) -> Result<Self, String> {
-        let mut wish = Self { profile: "release".to_owned(), ..Self::default() };
+        let mut wish = Self { profile: "dist".to_owned(), ..Self::default() };
         let mut arguments = arguments.iter();
         while let Some(argument) = arguments.next() {
             let mut value = || arguments.next().ok_or_else(|| format!("{argument} needs a value"));
