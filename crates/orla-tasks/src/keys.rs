@@ -10,6 +10,8 @@
 //! | `idempotency/OWNER/KEY` | the id of the task that was started with this key |
 //! | `timer/TIME/KIND/ID` | empty: an action that is due at this instant |
 //! | `run/ID/…` | the rows of a durable program |
+//! | `schedule/NAME` | the record of a schedule, JSON |
+//! | `node/NODE` | the heartbeat of a node that shares the store, JSON |
 //!
 //! OWNER and KEY are hashes, so that no text of a caller becomes part of a key.
 

@@ -15,6 +15,7 @@ use orla_marketplace::{
 use orla_mcp::call_result::call_result_json;
 use orla_state::{Change, StateError};
 use parking_lot::Mutex;
+use tokio::runtime::Handle;
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::client::TaskClient;
@@ -32,7 +33,7 @@ use crate::task::{Failure, Task, TaskId, Timestamp};
 use crate::verdict::{Attempt, Facts, Reached, Verdict, verdict};
 
 /// The longest wait before the state is written again after a failure, or before a call that found no
-/// room is retried.
+/// room is retried. A run that panicked is repeated after it.
 const MAX_RETRY_WAIT: Duration = Duration::from_secs(30);
 
 /// How long the server waits after its start for the providers of tasks that it has taken up.
@@ -85,8 +86,8 @@ impl Inner {
         }
     }
 
-    /// Handles a task that stops waiting or running here. Returns its place back, unless that has
-    /// already happened.
+    /// Removes a task that no longer waits or runs here, and gives its place back, unless that has already
+    /// happened.
     pub(crate) fn leave(&self, owner: &OwnerKey, id: &TaskId) {
         if self.local.remove(id) {
             self.release_place(owner);
@@ -173,7 +174,7 @@ impl Inner {
         let (mut wait, mut is_cancelled) = (Duration::from_millis(50), false);
         loop {
             let attempt = {
-                let _guard = LeaveOnPanic { inner: self, owner: &owner, id: &id };
+                let _guard = RequeueOnPanic { inner: self, owner: &owner, id: &id };
                 self.attempt(&id, &running, &place, known.take()).await
             };
             match attempt {
@@ -476,19 +477,28 @@ impl Inner {
     }
 }
 
-/// Makes a task leave when its run panics, so that its place is given back and another run can take it
-/// up.
-struct LeaveOnPanic<'a> {
-    inner: &'a Inner,
+/// Queues a task again some time after its run panicked. Until then, the task counts as waiting.
+struct RequeueOnPanic<'a> {
+    inner: &'a Arc<Inner>,
     owner: &'a OwnerKey,
     id: &'a TaskId,
 }
 
-impl Drop for LeaveOnPanic<'_> {
+impl Drop for RequeueOnPanic<'_> {
     fn drop(&mut self) {
-        if std::thread::panicking() {
-            tracing::error!(task = %self.id, "the run of a task broke down");
-            self.inner.leave(self.owner, self.id);
+        // Without a runtime, the process is about to end.
+        if std::thread::panicking()
+            && let Ok(runtime) = Handle::try_current()
+        {
+            tracing::error!(task = %self.id, "the run of a task panicked");
+            let (inner, owner, id) = (Arc::clone(self.inner), self.owner.clone(), self.id.clone());
+            let requeue = async move {
+                tokio::select! {
+                    () = inner.closing.cancelled() => {}
+                    () = tokio::time::sleep(MAX_RETRY_WAIT) => inner.enqueue(owner, id),
+                }
+            };
+            self.inner.tracker.spawn_on(requeue, &runtime);
         }
     }
 }

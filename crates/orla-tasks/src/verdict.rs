@@ -8,7 +8,7 @@ use orla_marketplace::rtfs::Wait;
 pub(crate) enum Attempt {
     /// The task is over.
     Over,
-    /// The task was removed in the meantime.
+    /// The task was removed, or another node runs it.
     Gone,
     /// The process is about to end. The task stays as it is.
     Closing,
