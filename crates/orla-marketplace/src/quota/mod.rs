@@ -170,6 +170,19 @@ impl Place {
     }
 }
 
+/// Claims of a call on counts of this process. Dropping it reverses the counts: the cluster refused the call,
+/// or the time of the call ended meanwhile.
+struct Refund<'a> {
+    permits: &'a LocalPermits,
+    claims: Vec<Claim>,
+}
+
+impl Drop for Refund<'_> {
+    fn drop(&mut self) {
+        self.permits.refund(&self.claims);
+    }
+}
+
 impl Charge {
     /// Returns a token that is cancelled when a cluster-wide count is lost.
     pub(crate) fn lost(&self) -> Option<CancellationToken> {
@@ -251,9 +264,11 @@ impl Quotas {
     ) -> Result<Charge, Refused> {
         let (local, in_cluster) = self.claims(caller, id, name);
         let mut charge = Charge::default();
+        let mut uncounted = Refund { permits: &self.local, claims: Vec::new() };
         if !local.is_empty() {
             let is_kept = local.iter().any(|claim| claim.of.rule.is_kept());
             charge.taken.push(self.take(CountScope::Node, local.clone()).await?);
+            uncounted.claims = local;
             if is_kept {
                 self.changed.notify_one();
             }
@@ -264,15 +279,10 @@ impl Quotas {
             .filter(|(name, _)| !counted.contains(name))
             .unzip();
         if !in_cluster.is_empty() {
-            match self.take(CountScope::Cluster, in_cluster).await {
-                Ok(taken) => charge.taken.push(taken),
-                Err(refused) => {
-                    self.local.refund(&local);
-                    return Err(refused);
-                }
-            }
+            charge.taken.push(self.take(CountScope::Cluster, in_cluster).await?);
             charge.counted = names;
         }
+        uncounted.claims.clear();
         Ok(charge)
     }
 
