@@ -265,8 +265,9 @@ impl Authenticator {
         }
     }
 
-    /// Verifies a token of an authorization server. A refusal takes as long whatever is wrong with the
-    /// token.
+    /// Verifies a token of an authorization server. A refusal takes as long as that of a wrong signature,
+    /// whatever is wrong with the token: other refusals check a signature with a key of the first issuer. Only
+    /// a token without a key id may take longer, because several keys are tried for it.
     async fn verify(
         &self,
         token: &str,

@@ -134,9 +134,9 @@ impl CapabilityMarketplace {
         }
     }
 
-    /// Opens a stream (RTFS capability system §3.2). The path is that of a call up to its permits,
-    /// but opening is not retried, and no permit is held once the stream is open. The stream is
-    /// recorded when it ends.
+    /// Opens a stream (RTFS capability system §3.2). The steps are those of a call, with these differences:
+    /// it does not wait for a provider that starts, the executor alone checks the rest of the input, opening
+    /// is not retried, and an open stream holds no permit. The stream is recorded when it ends.
     ///
     /// # Errors
     /// Those of [`call`](Self::call); [`RuntimeError::Structured`](crate::RuntimeError::Structured) of kind `type` if the capability

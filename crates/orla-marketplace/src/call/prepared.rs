@@ -421,8 +421,8 @@ impl PreparedCall<'_> {
     }
 
     /// Checks whether the call may still be made after it has waited: the newest policy permits it, and
-    /// the capability is unchanged since the approval. The entry with its id, in the call's own snapshot
-    /// or in the newest one, must have the approved manifest and program.
+    /// the capability is unchanged since the approval. The entry with its id must have the approved manifest
+    /// and program, both in the call's own snapshot and in the newest one.
     ///
     /// # Errors
     /// The policy now denies the call, the capability has become unavailable, or it has changed since the question.

@@ -239,7 +239,7 @@ impl Recording {
         &self.entry.name
     }
 
-    /// Hides the secrets that the capability was given.
+    /// Returns the redactor for the secrets that the capability was given.
     pub(crate) fn redaction(&self) -> Option<&Arc<Redactor>> {
         self.entry.policy.redaction.as_ref()
     }

@@ -65,7 +65,8 @@ pub(super) struct Cancelled {
     pub(super) next: u64,
 }
 
-/// Commands for the task, besides requests. A later command replaces an earlier one.
+/// Commands for the task, besides requests. They accumulate until the task takes them; only a later `loaded`
+/// replaces an earlier one.
 #[derive(Debug)]
 pub(super) struct PendingCommands<S> {
     /// Start the process.

@@ -8,7 +8,7 @@
 //! output of a process that stops reading is therefore still read, and a large message delays no other
 //! service.
 //!
-//! Handles reach the task through a bounded queue of requests, commands of which only the latest counts,
+//! Handles reach the task through a bounded queue of requests, pending commands, which are taken together,
 //! and a list of requests whose callers no longer wait. That list cannot overflow, as each request is in
 //! it at most once.
 //!
@@ -60,7 +60,7 @@ pub(super) const MAX_WAITING: usize = 1024;
 const MAX_UNWRITTEN: usize = 1024 * 1024;
 /// How long a process may continue with a request whose cancellation is binding.
 const CANCEL_GRACE: Duration = Duration::from_secs(2);
-/// The factor by which this time is extended while the process answers other requests.
+/// How often this time is extended while the process answers other requests.
 const MAX_CANCEL_EXTENSIONS: u32 = 15;
 /// How often a process with requests in flight is checked.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);

@@ -264,7 +264,7 @@ impl PendingRequests {
     }
 
     /// Lets the work continue without its request. The returned entry counts as attended at first.
-    fn add(&self, core: &Arc<Core>, pending: PendingRequest, work: Work) -> Result<Resumed, ErrorData> {
+    fn add(&self, core: &Arc<Core>, pending: PendingRequest, work: Work) -> Result<Attended, ErrorData> {
         let max = core.settings.load().options.max_parked;
         let mut open = self.open.lock();
         let is_of_caller = |other: &&Arc<PendingRequest>| other.principal == pending.principal;
@@ -284,7 +284,7 @@ impl PendingRequests {
         open.pending.insert(number, Arc::clone(&pending));
         drop(open);
         core.tracker.spawn(go_on(Arc::clone(core), number, Arc::clone(&pending), work));
-        Ok(Resumed { pending, number })
+        Ok(Attended { pending, number })
     }
 
     /// Returns the request that a sealed state continues. Only one request may attend it.
@@ -293,7 +293,7 @@ impl PendingRequests {
     ///
     /// Returns −32602 for a state that was forged, belongs to another request, has expired, was used, or
     /// whose work has ended.
-    fn find(&self, state: &str, target: &Target) -> Result<Resumed, ErrorData> {
+    fn find(&self, state: &str, target: &Target) -> Result<Attended, ErrorData> {
         let refuse = |why: String| ErrorData::invalid_params(format!("requestState: {why}"), None);
         let sealed: String = serde_json::from_str(state).map_err(|err| refuse(err.to_string()))?;
         let codec = self.codec().ok_or_else(no_randomness)?;
@@ -309,7 +309,7 @@ impl PendingRequests {
         }
         state.attended = true;
         drop(state);
-        Ok(Resumed { pending, number })
+        Ok(Attended { pending, number })
     }
 
     fn seal(&self, number: u64, round: u64, left: Duration, target: &Target) -> Option<String> {
@@ -333,13 +333,13 @@ fn no_randomness() -> ErrorData {
     ErrorData::internal_error("the system has no random bytes for a requestState", None)
 }
 
-/// A pending request together with the open request that attends it.
-struct Resumed {
+/// A pending request for which an open request waits. Dropping it lets another request continue the work.
+struct Attended {
     pending: Arc<PendingRequest>,
     number: u64,
 }
 
-impl Resumed {
+impl Attended {
     /// Answers the open request with the questions.
     fn ask(self, all: &PendingRequests, id: &Id, target: &Target) -> Result<Reply, ErrorData> {
         let round = {
@@ -360,7 +360,7 @@ impl Resumed {
     }
 }
 
-impl Drop for Resumed {
+impl Drop for Attended {
     fn drop(&mut self) {
         if let Some(audience) = &self.pending.requests.audience {
             audience.detach();
