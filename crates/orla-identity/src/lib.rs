@@ -20,7 +20,7 @@
 //!   token's meaning.
 //! - A forged token causes at most one request for keys in 30 seconds.
 //! - A caller does not learn why it was refused, neither from the answer nor, where all keys are of one
-//!   kind, from its time; only the log contains the reason.
+//!   kind, from its time (`Authenticator::verify`); only the log contains the reason.
 //!
 //! # Deliberately absent
 //!
