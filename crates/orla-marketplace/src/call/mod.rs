@@ -68,19 +68,14 @@ impl CapabilityMarketplace {
             if prepared.has_gates() {
                 prepared.check_input()?;
             }
-            // Charges the caller's quotas until the call ends. A call that is refused here is not charged.
-            let _charge = prepared.charge().await?;
-            prepared.approve(&recording).await?;
+            // Quotas, approval. The quotas count the call until it ends.
+            let _charge = prepared.pass_gates(&recording).await?;
             let mut retries = prepared.retries();
             let outcome = loop {
                 let attempt = {
-                    // Dropped at the end of each attempt: a retry waits without permits.
-                    let _permits = prepared.admit(&mut recording).await?;
-                    // The policy or the capability may have changed while the call waited.
-                    prepared.authorize_again().await?;
-                    // Fails at once while the circuit breaker is open.
-                    let circuit = prepared.circuit()?;
-                    prepared.pass_checkpoint().await?;
+                    // Permits, policy and approval again, circuit breaker, checkpoint. The permits are dropped at the
+                    // end of each attempt: a retry waits without them.
+                    let (_permits, circuit) = prepared.enter(&mut recording).await?;
                     circuit.report(prepared.execute().await)
                 };
                 match attempt {
@@ -147,12 +142,8 @@ impl CapabilityMarketplace {
         let opened = async {
             prepared.authorize().await?;
             prepared.validate_input().await?;
-            let charge = prepared.charge().await?;
-            prepared.approve(&recording).await?;
-            let _permits = prepared.admit(&mut recording).await?;
-            prepared.authorize_again().await?;
-            let circuit = prepared.circuit()?;
-            prepared.pass_checkpoint().await?;
+            let charge = prepared.pass_gates(&recording).await?;
+            let (_permits, circuit) = prepared.enter(&mut recording).await?;
             let handle = circuit.report(prepared.open().await)?;
             Ok((handle, charge))
         }

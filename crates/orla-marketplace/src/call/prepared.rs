@@ -92,7 +92,7 @@ struct Losses {
 }
 
 /// The circuit of the capability's upstream, if it has one.
-pub(super) struct Circuit<'a>(Option<Attempt<'a>>);
+pub(super) struct Circuit(Option<Attempt>);
 
 /// The remaining attempts of a call.
 pub(super) struct Retries {
@@ -368,11 +368,37 @@ impl PreparedCall<'_> {
         checked.map_err(|refused| refused.of_call(self.id()))
     }
 
+    /// Passes what stands before every call and every stream, once for all attempts: quotas, approval. A call that is
+    /// refused here is not charged.
+    ///
+    /// # Errors
+    /// A quota is exceeded, or the call was not approved.
+    pub(super) async fn pass_gates(&mut self, recording: &Recording) -> RuntimeResult<Charge> {
+        let charge = self.charge().await?;
+        self.approve(recording).await?;
+        Ok(charge)
+    }
+
+    /// Passes what stands before every attempt of a call and before the opening of a stream. The permits are
+    /// held until they are dropped.
+    ///
+    /// # Errors
+    /// Those of the steps.
+    pub(super) async fn enter(&mut self, recording: &mut Recording) -> RuntimeResult<(Permits, Circuit)> {
+        let permits = self.admit(recording).await?;
+        // The policy or the capability may have changed while the call waited.
+        self.authorize_again().await?;
+        // Fails at once while the circuit breaker is open.
+        let circuit = self.circuit()?;
+        self.pass_checkpoint().await?;
+        Ok((permits, circuit))
+    }
+
     /// Counts the call towards the quotas of its caller, until the charge is dropped.
     ///
     /// # Errors
     /// A quota is exceeded.
-    pub(super) async fn charge(&mut self) -> RuntimeResult<Charge> {
+    async fn charge(&mut self) -> RuntimeResult<Charge> {
         let (quotas, entry) = (self.market.quotas(), &self.entry);
         let caller = self.ctx.scope.principal.as_ref();
         let charging = quotas.charge(caller, &entry.manifest.id, &entry.name, &self.counted);
@@ -387,7 +413,7 @@ impl PreparedCall<'_> {
     ///
     /// # Errors
     /// The call was not approved.
-    pub(super) async fn approve(&mut self, recording: &Recording) -> RuntimeResult<()> {
+    async fn approve(&mut self, recording: &Recording) -> RuntimeResult<()> {
         let approvals = self.market.approvals();
         let rule = approvals.rule_for(self.ctx.scope.principal.as_ref(), &self.entry);
         let Some(rule) = rule else { return Ok(()) };
@@ -426,7 +452,7 @@ impl PreparedCall<'_> {
     ///
     /// # Errors
     /// The policy now denies the call, the capability has become unavailable, or it has changed since the question.
-    pub(super) async fn authorize_again(&self) -> RuntimeResult<()> {
+    async fn authorize_again(&self) -> RuntimeResult<()> {
         self.check_policy()?;
         let withdrawn = {
             let newest = self.market.peek();
@@ -462,7 +488,7 @@ impl PreparedCall<'_> {
     ///
     /// # Errors
     /// Too many calls wait, the call would wait for itself, or its time is over.
-    pub(super) async fn admit(&mut self, recording: &mut Recording) -> RuntimeResult<Permits> {
+    async fn admit(&mut self, recording: &mut Recording) -> RuntimeResult<Permits> {
         let permits = {
             let mut entering = pin!(self.permits());
             // Usually there is room, and the clock need not be stopped.
@@ -503,7 +529,7 @@ impl PreparedCall<'_> {
                     );
                     return Err(RuntimeError::Limit { id: self.id(), what });
                 }
-                Some(self.enter(admission).await?)
+                Some(self.permit_of(admission).await?)
             }
             None => None,
         };
@@ -514,7 +540,7 @@ impl PreparedCall<'_> {
             }
             None => None,
         };
-        let permit = self.enter(self.catalog.admission_of(&self.entry)).await?;
+        let permit = self.permit_of(self.catalog.admission_of(&self.entry)).await?;
         Ok(Permits { _running: self.permit.hold(permit), _own: own, in_cluster })
     }
 
@@ -540,7 +566,8 @@ impl PreparedCall<'_> {
         }
     }
 
-    async fn enter(&self, admission: &Arc<Admission>) -> RuntimeResult<Permit> {
+    /// Waits for a permit of `admission`.
+    async fn permit_of(&self, admission: &Arc<Admission>) -> RuntimeResult<Permit> {
         let Self { entry, ctx, .. } = self;
         let principal = ctx.scope.principal.as_ref();
         let lane = Lane { principal, capability: &entry.name, provider: &entry.provider };
@@ -557,7 +584,7 @@ impl PreparedCall<'_> {
     ///
     /// # Errors
     /// It is open: the upstream failed several times in a row.
-    pub(super) fn circuit(&self) -> RuntimeResult<Circuit<'_>> {
+    fn circuit(&self) -> RuntimeResult<Circuit> {
         let attempt = self.entry.breaker.as_ref().map(|breaker| breaker.enter()).transpose();
         attempt.map(Circuit).map_err(|wait| {
             let upstream = self.entry.policy.upstream.as_deref().unwrap_or_default();
@@ -573,7 +600,7 @@ impl PreparedCall<'_> {
     ///
     /// # Errors
     /// The checkpoint refuses the call.
-    pub(super) async fn pass_checkpoint(&self) -> RuntimeResult<()> {
+    async fn pass_checkpoint(&self) -> RuntimeResult<()> {
         match &self.ctx.scope.checkpoint {
             Some(checkpoint) => self.in_time(checkpoint.before_attempt(&self.entry)).await?,
             None => Ok(()),
@@ -754,7 +781,7 @@ async fn checked(
     })
 }
 
-impl Circuit<'_> {
+impl Circuit {
     /// Reports the result of the attempt to the circuit breaker.
     pub(super) fn report<T>(self, result: RuntimeResult<T>) -> RuntimeResult<T> {
         if let Some(attempt) = self.0 {
