@@ -221,7 +221,7 @@ impl Member {
             self.shared.replaced.cancel();
             tracing::error!(
                 node = lease.node,
-                "another instance is this node of the cluster: this one stops offering capabilities; give it a `cluster.node` of its own"
+                "another instance uses the name of this node: this instance offers no more capabilities; give it a `cluster.node` of its own"
             );
         }
     }

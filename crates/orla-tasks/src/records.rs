@@ -46,7 +46,8 @@ impl From<StateError> for Unchanged {
 }
 
 impl Unchanged {
-    pub(crate) fn of(self, id: &TaskId) -> TaskError {
+    /// Returns the error for a client.
+    pub(crate) fn into_error(self, id: &TaskId) -> TaskError {
         match self {
             Self::Unknown => TaskError::Unknown(id.to_string()),
             Self::Refused(task) => TaskError::Over(task.state),
@@ -146,7 +147,7 @@ impl Inner {
                 Urgency::Later => self.store.write_later(changes).await,
             };
             if let (Err(WriteError::Failed(_)), false) = (&written, self.is_shared())
-                && let Some(made) = self.made(id, &record, revision).await
+                && let Some(made) = self.confirm_write(id, &record, revision).await
             {
                 written = Ok(made);
             }
@@ -188,8 +189,7 @@ impl Inner {
         }
     }
 
-    /// Notes that a write failed. The write may have been made all the same, so a search for unfinished
-    /// consequences follows soon.
+    /// Notes that a write failed. The write may have been made all the same, so all tasks are scanned soon.
     pub(crate) fn failed(&self, error: StateError) -> StateError {
         self.request_scan();
         error
@@ -208,7 +208,7 @@ impl Inner {
 
     /// Returns the revisions of changes whose write was reported as failed, if it was made all the same.
     /// `record` is the value that the last change gave to the record of the task.
-    async fn made(&self, id: &TaskId, record: &[u8], before: Revision) -> Option<Vec<Revision>> {
+    async fn confirm_write(&self, id: &TaskId, record: &[u8], before: Revision) -> Option<Vec<Revision>> {
         let row = self.store.get(&keys::task(id)).await.ok()??;
         (row.value == record && row.revision > before).then(|| vec![row.revision])
     }
@@ -292,7 +292,7 @@ impl Inner {
         Arc::new(task)
     }
 
-    /// What a task waits for that no node can currently run.
+    /// Returns what a queued task waits for, if no node offers its capability.
     fn waits_for(&self, task: &Task) -> Option<String> {
         let is_missing = task.state == State::Queued
             && self.shared.as_ref()?.is_free(task)

@@ -30,7 +30,7 @@ use crate::service::{Inner, Tasks};
 use crate::state::{Event, Repeat, State, may_begin};
 use crate::take::Claim;
 use crate::task::{Failure, Task, TaskId, Timestamp};
-use crate::verdict::{Attempt, Facts, Reached, Verdict, verdict};
+use crate::verdict::{AttemptResult, Facts, Reached, Verdict, verdict};
 
 /// The longest wait before the state is written again after a failure, or before a call that found no
 /// room is retried. A run that panicked is repeated after it.
@@ -178,18 +178,18 @@ impl Inner {
                 self.attempt(&id, &running, &place, known.take()).await
             };
             match attempt {
-                Attempt::Over | Attempt::Gone => {
+                AttemptResult::Over | AttemptResult::Gone => {
                     drop(registered);
                     self.leave(&owner, &id);
                     return;
                 }
-                Attempt::Closing => return,
-                Attempt::Aside => {
+                AttemptResult::Closing => return,
+                AttemptResult::Aside => {
                     drop(registered);
                     self.set_aside(owner, id);
                     return;
                 }
-                Attempt::Asleep(waits) => {
+                AttemptResult::Asleep(waits) => {
                     // The task may have been woken before it slept. The check for this needs a run that
                     // is no longer registered.
                     drop(registered);
@@ -211,7 +211,7 @@ impl Inner {
                     self.put_to_sleep(id, Some(owner));
                     return;
                 }
-                Attempt::Later(why) => {
+                AttemptResult::Later(why) => {
                     tracing::warn!(task = %id, why, "the task waits and is tried again");
                     tokio::select! {
                         () = self.closing.cancelled() => return,
@@ -230,20 +230,20 @@ impl Inner {
         running: &Arc<Running>,
         place: &Arc<Mutex<Option<OwnedSemaphorePermit>>>,
         known: Option<LoadedTask>,
-    ) -> Attempt {
+    ) -> AttemptResult {
         let to_run = match known {
             Some(known) if !self.is_lost(&known.task) => Ok(Some(known)),
             _ => match self.claim(id).await {
                 Ok(Claim::Mine) => self.to_run(id).await,
-                Ok(Claim::NotMine) => return Attempt::Gone,
+                Ok(Claim::NotMine) => return AttemptResult::Gone,
                 Err(error) => Err(error),
             },
         };
         let LoadedTask { task, input, used, stored, open } = match to_run {
             Ok(Some(to_run)) if !to_run.task.state.is_terminal() => to_run,
-            Ok(Some(_)) => return Attempt::Over,
-            Ok(None) => return Attempt::Gone,
-            Err(error) => return Attempt::Later(error.to_string()),
+            Ok(Some(_)) => return AttemptResult::Over,
+            Ok(None) => return AttemptResult::Gone,
+            Err(error) => return AttemptResult::Later(error.to_string()),
         };
         running.keep_record(&task);
         let checkpoint = Arc::new(TaskCheckpoint {
@@ -253,12 +253,12 @@ impl Inner {
             is_own: self.shared.as_ref().is_none_or(|shared| shared.is_own(&task)),
             running: Arc::clone(running),
             place: Arc::clone(place),
-            before: task.begun.filter(|_| !running.is_unbegun.load(Ordering::Acquire)),
+            begun_before: task.begun.filter(|_| !running.is_unbegun.load(Ordering::Acquire)),
             is_marked: task.state == State::Working,
             asking: Mutex::default(),
             reached: Mutex::default(),
         });
-        let mut call = self.call_of(&task, input, used, running);
+        let mut call = self.build_call(&task, input, used, running);
         call.scope.checkpoint = Some(Arc::clone(&checkpoint) as Arc<dyn Checkpoint>);
         let journal = RunJournal::new(Parts {
             tasks: Arc::downgrade(self),
@@ -300,8 +300,8 @@ impl Inner {
         self.end(id, running, ending).await
     }
 
-    /// Makes the call of a task, with the rest of the task's time.
-    fn call_of(
+    /// Builds the call of a task, with its remaining time.
+    fn build_call(
         self: &Arc<Self>,
         task: &Task,
         input: JsonText,
@@ -309,7 +309,7 @@ impl Inner {
         running: &Arc<Running>,
     ) -> Call {
         let mut call = Call::to(&*task.capability).with(Payload::from_json(input));
-        call.patience = Some(self.options.load().timeout.saturating_sub(used));
+        call.default_timeout = Some(self.options.load().timeout.saturating_sub(used));
         call.scope.principal = task.principal();
         task.terms.apply(&mut call, &self.market);
         if self.is_program(task) {
@@ -377,7 +377,7 @@ impl Inner {
     }
 
     /// Writes the end of a task.
-    async fn end(&self, id: &TaskId, running: &Running, ending: Ending) -> Attempt {
+    async fn end(&self, id: &TaskId, running: &Running, ending: Ending) -> AttemptResult {
         let Ending { event, text, mut failure, changes } = ending;
         if let Some(failure) = &mut failure {
             self.market.redaction().replace(&mut failure.message);
@@ -402,33 +402,33 @@ impl Inner {
                 Ok(result.chain(changes.iter().cloned()).collect())
             });
             match ended.await {
-                Ok(_) => return Attempt::Over,
+                Ok(_) => return AttemptResult::Over,
                 Err(Unchanged::Refused(task)) => {
                     self.live.publish(&task);
                     self.keep_cancelled_output(&task, text).await;
-                    return Attempt::Over;
+                    return AttemptResult::Over;
                 }
-                Err(Unchanged::Unknown | Unchanged::Lost) => return Attempt::Gone,
+                Err(Unchanged::Unknown | Unchanged::Lost) => return AttemptResult::Gone,
                 Err(unchanged) => {
                     // The call has run. Its result is written as soon as possible.
-                    let error = unchanged.of(id);
+                    let error = unchanged.into_error(id);
                     tracing::error!(task = %id, %error, "the end of a task cannot be written yet");
                 }
             }
             tokio::select! {
-                () = self.closing.cancelled() => return Attempt::Closing,
+                () = self.closing.cancelled() => return AttemptResult::Closing,
                 () = tokio::time::sleep(wait) => wait = (wait * 2).min(MAX_RETRY_WAIT),
             }
         }
     }
 
-    /// Keeps the output of a call until its cancellation.
+    /// Stores the output that a call gave before it was cancelled.
     async fn keep_cancelled_output(&self, task: &Task, text: Option<Bytes>) {
         if let (State::Cancelled, Some(text)) = (task.state, text)
             && let Err(error) =
                 self.write(vec![Change::put(keys::cancelled_output(&task.id), text)]).await
         {
-            tracing::warn!(task = %task.id, %error, "what a cancelled call had given is lost");
+            tracing::warn!(task = %task.id, %error, "the output of a cancelled call is lost");
         }
     }
 
@@ -436,8 +436,8 @@ impl Inner {
         let keys = to_run_keys(id).into_iter().chain([keys::open(id)]);
         let mut rows = self.store.get_all(keys.collect()).await?.into_iter();
         let to_run = to_run(id, [(); 4].map(|()| rows.next().flatten()));
-        // The task fell asleep, and the answer to that write was lost. No note is written before its row
-        // says that it is awake.
+        // The write that put the task to sleep was made, but its answer was lost. The row must say that the
+        // task is awake before the run writes a note.
         if let Some(row) = rows.next().flatten().filter(|row| OwnerKey::read(&row.value).is_some())
             && !self.write_if(vec![touch(id, row.revision)]).await?
         {
@@ -469,7 +469,7 @@ impl Inner {
         });
         match changed.await {
             Ok(_) => Ok(()),
-            Err(other) => match other.of(id) {
+            Err(other) => match other.into_error(id) {
                 TaskError::State(error) => Err(error),
                 _ => Ok(()),
             },
@@ -523,9 +523,9 @@ struct TaskCheckpoint {
     running: Arc<Running>,
     /// Given back when the call begins.
     place: Arc<Mutex<Option<OwnedSemaphorePermit>>>,
-    /// What the record said before this attempt.
-    before: Option<Repeat>,
-    /// Whether the record is in the state that a running call has.
+    /// How the call may be repeated, if an earlier attempt had begun it.
+    begun_before: Option<Repeat>,
+    /// Whether the record already says `working`.
     is_marked: bool,
     /// Held while the call waits for its approval.
     asking: Mutex<Option<Asking>>,
@@ -551,12 +551,12 @@ impl Drop for Asking {
 #[async_trait]
 impl Checkpoint for TaskCheckpoint {
     fn continues(&self, capability: &Entry) -> bool {
-        self.before == Some(Repeat::Journaled) && repeat(capability) == Repeat::Journaled
+        self.begun_before == Some(Repeat::Journaled) && repeat(capability) == Repeat::Journaled
     }
 
     async fn before_approval(&self, capability: &Entry) -> RuntimeResult<()> {
         // No approval is requested for a call that is not made.
-        if !may_begin(self.before, repeat(capability)) {
+        if !may_begin(self.begun_before, repeat(capability)) {
             *self.reached.lock() = Reached::MayNotRepeat;
             return Err(RuntimeError::Cancelled { id: capability.name.to_string(), outcome: None });
         }
@@ -565,7 +565,7 @@ impl Checkpoint for TaskCheckpoint {
         let mut asking = self.asking.lock();
         if asking.is_none() {
             let Ok(place) = Arc::clone(&tasks.asking).try_acquire_owned() else {
-                *self.reached.lock() = Reached::NoneToAsk;
+                *self.reached.lock() = Reached::NoApprovalPlace;
                 return Err(later());
             };
             *asking = Some(Asking { place: Some(place), tasks: Weak::clone(&self.tasks) });
@@ -597,22 +597,22 @@ impl Checkpoint for TaskCheckpoint {
         if has_begun && now != Repeat::Never {
             return Ok(());
         }
-        if has_begun || !may_begin(self.before, now) {
+        if has_begun || !may_begin(self.begun_before, now) {
             *self.reached.lock() = Reached::MayNotRepeat;
             return Err(refused());
         }
-        // To the other nodes, the task would belong to a node that is gone.
+        // The other nodes consider this node gone, and may take the task.
         if tasks.shared.as_ref().is_some_and(|shared| !shared.is_present()) {
-            let why = "this node does not hear the others of the cluster".to_owned();
+            let why = "this node has no contact with the other nodes of the cluster".to_owned();
             *self.reached.lock() = Reached::NotWritten(why);
             return Err(refused());
         }
         // A program notes each action before it leaves the process. A pure computation has no effects to
         // note.
-        if self.before.is_none() && (now == Repeat::Journaled || capability.manifest.provider.is_pure())
+        if self.begun_before.is_none() && (now == Repeat::Journaled || capability.manifest.provider.is_pure())
         {
             self.begin_unwritten(&tasks, now);
-        } else if !self.is_marked || self.before != Some(now) {
+        } else if !self.is_marked || self.begun_before != Some(now) {
             let begun = tasks.change(&self.id, &[Event::Begin], |task| {
                 task.begun = Some(now);
                 Ok(Vec::new())
@@ -624,10 +624,10 @@ impl Checkpoint for TaskCheckpoint {
                 }
                 Err(unchanged) => {
                     // The write may have been made all the same.
-                    if self.before.is_none() {
+                    if self.begun_before.is_none() {
                         self.running.is_unbegun.store(true, Ordering::Release);
                     }
-                    *self.reached.lock() = Reached::NotWritten(unchanged.of(&self.id).to_string());
+                    *self.reached.lock() = Reached::NotWritten(unchanged.into_error(&self.id).to_string());
                     return Err(refused());
                 }
             }

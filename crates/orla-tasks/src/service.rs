@@ -410,8 +410,8 @@ impl Tasks {
         viewer: Viewer<'_>,
     ) -> Result<watch::Receiver<Arc<Task>>, TaskError> {
         let task = self.get(id, viewer).await?;
-        // The end of the task is no longer held back. If the end cannot be written, the task is not
-        // over.
+        // An empty write flushes the end of the task, which waits for the next write. If that fails, the
+        // task is not over yet.
         let running = self.0.live.running(&task.id);
         if running.is_some_and(|running| running.ends_later.load(Ordering::SeqCst)) {
             drop(self.0.write(Vec::new()).await);
@@ -428,10 +428,10 @@ impl Tasks {
     pub async fn cancel(&self, id: &str, viewer: Viewer<'_>) -> Result<Arc<Task>, TaskError> {
         let id = self.get(id, viewer).await?.id.clone();
         let tasks = self.clone();
-        self.run_detached(async move { tasks.cancel_any(&id).await }).await
+        self.run_detached(async move { tasks.cancel_unchecked(&id).await }).await
     }
 
-    async fn cancel_any(&self, id: &TaskId) -> Result<Arc<Task>, TaskError> {
+    async fn cancel_unchecked(&self, id: &TaskId) -> Result<Arc<Task>, TaskError> {
         let running = self.0.live.running(id);
         let cancelled = self.0.change(id, &[Event::Cancel], |task| {
             if let Some(running) = &running {
@@ -440,7 +440,7 @@ impl Tasks {
             task.error = Some(Failure::cancelled());
             Ok(Vec::new())
         });
-        let task = cancelled.await.map_err(|unchanged| unchanged.of(id))?;
+        let task = cancelled.await.map_err(|unchanged| unchanged.into_error(id))?;
         let owner = task.owner_key();
         // A concurrent waker has queued the task once this lock is acquired.
         drop(self.0.waking.write().await);
@@ -571,7 +571,7 @@ impl Tasks {
             work.await
         };
         self.0.tracker.spawn(work).await.unwrap_or_else(|error| {
-            tracing::error!(%error, "a request about a task broke down");
+            tracing::error!(%error, "a request for a task panicked");
             Err(TaskError::State(StateError::new("an internal error; see the server's log")))
         })
     }

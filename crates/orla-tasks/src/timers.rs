@@ -54,8 +54,8 @@ impl Tasks {
 }
 
 impl Inner {
-    /// Finds the unfinished consequences of writes that were made although they failed: tasks that are
-    /// awake and begin nowhere.
+    /// After a write that may have been made although it was reported as failed, finds the tasks that are awake
+    /// but neither wait nor run.
     async fn recover_failed_writes(self: &Arc<Self>) -> Result<(), StateError> {
         if !self.has_failed_write.load(Ordering::Acquire) {
             return Ok(());

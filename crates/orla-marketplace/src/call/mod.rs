@@ -64,8 +64,9 @@ impl CapabilityMarketplace {
                 prepared.authorize().await?;
             }
             prepared.validate_input().await?;
-            // Otherwise the executor checks the rest of the input when it runs.
-            if prepared.has_gates() {
+            // A call with a wrong input must not be charged or put before an approver. Any other call is checked by the
+            // executor when it runs.
+            if prepared.is_charged_or_approved() {
                 prepared.check_input()?;
             }
             // Quotas, approval. The quotas count the call until it ends.

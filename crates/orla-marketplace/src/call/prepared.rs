@@ -84,7 +84,7 @@ pub(super) struct Permits {
     in_cluster: Option<Charge>,
 }
 
-/// Tokens that are cancelled when the cluster no longer counts the call, by the counter.
+/// Tokens that are cancelled when the cluster no longer counts the call: one for its quotas, one for its permit.
 #[derive(Default)]
 struct Losses {
     quota: Option<CancellationToken>,
@@ -131,9 +131,9 @@ impl CapabilityMarketplace {
             tracing::info!(tool = excerpt(&call.target, MAX_SHOWN_CHARS), caller, "unknown tool");
             return Err(self.unknown(&catalog, &call.target, &call.scope.principal));
         };
-        let Call { target, input, timeout, patience, mut scope } = call;
+        let Call { target, input, timeout, default_timeout, mut scope } = call;
         let own = entry.policy.timeout.or_else(|| entry.manifest.provider.timeout());
-        let own = own.or(patience).unwrap_or(catalog.limits.timeout);
+        let own = own.or(default_timeout).unwrap_or(catalog.limits.timeout);
         let timeout = timeout.map_or(own, |caller| caller.min(own));
         let call_id = scope.call_id.take().unwrap_or_else(|| self.reserve_call_id());
         let mut ctx = CallContext::new(call_id, Arc::clone(&entry.name), timeout, scope);
@@ -213,7 +213,7 @@ impl PreparedCall<'_> {
             let what = format!("calls nested {} deep (max_depth)", catalog.limits.max_depth);
             return Err(RuntimeError::Limit { id: self.id(), what });
         }
-        self.on_named_node()?;
+        self.check_node()?;
         if let Some(custody) = &entry.policy.custody {
             let admitted = self.in_time(custody.admit()).await?;
             admitted.map_err(|permission| RuntimeError::Denied {
@@ -224,7 +224,7 @@ impl PreparedCall<'_> {
             })?;
         }
         let refusal = entry.unavailable().or_else(|| self.task_refusal());
-        refusal.map_or(Ok(()), |reason| Err(self.undeclared(reason.to_owned())))
+        refusal.map_or(Ok(()), |reason| Err(self.lasting_error(reason.to_owned())))
     }
 
     /// Waits while the provider starts or is restarted, and looks the capability up again. Returns
@@ -234,7 +234,7 @@ impl PreparedCall<'_> {
     /// The provider is not ready within the call's time, or no longer has the capability.
     pub(super) async fn settle(&mut self) -> RuntimeResult<bool> {
         let Ok(executor) = self.executor() else { return Ok(false) };
-        // Recorded answers stand for the calls that a call makes.
+        // Nested calls are answered from the recording, so their providers need not start.
         if self.ctx.scope.answers.is_some() && self.ctx.scope.depth > 0 {
             return Ok(false);
         }
@@ -262,7 +262,7 @@ impl PreparedCall<'_> {
     ///
     /// # Errors
     /// It asks for another one.
-    fn on_named_node(&self) -> RuntimeResult<()> {
+    fn check_node(&self) -> RuntimeResult<()> {
         let Some(node) = &self.ctx.scope.node else { return Ok(()) };
         if self.executor()?.chooses_nodes() || self.market.node() == Some(&**node) {
             return Ok(());
@@ -326,7 +326,7 @@ impl PreparedCall<'_> {
     }
 
     /// Returns whether the call is counted or approved before it runs.
-    pub(super) fn has_gates(&self) -> bool {
+    pub(super) fn is_charged_or_approved(&self) -> bool {
         let (caller, manifest) = (self.ctx.scope.principal.as_ref(), &self.entry.manifest);
         self.market.quotas().concern(caller, &manifest.id, &self.entry.name)
             || self.market.approvals().rule_for(caller, &self.entry).is_some()
@@ -462,7 +462,7 @@ impl PreparedCall<'_> {
             entry.and_then(|entry| entry.unavailable()).map(str::to_owned)
         };
         if let Some(reason) = withdrawn {
-            return Err(self.undeclared(reason));
+            return Err(self.lasting_error(reason));
         }
         let Some((subject, rule)) = &self.approved else { return Ok(()) };
         let newest = self.market.peek().with_id(&self.entry.manifest.id).map(Arc::clone);
@@ -729,8 +729,8 @@ impl PreparedCall<'_> {
         RuntimeError::Unavailable { id: self.id(), reason, source: None }
     }
 
-    /// Returns the error of a call that the declaration of its capability does not allow.
-    fn undeclared(&self, mut reason: String) -> RuntimeError {
+    /// Returns the error of a call that will fail again until a declaration is changed.
+    fn lasting_error(&self, mut reason: String) -> RuntimeError {
         self.market.redaction().replace(&mut reason);
         RuntimeError::Unavailable { id: self.id(), reason, source: Some(Box::new(Undeclared)) }
     }

@@ -128,9 +128,9 @@ impl RequestRecording {
             kind: subject.kind(),
             id: name.clone(),
             name,
-            outcome: GONE.0,
+            outcome: GONE_OUTCOME,
             duration: Duration::ZERO,
-            error: Some(GONE.1.to_owned()),
+            error: Some(GONE_ERROR.to_owned()),
             rule: None,
             refusal: None,
             principal: ctx.scope.principal.clone(),
@@ -326,16 +326,17 @@ impl Recording {
 impl Drop for Recording {
     fn drop(&mut self) {
         if !self.is_recorded {
-            let why = if self.stopping.load(Ordering::Acquire) { STOPPING } else { GONE.1 };
-            self.record((GONE.0, Some(why.to_owned())), (None, None), Ending::Abandoned);
+            let why = if self.stopping.load(Ordering::Acquire) { STOPPING } else { GONE_ERROR };
+            self.record((GONE_OUTCOME, Some(why.to_owned())), (None, None), Ending::Abandoned);
         }
     }
 }
 
-/// The outcome of a call whose caller no longer waits for it.
-const GONE: (&str, &str) = ("cancelled", "its caller did not wait for its end");
+/// The outcome of a call whose caller no longer waits for it, and its error.
+const GONE_OUTCOME: &str = "cancelled";
+const GONE_ERROR: &str = "its caller did not wait for its end";
 
-/// Why a call within a program is given up that the end of the server cuts short.
+/// The error of a call that is abandoned because the server stops.
 const STOPPING: &str = "the server is stopping";
 
 fn outcome_of(result: Result<Option<&Outcome>, &RuntimeError>) -> (&'static str, Option<String>) {

@@ -1,4 +1,4 @@
-//! Confined processes: the kernel restricts a process to its declaration (design §13).
+//! Confined processes: the kernel restricts a process to its declaration.
 //!
 //! # How it works
 //!

@@ -27,9 +27,9 @@ pub(super) struct Silence {
     expired: u32,
     /// The oldest of these calls.
     first_expired: Option<u64>,
-    /// Older calls were in flight when a call was last counted, and do not count any more.
+    /// Calls with lower tickets do not count: they were in flight together with one that was counted.
     counts_from: u64,
-    /// The ping that only newer calls wait behind, and since when.
+    /// The unanswered ping, if all calls in flight were sent after it, and since when that is so.
     blocked: Option<(u64, Duration)>,
 }
 

@@ -435,8 +435,8 @@ impl<S: Service> Supervised<S> {
         NoResponse::TimedOut { ticket, not_ready: self.not_ready() }
     }
 
-    /// Returns whether a request would go to a process that has reported what it serves or never will.
-    /// Also true if no process will start.
+    /// Returns whether a request need not wait for a handshake: it is complete, the process takes no part in
+    /// it, or no process will start.
     pub fn is_current(&self) -> bool {
         *self.shared.current.borrow()
     }

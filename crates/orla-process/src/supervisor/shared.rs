@@ -48,8 +48,8 @@ pub(super) struct Shared<S: Service> {
     service: Mutex<Arc<S>>,
     status: Mutex<Status>,
     pub(super) knowledge: watch::Sender<Knowledge<Info<S>>>,
-    /// Whether the process that gets requests has reported what it serves, or never will. Also true if
-    /// there will be no process.
+    /// Whether a request need not wait for a handshake: it is complete, the process takes no part in it, or no
+    /// process will start.
     pub(super) current: watch::Sender<bool>,
     /// Counts the changes that are visible in a listing of all services.
     changes: watch::Sender<u64>,

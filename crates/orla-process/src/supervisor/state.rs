@@ -81,7 +81,7 @@ pub(super) enum Event {
     /// The last call in flight is over.
     Drained,
     /// The configuration was reloaded.
-    Revived,
+    ConfigReloaded,
     /// The capsule is no longer needed.
     Stop,
     /// The time of [`State::timeout`] has passed.
@@ -191,8 +191,8 @@ pub(super) fn step(state: State, event: Event, policy: &Policy) -> (State, &'sta
         (Crashed { failures }, Event::Timer) => (Starting { failures }, &[Spawn]),
         // An edit may fix the failure: the count begins anew, and nothing waits.
         (Crashed { .. } | Stopped, Event::Changed) => (Starting { failures: 0 }, &[Spawn]),
-        (Crashed { .. }, Event::Revived) => (Starting { failures: 0 }, &[Spawn]),
-        (Stopped, Event::Revived) => (Created, &[]),
+        (Crashed { .. }, Event::ConfigReloaded) => (Starting { failures: 0 }, &[Spawn]),
+        (Stopped, Event::ConfigReloaded) => (Created, &[]),
         (Created | Crashed { .. }, Event::Stop) => (Stopped, &[FailWaiting]),
 
         (Starting { failures }, Event::Hello) => (Ready { failures }, &[Send]),
@@ -256,7 +256,7 @@ pub(super) fn step(state: State, event: Event, policy: &Policy) -> (State, &'sta
             | Event::Exited
             | Event::Changed
             | Event::Drained
-            | Event::Revived
+            | Event::ConfigReloaded
             | Event::Stop
             | Event::Timer,
         ) => (state, &[]),
@@ -413,13 +413,13 @@ mod tests {
                 &[
                     (Event::Timer, Starting { failures: 2 }, &[Spawn]),
                     (Event::Changed, Starting { failures: 0 }, &[Spawn]),
-                    (Event::Revived, Starting { failures: 0 }, &[Spawn]),
+                    (Event::ConfigReloaded, Starting { failures: 0 }, &[Spawn]),
                     (Event::Stop, Stopped, &[FailWaiting]),
                 ],
             ),
             (
                 Stopped,
-                &[(Event::Changed, Starting { failures: 0 }, &[Spawn]), (Event::Revived, Created, &[])],
+                &[(Event::Changed, Starting { failures: 0 }, &[Spawn]), (Event::ConfigReloaded, Created, &[])],
             ),
         ];
         for (state, moves) in rows {
@@ -444,7 +444,7 @@ mod tests {
         Event::Exited,
         Event::Changed,
         Event::Drained,
-        Event::Revived,
+        Event::ConfigReloaded,
         Event::Stop,
         Event::Timer,
     ];

@@ -77,7 +77,7 @@ enum Operation {
     },
     Ping,
     Discover,
-    // Contains the `params`.
+    // The following variants contain the `params`.
     Complete(JsonText),
     SetLevel(JsonText),
     Subscribe(JsonText),
@@ -252,7 +252,7 @@ impl Job {
         let rpc::Request { id, method, params } = request;
         let whole = || rpc::whole_params(body);
         let operation = match &*method {
-            "tools/call" => call_of(&params, body),
+            "tools/call" => parse_call(&params, body),
             "tools/list" => Operation::ListTools { cursor: cursor(&params, body) },
             list if surfaces::is_list(list) => Operation::List { cursor: cursor(&params, body) },
             "prompts/get" | "resources/read" => Operation::Get {
@@ -407,12 +407,12 @@ impl Job {
                     Some(_) => caller.surfaces(core),
                 };
                 let call = caller.surface_call(notices, meta.traceparent, channel);
-                caller.ask(core, &catalog, call).list(&id, &method, cursor.as_ref()).await
+                caller.surface_request(core, &catalog, call).list(&id, &method, cursor.as_ref()).await
             }
             Operation::Get { params, .. } => {
                 let catalog = caller.surfaces(core);
                 let call = caller.surface_call(notices, meta.traceparent, channel);
-                let answer = caller.ask(core, &catalog, call).request(&id, &method, &params).await;
+                let answer = caller.surface_request(core, &catalog, call).request(&id, &method, &params).await;
                 answer.map_err(|error| channel.missing().unwrap_or(error))
             }
             Operation::Complete(params) => {
@@ -483,15 +483,15 @@ impl Caller {
         call.scope.principal.clone_from(&self.principal);
         call.scope.traceparent = traceparent;
         call.scope.client = channel.client();
-        let audience = match channel {
-            ClientChannel::InputRequests(requests) => requests.audience.clone(),
+        let receiver = match channel {
+            ClientChannel::InputRequests(requests) => requests.receiver.clone(),
             ClientChannel::Session(_) => {
                 let outlet = self.outlet.as_ref().filter(|_| notices.wants_any());
                 outlet.map(|outlet| NoticeReceiver::new(notices, Arc::clone(outlet)))
             }
         };
-        if let Some(audience) = audience {
-            call.scope.notices = audience.sink(call.target.as_str().into());
+        if let Some(receiver) = receiver {
+            call.scope.notices = receiver.sink(call.target.as_str().into());
         }
         call
     }
@@ -570,7 +570,7 @@ impl Caller {
     }
 
     /// Returns a request to the surfaces of a snapshot.
-    pub(crate) fn ask<'a>(
+    pub(crate) fn surface_request<'a>(
         &'a self,
         core: &'a Core,
         catalog: &'a Arc<Catalog>,
@@ -681,7 +681,7 @@ async fn call_tool(
             Err(ErrorData::invalid_params(error.to_string(), None))
         }
         // The output before the error belongs to the caller.
-        Err(error) => match (channel.missing().filter(|_| gave_nothing(&error)), error) {
+        Err(error) => match (channel.missing().filter(|_| failed_without_output(&error)), error) {
             (Some(missing), _) => Err(missing),
             (None, RuntimeError::Refused { code, message, data, .. }) => {
                 Err(surfaces::refused(code, message, data.as_ref()))
@@ -692,7 +692,7 @@ async fn call_tool(
 }
 
 /// Returns whether a call itself failed and has no output.
-fn gave_nothing(error: &RuntimeError) -> bool {
+fn failed_without_output(error: &RuntimeError) -> bool {
     error.kind() == "failed" && error.outcome().is_none()
 }
 
@@ -732,7 +732,7 @@ async fn complete(
             let catalog = caller.surfaces(core);
             if surfaces::serves(&catalog, "completion/complete") {
                 return caller
-                    .ask(core, &catalog, call)
+                    .surface_request(core, &catalog, call)
                     .request(id, "completion/complete", params)
                     .await;
             }
@@ -756,7 +756,7 @@ fn set_level(id: &Id, params: &JsonText, caller: &Caller) -> Result<Bytes, Error
 }
 
 /// Returns the operation of a `tools/call`.
-fn call_of(params: &Params<'_>, body: &Bytes) -> Operation {
+fn parse_call(params: &Params<'_>, body: &Bytes) -> Operation {
     let invalid = |what: String| Operation::Refused(ErrorData::invalid_params(what, None));
     let tool = match params.name.map(rpc::text) {
         Some(Ok(name)) => name,

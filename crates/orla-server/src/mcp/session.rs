@@ -164,7 +164,7 @@ impl Session {
         snapshots.has_listed_surfaces = true;
     }
 
-    /// Returns the least grave log message that goes out.
+    /// Returns the lowest level of log messages that are sent.
     pub(crate) fn log_level(&self) -> LogLevel {
         let index = usize::from(self.log_level.load(Ordering::Relaxed));
         LogLevel::ALL.get(index).copied().unwrap_or(LogLevel::Info)

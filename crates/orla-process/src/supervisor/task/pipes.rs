@@ -50,7 +50,7 @@ impl<S: Service> Task<S> {
         }
     }
 
-    /// Handles a process that reads no more. It is about to exit, or it is ended.
+    /// Handles a process that has closed its standard input. It is ended if it does not exit by itself in time.
     pub(super) fn input_closed(&mut self) {
         if let Some(process) = &mut self.process {
             process.stdin = None;
@@ -90,9 +90,9 @@ impl<S: Service> Task<S> {
             }
         }
         if self.protocol.unwritten().len() > MAX_UNREAD {
-            return self.broken("it asks and asks, and does not read the answers").await;
+            return self.broken("it keeps asking questions and does not read the answers").await;
         }
-        self.drained().await;
+        self.end_if_drained().await;
     }
 
     /// Ends a process that violates the protocol. No more of its output is read.
@@ -258,7 +258,7 @@ impl<S: Service> Task<S> {
         let status = process.reap();
         let mut reason = match process.breach() {
             Some(limit) => format!("it was ended because it went over its limit of {limit}"),
-            None => ended(status),
+            None => exit_reason(status),
         };
         drop(process);
         if matches!(self.state, State::Starting { .. }) {
@@ -275,7 +275,7 @@ impl<S: Service> Task<S> {
     }
 }
 
-fn ended(status: Option<ExitStatus>) -> String {
+fn exit_reason(status: Option<ExitStatus>) -> String {
     match status {
         Some(status) => match (status.code(), status.signal()) {
             (Some(code), _) => format!("it exited with code {code}"),

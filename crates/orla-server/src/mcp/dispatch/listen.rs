@@ -34,7 +34,7 @@ pub(crate) async fn subscribe(
         && !other_nodes::is_subscribed(core, session, &uri).await
     {
         let newest = core.market.snapshot();
-        let asking = caller.ask(core, &newest, call);
+        let asking = caller.surface_request(core, &newest, call);
         let joined = core.subscriptions.join(core, &asking, &uri, session.subscriber()).await?;
         session.subscribe(&uri, joined);
         if let Err(why) = other_nodes::record_subscription(core, session, &uri).await {
@@ -104,7 +104,7 @@ pub(crate) async fn listen(
             let what = format!("more than {MAX_SUBSCRIPTIONS} subscriptions");
             return Err(ErrorData::invalid_params(what, None));
         }
-        let asking = caller.ask(core, &newest, call);
+        let asking = caller.surface_request(core, &newest, call);
         let mut found = Vec::new();
         for uri in wanted {
             // Resources that no surface has are not acknowledged.

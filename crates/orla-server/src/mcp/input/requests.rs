@@ -39,7 +39,7 @@ pub(crate) struct InputRequests {
     /// Cancelled when the client withdraws the request.
     cancellation: CancellationToken,
     /// Receives the notices of the work, if the client wants them.
-    pub(crate) audience: Option<Arc<NoticeReceiver>>,
+    pub(crate) receiver: Option<Arc<NoticeReceiver>>,
 }
 
 struct Inner {
@@ -70,11 +70,11 @@ impl InputRequests {
         capabilities: JsonText,
         early: Option<JsonText>,
         cancellation: CancellationToken,
-        audience: Option<Arc<NoticeReceiver>>,
+        receiver: Option<Arc<NoticeReceiver>>,
     ) -> Arc<Self> {
         let inner =
             Inner { capabilities, early, open: Vec::new(), count: 0, missing: None, over: false };
-        Arc::new(Self { inner: Mutex::new(inner), news: Notify::new(), cancellation, audience })
+        Arc::new(Self { inner: Mutex::new(inner), news: Notify::new(), cancellation, receiver })
     }
 
     /// Waits for a question, and then briefly for further ones.
