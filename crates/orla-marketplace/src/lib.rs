@@ -71,7 +71,7 @@ pub use catalog::{Catalog, CatalogBuilder, Denial, Entry, Hit, Limits, Registrat
 pub use client::{Client, ClientError, INPUT_KEY};
 pub use error::{
     Answered, BoxError, ERROR_KINDS, ErrorKind, NotSent, RuntimeError, RuntimeResult, Undeclared,
-    Violation, full_millis, seconds, whole_millis,
+    Violation, millis_down, seconds, millis_up,
 };
 pub use executor::{
     CapabilityExecutor, ConfinedBy, ProviderStatus, RoutedStatus, SandboxGrants, SandboxStatus,

@@ -270,11 +270,11 @@ impl Inner {
         Ok(())
     }
 
-    /// Gives back the place of a task that was accepted here after another node has taken the task.
+    /// No longer counts a task that was accepted here after another node has taken it.
     fn release_if_taken(&self, shared: &Shared, id: &TaskId, task: Option<&crate::Task>) {
         let is_taken = task.is_none_or(|task| task.runner.is_some() || task.state.is_terminal());
         if is_taken && let Some(owner) = shared.remove_offer(id) {
-            self.release_place(&owner);
+            self.uncount_unfinished(&owner);
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use orla_marketplace::{JsonText, full_millis};
+use orla_marketplace::{JsonText, millis_down};
 use orla_state::{Change, Expect, Pages, Record, Revision, StateError, WriteError};
 
 use crate::error::TaskError;
@@ -133,7 +133,7 @@ impl Inner {
                 return Err(Unchanged::Refused(Box::new(task)));
             }
             let mut changes = edit(&mut task)?;
-            // A task that is cancelled while it sleeps has no run that gives its place back. Expecting
+            // A task that is cancelled while it sleeps has no run that uncounts it. Expecting
             // its row prevents the task from falling asleep or waking at that moment.
             let open = if is_cancelled { self.store.get(&keys::open(id)).await? } else { None };
             let asleep = open.as_ref().and_then(|row| OwnerKey::read(&row.value));
@@ -170,7 +170,7 @@ impl Inner {
                         && !self.local.mark_cancelled(id, &task.owner_key())
                         && let Some(owner) = &asleep
                     {
-                        self.release_place(owner);
+                        self.uncount_unfinished(owner);
                     }
                     if task.state.is_terminal()
                         && let Err(error) = self.wake_awaiting(id).await
@@ -232,7 +232,7 @@ impl Inner {
 
     /// Returns how long a task is kept after its end.
     pub(crate) fn keep_millis(&self, task: &Task) -> u64 {
-        let keep = full_millis(self.options.load().keep);
+        let keep = millis_down(self.options.load().keep);
         task.keep_ms.map_or(keep, |wanted| wanted.min(keep))
     }
 

@@ -51,12 +51,12 @@ impl Tasks {
                 }
             }
             loop {
-                let place = tokio::select! {
+                let starting = tokio::select! {
                     () = inner.closing.cancelled() => return,
-                    place = Arc::clone(&inner.places).acquire_owned() => place,
+                    permit = Arc::clone(&inner.starting).acquire_owned() => permit,
                 };
                 // The semaphore is never closed.
-                let Ok(place) = place else { return };
+                let Ok(starting) = starting else { return };
                 let (owner, id) = loop {
                     let queued = inner.queued.notified();
                     let next = inner.queue.lock().pop();
@@ -69,14 +69,15 @@ impl Tasks {
                     }
                 };
                 let own = Arc::clone(&inner);
-                inner.tracker.spawn(async move { own.run(id, owner, place).await });
+                inner.tracker.spawn(async move { own.run(id, owner, starting).await });
             }
         });
     }
 }
 
 impl Inner {
-    pub(crate) fn release_place(&self, owner: &OwnerKey) {
+    /// No longer counts a task of this caller as unfinished.
+    pub(crate) fn uncount_unfinished(&self, owner: &OwnerKey) {
         let mut unfinished = self.unfinished.lock();
         if let Some(count) = unfinished.get_mut(owner) {
             *count = count.saturating_sub(1);
@@ -86,11 +87,11 @@ impl Inner {
         }
     }
 
-    /// Removes a task that no longer waits or runs here, and gives its place back, unless that has already
-    /// happened.
+    /// Removes a task that no longer waits or runs here, and no longer counts it as unfinished, unless that has
+    /// already happened.
     pub(crate) fn leave(&self, owner: &OwnerKey, id: &TaskId) {
         if self.local.remove(id) {
-            self.release_place(owner);
+            self.uncount_unfinished(owner);
         }
     }
 
@@ -127,7 +128,7 @@ impl Inner {
                 self.local.remove(&id);
                 self.request_scan();
             }
-            (NextStep::ReleasePlace(owner), _) => self.release_place(&owner),
+            (NextStep::UncountUnfinished(owner), _) => self.uncount_unfinished(&owner),
         }
     }
 
@@ -164,18 +165,18 @@ impl Inner {
     }
 
     /// Runs a task to its end.
-    async fn run(self: &Arc<Self>, id: TaskId, owner: OwnerKey, place: OwnedSemaphorePermit) {
+    async fn run(self: &Arc<Self>, id: TaskId, owner: OwnerKey, starting: OwnedSemaphorePermit) {
         let registered = self.live.register(&id);
         // Taken after the task is registered, so that a concurrent cancellation finds either the
         // registration or this value.
         let mut known = self.preloaded.take(&id);
         let running = Arc::clone(&registered.running);
-        let place = Arc::new(Mutex::new(Some(place)));
+        let starting = Arc::new(Mutex::new(Some(starting)));
         let (mut wait, mut is_cancelled) = (Duration::from_millis(50), false);
         loop {
             let attempt = {
                 let _guard = RequeueOnPanic { inner: self, owner: &owner, id: &id };
-                self.attempt(&id, &running, &place, known.take()).await
+                self.attempt(&id, &running, &starting, known.take()).await
             };
             match attempt {
                 AttemptResult::Over | AttemptResult::Gone => {
@@ -228,7 +229,7 @@ impl Inner {
         self: &Arc<Self>,
         id: &TaskId,
         running: &Arc<Running>,
-        place: &Arc<Mutex<Option<OwnedSemaphorePermit>>>,
+        starting: &Arc<Mutex<Option<OwnedSemaphorePermit>>>,
         known: Option<LoadedTask>,
     ) -> AttemptResult {
         let to_run = match known {
@@ -252,7 +253,7 @@ impl Inner {
             owner: task.principal(),
             is_own: self.shared.as_ref().is_none_or(|shared| shared.is_own(&task)),
             running: Arc::clone(running),
-            place: Arc::clone(place),
+            starting: Arc::clone(starting),
             begun_before: task.begun.filter(|_| !running.is_unbegun.load(Ordering::Acquire)),
             is_marked: task.state == State::Working,
             asking: Mutex::default(),
@@ -522,7 +523,7 @@ struct TaskCheckpoint {
     is_own: bool,
     running: Arc<Running>,
     /// Given back when the call begins.
-    place: Arc<Mutex<Option<OwnedSemaphorePermit>>>,
+    starting: Arc<Mutex<Option<OwnedSemaphorePermit>>>,
     /// How the call may be repeated, if an earlier attempt had begun it.
     begun_before: Option<Repeat>,
     /// Whether the record already says `working`.
@@ -535,13 +536,13 @@ struct TaskCheckpoint {
 /// A place among the tasks that wait for an approval. Giving it back lets a task continue that was set
 /// aside.
 struct Asking {
-    place: Option<OwnedSemaphorePermit>,
+    permit: Option<OwnedSemaphorePermit>,
     tasks: Weak<Inner>,
 }
 
 impl Drop for Asking {
     fn drop(&mut self) {
-        drop(self.place.take());
+        drop(self.permit.take());
         if let Some(tasks) = self.tasks.upgrade() {
             tasks.requeue_aside();
         }
@@ -564,13 +565,13 @@ impl Checkpoint for TaskCheckpoint {
         let tasks = self.tasks.upgrade().ok_or_else(later)?;
         let mut asking = self.asking.lock();
         if asking.is_none() {
-            let Ok(place) = Arc::clone(&tasks.asking).try_acquire_owned() else {
+            let Ok(permit) = Arc::clone(&tasks.asking).try_acquire_owned() else {
                 *self.reached.lock() = Reached::NoApprovalPlace;
                 return Err(later());
             };
-            *asking = Some(Asking { place: Some(place), tasks: Weak::clone(&self.tasks) });
+            *asking = Some(Asking { permit: Some(permit), tasks: Weak::clone(&self.tasks) });
         }
-        drop(self.place.lock().take());
+        drop(self.starting.lock().take());
         Ok(())
     }
 
@@ -634,7 +635,7 @@ impl Checkpoint for TaskCheckpoint {
         }
         self.running.is_unbegun.store(false, Ordering::Release);
         *self.reached.lock() = Reached::Begun;
-        drop(self.place.lock().take());
+        drop(self.starting.lock().take());
         drop(self.asking.lock().take());
         Ok(())
     }

@@ -52,7 +52,7 @@ pub(crate) struct Inner {
     /// Notified when a task enters the queue.
     pub(crate) queued: Notify,
     /// Held by tasks that have left the queue and have not begun.
-    pub(crate) places: Arc<Semaphore>,
+    pub(crate) starting: Arc<Semaphore>,
     /// Held by tasks that wait for an approval. These tasks hold no other place.
     pub(crate) asking: Arc<Semaphore>,
     /// Tasks that are set aside until fewer tasks wait for an approval.
@@ -191,10 +191,10 @@ impl Tasks {
     ) -> Self {
         /// The maximum number of tasks that wait for a permit of the marketplace at once. The others
         /// wait in the queue of tasks, so that calls find room in the queue of the marketplace.
-        const PLACES: usize = 64;
+        const MAX_STARTING: usize = 64;
         /// The maximum number of tasks that wait for an approval at once. It is less than the number of
         /// questions kept for one caller. Further tasks are set aside.
-        const ASKING: usize = 32;
+        const MAX_ASKING: usize = 32;
         Self(Arc::new(Inner {
             store,
             market,
@@ -207,8 +207,8 @@ impl Tasks {
             counts: Counts::default(),
             queue: Mutex::default(),
             queued: Notify::new(),
-            places: Arc::new(Semaphore::new(PLACES)),
-            asking: Arc::new(Semaphore::new(ASKING)),
+            starting: Arc::new(Semaphore::new(MAX_STARTING)),
+            asking: Arc::new(Semaphore::new(MAX_ASKING)),
             aside: Mutex::default(),
             unfinished: Mutex::default(),
             has_failed_write: AtomicBool::new(false),

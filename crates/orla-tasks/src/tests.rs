@@ -183,7 +183,7 @@ async fn a_task_whose_run_panics_runs_again_and_is_counted_once() {
     assert!(!store.panics.load(Ordering::Relaxed));
     tasks.wait_stopped(&started.task.id).await;
     tasks.close(PATIENCE).await;
-    assert_eq!(tasks.0.unfinished.lock().len(), 0, "its place is given back");
+    assert_eq!(tasks.0.unfinished.lock().len(), 0, "it is no longer counted");
     let counts = tasks.counts().by_state;
     assert_eq!(counts, State::ALL.map(|state| u64::from(state == State::Completed)));
 }
@@ -272,7 +272,7 @@ async fn invalid_tasks_are_refused_at_once_and_leave_no_record() {
 async fn a_failing_store_delays_a_task_and_loses_nothing() {
     let store: Arc<Store> = Arc::default();
     let tasks = tasks(&store).await;
-    let resting = tasks.0.places.clone().acquire_many_owned(63).await.unwrap();
+    let resting = tasks.0.starting.clone().acquire_many_owned(63).await.unwrap();
     let id = tasks.start(new("echo")).await.unwrap().task.id.clone();
     store.fails.store(3, Ordering::Relaxed);
     assert_eq!(ended(&tasks, id.as_str()).await.state, State::Completed);

@@ -96,7 +96,7 @@ impl CapabilityMarketplace {
     /// # Errors
     /// Those of [`call`](Self::call) up to the validation of the input.
     pub async fn check(&self, call: Call) -> RuntimeResult<()> {
-        self.checked(call, |_| Ok(())).await
+        self.check_then(call, |_| Ok(())).await
     }
 
     /// Checks a call as [`check`](Self::check) does, and the quotas that this process counts. Concurrency limits are not
@@ -105,11 +105,11 @@ impl CapabilityMarketplace {
     /// # Errors
     /// Those of [`check`](Self::check), and that of the quota.
     pub async fn check_with_quotas(&self, call: Call) -> RuntimeResult<()> {
-        self.checked(call, PreparedCall::check_quotas).await
+        self.check_then(call, PreparedCall::check_quotas).await
     }
 
     /// Performs the steps of a call up to the validation of its input, and then `extra_check`.
-    async fn checked<'m>(
+    async fn check_then<'m>(
         &'m self,
         call: Call,
         extra_check: impl FnOnce(&PreparedCall<'m>) -> RuntimeResult<()>,

@@ -21,7 +21,7 @@ use crate::admission::breaker::Attempt;
 use crate::admission::{Admission, CallPermit, HeldPermits, Lane, Permit, RunningCall};
 use crate::approval::{ApprovalSubject, WaitingCall};
 use crate::catalog::{Catalog, Entry};
-use crate::error::{RuntimeError, RuntimeResult, Undeclared, Violation, full_millis, seconds};
+use crate::error::{RuntimeError, RuntimeResult, Undeclared, Violation, millis_down, seconds};
 use crate::executor::CapabilityExecutor;
 use crate::manifest::{Availability, DeclaredBy, TaskSupport};
 use crate::marketplace::CapabilityMarketplace;
@@ -29,7 +29,7 @@ use crate::memory::OverBudget;
 use crate::outcome::Outcome;
 use crate::payload::Payload;
 use crate::principal::{ANONYMOUS, Principal};
-use crate::quota::{Charge, CountScope, Place};
+use crate::quota::{Charge, CountScope, ClusterPermit};
 use crate::schema::{self, Validator};
 
 /// How long an executor may take to end a call that has reached its deadline or was cancelled. After that, the
@@ -173,13 +173,13 @@ impl CapabilityMarketplace {
             Arc::ptr_eq(named, &newest) || (!is_unavailable(&newest) && !is_unavailable(named))
         });
         let catalog = named.map_or(newest, Arc::clone);
-        let is_settled = match catalog.get(&call.target) {
+        let is_known = match catalog.get(&call.target) {
             Some(entry) => entry.policy.availability != Availability::Unlearned,
             // A provider that has not answered yet may serve the capability. A session knows the
             // capabilities it has listed.
             None => named.is_some() && call.scope.depth == 0,
         };
-        if is_settled {
+        if is_known {
             return catalog;
         }
         self.prepare_listing().await;
@@ -300,21 +300,22 @@ impl PreparedCall<'_> {
         })
     }
 
-    /// Checks the input against its schema.
+    /// Checks the input against its schema. [`check_input`](Self::check_input) checks the rest.
     ///
     /// # Errors
     /// It does not fit, or the time of the call is over.
     pub(super) async fn validate_input(&self) -> RuntimeResult<()> {
         let Some(schema) = self.entry.input.validator() else { return Ok(()) };
         let deadline = self.ctx.deadline;
-        let checked = self.in_time(checked(schema, &self.input, "input", deadline)).await?;
+        let checked = self.in_time(check_value(schema, &self.input, "input", deadline)).await?;
         if checked.is_err() && Instant::now() >= deadline {
             return Err(self.timed_out());
         }
         checked.map_err(|violations| RuntimeError::InvalidInput { id: self.id(), violations })
     }
 
-    /// Lets the executor check the input.
+    /// Lets the executor check what the schema does not say of the input. The schema is checked by
+    /// [`validate_input`](Self::validate_input).
     ///
     /// # Errors
     /// That of [`CapabilityExecutor::check_input`], or no executor runs this kind of provider.
@@ -345,7 +346,7 @@ impl PreparedCall<'_> {
         let value = outcome.payload()?;
         // The provider may have used up the call's time. Its output is still checked.
         let deadline = self.ctx.deadline.max(Instant::now() + MIN_OUTPUT_CHECK);
-        match checked(schema, &value, "output", deadline).await {
+        match check_value(schema, &value, "output", deadline).await {
             Ok(()) => Ok(Outcome { structured: Some(value), ..outcome }),
             Err(_) if is_empty && self.entry.policy.output_declared_by == DeclaredBy::Provider => {
                 Ok(outcome)
@@ -503,11 +504,11 @@ impl PreparedCall<'_> {
         if self.ctx.scope.checkpoint.is_some() {
             self.ctx.deadline = self.ctx.clock().deadline();
         }
-        if let Some(place) = &permits.in_cluster {
-            self.losses.permit = place.lost();
+        if let Some(permit) = &permits.in_cluster {
+            self.losses.permit = permit.lost();
             let counted = &mut self.ctx.scope.counted;
             // A repeated call is already included in this count.
-            for name in &place.counted {
+            for name in &permit.counted {
                 if !counted.contains(name) {
                     counted.push(Arc::clone(name));
                 }
@@ -518,10 +519,10 @@ impl PreparedCall<'_> {
     }
 
     async fn permits(&self) -> RuntimeResult<Permits> {
-        let place = self.place_in_cluster();
+        let cluster_permit = self.cluster_permit();
         // The calling node already took the cluster permit.
-        let is_placed = place.as_ref().is_some_and(|place| self.counted.contains(place.name()));
-        let own = match self.entry.admission.as_ref().filter(|_| !is_placed) {
+        let has_cluster_permit = cluster_permit.as_ref().is_some_and(|permit| self.counted.contains(permit.name()));
+        let own = match self.entry.admission.as_ref().filter(|_| !has_cluster_permit) {
             Some(admission) => {
                 if let Some(size) = self.ctx.held().and_then(|held| held.waits_for_itself()) {
                     let what = format!(
@@ -533,9 +534,9 @@ impl PreparedCall<'_> {
             }
             None => None,
         };
-        let in_cluster = match place.filter(|_| !is_placed) {
-            Some(place) => {
-                let entered = self.in_time(self.market.quotas().enter(place)).await?;
+        let in_cluster = match cluster_permit.filter(|_| !has_cluster_permit) {
+            Some(permit) => {
+                let entered = self.in_time(self.market.quotas().enter(permit)).await?;
                 Some(entered.map_err(|refused| refused.of_call(self.id()))?)
             }
             None => None,
@@ -546,10 +547,10 @@ impl PreparedCall<'_> {
 
     /// Returns the cluster-wide permit that the call needs, if its capability limits concurrency over
     /// the cluster.
-    fn place_in_cluster(&self) -> Option<Place> {
+    fn cluster_permit(&self) -> Option<ClusterPermit> {
         let policy = &self.entry.policy;
         let size = policy.max_concurrency.filter(|_| policy.concurrency_scope == CountScope::Cluster)?;
-        Some(Place::new(&self.entry.manifest.id, size))
+        Some(ClusterPermit::new(&self.entry.manifest.id, size))
     }
 
     /// Waits until a cluster-wide quota or permit of the call is lost.
@@ -588,7 +589,7 @@ impl PreparedCall<'_> {
         let attempt = self.entry.breaker.as_ref().map(|breaker| breaker.enter()).transpose();
         attempt.map(Circuit).map_err(|wait| {
             let upstream = self.entry.policy.upstream.as_deref().unwrap_or_default();
-            let wait = Duration::from_millis(full_millis(wait).max(1));
+            let wait = Duration::from_millis(millis_down(wait).max(1));
             let wait = seconds(wait);
             self.unavailable(format!(
                 "{upstream} failed several times in a row; it is tried again in {wait}"
@@ -752,7 +753,7 @@ impl PreparedCall<'_> {
 
 /// Checks a value until a deadline. A check that may take long runs on a thread that serves no other
 /// calls.
-async fn checked(
+async fn check_value(
     schema: &Arc<Validator>,
     value: &Payload,
     root: &'static str,

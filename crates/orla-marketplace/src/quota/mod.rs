@@ -73,7 +73,7 @@ pub(crate) struct Charge {
 }
 
 /// A permit for a call of a capability, counted over all nodes of the cluster.
-pub(crate) struct Place {
+pub(crate) struct ClusterPermit {
     claim: Claim,
     name: Arc<str>,
 }
@@ -153,10 +153,10 @@ impl Refused {
     }
 }
 
-impl Place {
-    /// One of `size` places for the capability with this id.
+impl ClusterPermit {
+    /// One of `size` permits for the capability with this id.
     pub(crate) fn new(id: &str, size: usize) -> Self {
-        let rule = QuotaRule::places_in_cluster(id, size);
+        let rule = QuotaRule::permits_in_cluster(id, size);
         let identity = format!("max_concurrency {id}");
         let of = Arc::new(CountedRule { rule, number: 0, identity, refused: Arc::default() });
         let claim = Claim { of, subject: Subject::Everyone, cost: 1 };
@@ -326,9 +326,9 @@ impl Quotas {
     /// Waits for one of the cluster-wide permits.
     ///
     /// # Errors
-    /// The places cannot be counted.
-    pub(crate) async fn enter(&self, place: Place) -> Result<Charge, Refused> {
-        let Place { claim, name } = place;
+    /// The permits cannot be counted.
+    pub(crate) async fn enter(&self, permit: ClusterPermit) -> Result<Charge, Refused> {
+        let ClusterPermit { claim, name } = permit;
         let refused = |why| Refused { rule: claim.of.rule.name.clone(), why };
         let permits = self.permits(CountScope::Cluster).map_err(refused)?;
         let mut changes = permits.changes();

@@ -242,12 +242,12 @@ async fn a_cluster_rule_is_counted_in_the_cluster_or_refuses() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_place_in_the_cluster_is_waited_for() {
+async fn a_permit_of_the_cluster_is_waited_for() {
     let quotas = quotas([]);
     quotas.count_in_cluster(Arc::new(LocalPermits::default()));
-    let first = quotas.enter(Place::new("a", 1)).await.unwrap();
-    assert_eq!(first.counted, [Arc::clone(Place::new("a", 2).name())]);
-    let mut second = Box::pin(quotas.enter(Place::new("a", 1)));
+    let first = quotas.enter(ClusterPermit::new("a", 1)).await.unwrap();
+    assert_eq!(first.counted, [Arc::clone(ClusterPermit::new("a", 2).name())]);
+    let mut second = Box::pin(quotas.enter(ClusterPermit::new("a", 1)));
     assert!(second.as_mut().now_or_never().is_none());
     drop(first);
     assert!(second.await.is_ok());

@@ -35,7 +35,7 @@ pub(super) struct Silence {
 
 impl Silence {
     /// Records that the process wrote something.
-    pub(super) fn broken(&mut self) {
+    pub(super) fn heard(&mut self) {
         (self.expired, self.first_expired) = (0, None);
     }
 
@@ -90,7 +90,7 @@ mod tests {
             silence.expired(call, call + 1);
             assert_eq!(silence.verdict(S, None, None), None);
         }
-        silence.broken();
+        silence.heard();
         for call in 3..=5 {
             assert_eq!(silence.verdict(S, None, None), None, "before call {call}");
             silence.expired(call, call + 1);

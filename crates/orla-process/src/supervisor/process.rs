@@ -1,4 +1,4 @@
-//! The process of a capsule: its pipes, its end, its group.
+//! The process of a service: its pipes, its end, its group.
 
 use std::ffi::OsString;
 use std::io;

@@ -100,7 +100,7 @@ pub(super) struct Status {
 #[derive(Debug)]
 pub(super) struct Knowledge<I> {
     /// Whether a listing need not wait, because the information is known or unobtainable.
-    pub(super) settled: bool,
+    pub(super) is_learned: bool,
     pub(super) info: Option<Arc<I>>,
 }
 
@@ -135,7 +135,7 @@ impl<S: Service> Shared<S> {
             gate,
             service: Mutex::new(service),
             status: Mutex::new(status),
-            knowledge: watch::Sender::new(Knowledge { settled: false, info: None }),
+            knowledge: watch::Sender::new(Knowledge { is_learned: false, info: None }),
             current: watch::Sender::new(false),
             changes,
         }
@@ -247,12 +247,12 @@ impl<S: Service> Shared<S> {
                 self.list_changed();
             }
         }
-        self.settled();
+        self.mark_learned();
     }
 
     /// Marks the service so that no listing waits for it.
-    pub(super) fn settled(&self) {
-        self.knowledge.send_if_modified(|knowledge| !std::mem::replace(&mut knowledge.settled, true));
+    pub(super) fn mark_learned(&self) {
+        self.knowledge.send_if_modified(|knowledge| !std::mem::replace(&mut knowledge.is_learned, true));
     }
 
     /// Signals that a listing of all services shows something else now.

@@ -1,4 +1,4 @@
-//! The life cycle of a capsule (RFC 2 §7), including decisions that the RFC leaves open.
+//! The life cycle of a service (RFC 2 §7), including decisions that the RFC leaves open.
 //!
 //! [`step`] contains the whole life cycle. It is a pure function from a state and an event to the next
 //! state and a list of effects. The task makes no decision of its own: it performs the effects in order
@@ -22,7 +22,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// A state of a capsule's life cycle.
+/// A state of a service's life cycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     /// Found, and not started yet.
@@ -63,10 +63,10 @@ pub(super) enum Then {
     Stop,
 }
 
-/// An event in the life of a capsule.
+/// An event in the life of a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Event {
-    /// A call or a listing needs the capsule.
+    /// A call or a listing needs the service.
     Wanted,
     /// The process said hello.
     Hello,
@@ -82,7 +82,7 @@ pub(super) enum Event {
     Drained,
     /// The configuration was reloaded.
     ConfigReloaded,
-    /// The capsule is no longer needed.
+    /// The service is no longer needed.
     Stop,
     /// The time of [`State::timeout`] has passed.
     Timer,
@@ -110,7 +110,7 @@ pub(super) enum Effect {
 /// The times and counts of a life cycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// The number of failures in a row after which a capsule is stopped: 5.
+    /// The number of failures in a row after which a service is stopped: 5.
     pub max_failures: u32,
     /// The backoff after the first failure: 100 ms. It doubles with each.
     pub backoff_min: Duration,
@@ -118,7 +118,7 @@ pub struct Policy {
     pub backoff_max: Duration,
     /// How long calls in flight may continue after files have changed: 5 s.
     pub drain: Duration,
-    /// How long a capsule has to be READY for its failures to be forgotten: 60 s.
+    /// How long a service has to be READY for its failures to be forgotten: 60 s.
     pub stable: Duration,
     /// How long a process may take to end after its input was closed, before SIGTERM: 100 ms.
     pub input_grace: Duration,
@@ -267,7 +267,7 @@ pub(super) fn step(state: State, event: Event, policy: &Policy) -> (State, &'sta
 const LOOP: usize = 5;
 const LOOP_WITHIN: Duration = Duration::from_secs(10);
 
-/// Detects reloads that a capsule causes itself, by writing below its watched paths.
+/// Detects reloads that a service causes itself, by writing below its watched paths.
 #[derive(Debug, Default)]
 pub(super) struct ReloadLoop {
     /// The times of the reloads since the last call, relative to any fixed point.

@@ -63,7 +63,7 @@ const CANCEL_GRACE: Duration = Duration::from_secs(2);
 /// How often this time is extended while the process answers other requests.
 const MAX_CANCEL_EXTENSIONS: u32 = 15;
 /// How often a process with requests in flight is checked.
-const POLL_INTERVAL: Duration = Duration::from_secs(1);
+const HANG_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// How many requests are taken in a row before other tasks run.
 const MAX_BATCH: usize = 64;
 
@@ -521,7 +521,7 @@ impl<S: Service> Task<S> {
         match &mut self.look {
             Some(look) => look.was_idle |= !is_waited_for,
             None if is_waited_for => {
-                self.look = Some(Look { at: Instant::now() + POLL_INTERVAL, was_idle: false });
+                self.look = Some(Look { at: Instant::now() + HANG_CHECK_INTERVAL, was_idle: false });
             }
             None => {}
         }
@@ -597,7 +597,7 @@ impl<S: Service> Task<S> {
             // The process takes no part in the handshake. If it does so later, what it serves will be
             // known then.
             self.takes_part.get_or_insert(false);
-            self.shared.settled();
+            self.shared.mark_learned();
         }
         if let Some((_, reason)) = self.stream_closed.take_if(|(at, _)| *at <= now) {
             self.failure.get_or_insert_with(|| reason.to_owned());

@@ -99,7 +99,7 @@ pub(crate) struct Caller {
     /// Cancelled when the client withdraws the request.
     pub(crate) cancellation: CancellationToken,
     /// The scopes that would help, if the policy denies the request.
-    pub(crate) lacks: OnceLock<Vec<String>>,
+    pub(crate) missing_scopes: OnceLock<Vec<String>>,
 }
 
 /// The response to a request.
@@ -223,10 +223,10 @@ impl ClientChannel {
     /// Returns the error of a sessionless request whose provider failed without output after it had
     /// asked for a capability that the client did not declare. A provider that succeeded did not need
     /// the capability.
-    fn missing(&self) -> Option<ErrorData> {
+    fn missing_capability(&self) -> Option<ErrorData> {
         match self {
             Self::Session(_) => None,
-            Self::InputRequests(requests) => requests.missing(),
+            Self::InputRequests(requests) => requests.missing_capability(),
         }
     }
 }
@@ -413,7 +413,7 @@ impl Job {
                 let catalog = caller.surfaces(core);
                 let call = caller.surface_call(notices, meta.traceparent, channel);
                 let answer = caller.surface_request(core, &catalog, call).request(&id, &method, &params).await;
-                answer.map_err(|error| channel.missing().unwrap_or(error))
+                answer.map_err(|error| channel.missing_capability().unwrap_or(error))
             }
             Operation::Complete(params) => {
                 let call = caller.surface_call(notices, meta.traceparent, channel);
@@ -504,13 +504,13 @@ impl Caller {
             session: self.session.as_deref(),
             outlet: self.outlet.as_ref(),
             cancellation: &self.cancellation,
-            lacks: &self.lacks,
+            missing_scopes: &self.missing_scopes,
         }
     }
 
     /// Returns the scopes that the caller's token lacks, if the request was denied for that reason.
     fn step_up(&self, core: &Core) -> Option<StepUp> {
-        StepUp::with(core, self.principal.as_ref(), self.lacks.get()?)
+        StepUp::with(core, self.principal.as_ref(), self.missing_scopes.get()?)
     }
 
     /// Returns the capabilities with which the client of a call can be asked.
@@ -581,7 +581,7 @@ impl Caller {
             catalog,
             call,
             cache_hint: self.cache_hint(core),
-            lacks: &self.lacks,
+            missing_scopes: &self.missing_scopes,
         }
     }
 }
@@ -666,7 +666,7 @@ async fn call_tool(
     });
     let result = core.market.call(call).await;
     if let Err(error) = &result {
-        step_up::note_denial(&caller.lacks, error);
+        step_up::note_denial(&caller.missing_scopes, error);
     }
     match result {
         Ok(outcome) => {
@@ -681,7 +681,7 @@ async fn call_tool(
             Err(ErrorData::invalid_params(error.to_string(), None))
         }
         // The output before the error belongs to the caller.
-        Err(error) => match (channel.missing().filter(|_| failed_without_output(&error)), error) {
+        Err(error) => match (channel.missing_capability().filter(|_| failed_without_output(&error)), error) {
             (Some(missing), _) => Err(missing),
             (None, RuntimeError::Refused { code, message, data, .. }) => {
                 Err(surfaces::refused(code, message, data.as_ref()))

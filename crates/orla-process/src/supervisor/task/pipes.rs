@@ -73,7 +73,7 @@ impl<S: Service> Task<S> {
             match stdout.read_buf(self.protocol.read_buffer()).now_or_never() {
                 Some(Ok(0)) => return self.output_ended().await,
                 Some(Ok(_)) => {
-                    self.silence.broken();
+                    self.silence.heard();
                     self.take_events().await;
                 }
                 None => return,
@@ -171,7 +171,7 @@ impl<S: Service> Task<S> {
             self.stderr.reserve(4096);
             match stderr.try_read_buf(&mut self.stderr) {
                 Ok(count) if count > 0 => {
-                    self.silence.broken();
+                    self.silence.heard();
                     while let Some(end) = memchr::memchr(b'\n', &self.stderr) {
                         let line = self.stderr.split_to(end + 1);
                         self.take_line(line);

@@ -116,7 +116,7 @@ async fn begin(
     tokio::select! {
         biased;
         answer = &mut work => return Ok(answer),
-        () = requests.settled() => {}
+        () = requests.has_questions() => {}
     }
     if cancellation.is_cancelled() {
         // The client has disconnected, so no answers will come.
@@ -265,7 +265,7 @@ impl PendingRequests {
 
     /// Lets the work continue without its request. The returned entry counts as awaited at first.
     fn add(&self, core: &Arc<Core>, pending: PendingRequest, work: Work) -> Result<Attended, ErrorData> {
-        let max = core.settings.load().options.max_parked;
+        let max = core.settings.load().options.max_pending;
         let mut open = self.open.lock();
         let is_of_caller = |other: &&Arc<PendingRequest>| other.principal == pending.principal;
         let is_too_many_of_one = pending.principal.is_some()
@@ -378,7 +378,7 @@ impl PendingRequest {
         tokio::select! {
             biased;
             () = self.done.notified() => self.state.lock().answer.take(),
-            () = self.requests.settled() => None,
+            () = self.requests.has_questions() => None,
         }
     }
 
