@@ -471,6 +471,9 @@ fn exceeded_quota(error: &rtfs::Error) -> Option<(&str, Duration)> {
     }
 }
 
+/// The maximum number of characters of a text of any client that an error or a log line repeats.
+pub const MAX_SHOWN_CHARS: usize = 200;
+
 /// Returns milliseconds, rounded up.
 pub fn millis_up(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)

@@ -70,7 +70,7 @@ pub use call::{
 pub use catalog::{Catalog, CatalogBuilder, Denial, Entry, Hit, Limits, RegistrationError, Rejected};
 pub use client::{Client, ClientError, INPUT_KEY};
 pub use error::{
-    Answered, BoxError, ERROR_KINDS, ErrorKind, NotSent, RuntimeError, RuntimeResult, Undeclared,
+    Answered, BoxError, ERROR_KINDS, ErrorKind, MAX_SHOWN_CHARS, NotSent, RuntimeError, RuntimeResult, Undeclared,
     Violation, millis_down, seconds, millis_up,
 };
 pub use executor::{

@@ -9,7 +9,7 @@ use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use crate::keys::{self, OwnerKey};
+use crate::keys;
 use crate::service::{Inner, Tasks};
 use crate::shared::Shared;
 use crate::task::{Runner, TaskId};
@@ -328,11 +328,7 @@ impl Inner {
             if rows.is_empty() {
                 return Ok(());
             }
-            let awake = rows.iter().filter(|row| OwnerKey::read(&row.value).is_none());
-            let ids: Vec<TaskId> = awake
-                .filter_map(|row| row.key.strip_prefix(keys::OPEN).and_then(TaskId::parse))
-                .collect();
-            for task in self.load_all(&ids).await?.into_iter().flatten() {
+            for task in self.load_all(&keys::awake(&rows)).await?.into_iter().flatten() {
                 self.take_if_free(&task).await?;
             }
         }
@@ -341,7 +337,7 @@ impl Inner {
     /// Checks whether this node must act on a task.
     pub(crate) async fn check_task(self: &Arc<Self>, id: &TaskId) -> Result<(), StateError> {
         let Some(row) = self.store.get(&keys::open(id)).await? else { return Ok(()) };
-        if OwnerKey::read(&row.value).is_none()
+        if !keys::is_asleep(&row)
             && let Some(task) = self.load(id).await?
         {
             self.take_if_free(&task).await?;

@@ -51,13 +51,16 @@ impl Unchanged {
         match self {
             Self::Unknown => TaskError::Unknown(id.to_string()),
             Self::Refused(task) => TaskError::Over(task.state),
-            Self::Conflict => {
-                TaskError::State(StateError::new("the task is changed by another at this moment"))
-            }
+            Self::Conflict => TaskError::State(changed_concurrently()),
             Self::Lost => TaskError::State(StateError::new("another node runs the task now")),
             Self::State(error) => TaskError::State(error),
         }
     }
+}
+
+/// Returns the error of a write that conflicts with another one.
+pub(crate) fn changed_concurrently() -> StateError {
+    StateError::new("another writer changes the task at this moment")
 }
 
 impl Inner {

@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use orla_marketplace::program::{IDS, Journal};
 use orla_marketplace::{
-    Call, Checkpoint, Client, Entry, JsonText, Outcome, Payload, Principal, RuntimeError, RuntimeResult,
-    jitter,
+    Call, Checkpoint, Client, Entry, JsonText, Outcome, Payload, Principal, Redactor, RuntimeError,
+    RuntimeResult, jitter,
 };
 use orla_mcp::call_result::call_result_json;
 use orla_state::{Change, StateError};
@@ -25,7 +25,7 @@ use crate::live::{Running, sink};
 use crate::local::NextStep;
 use crate::preloaded::LoadedTask;
 use crate::program::{Parts, RunJournal, to_run, to_run_keys, touch};
-use crate::records::{Unchanged, Urgency};
+use crate::records::{Unchanged, Urgency, changed_concurrently};
 use crate::service::{Inner, Tasks};
 use crate::state::{Event, Repeat, State, may_begin};
 use crate::take::Claim;
@@ -319,12 +319,17 @@ impl Inner {
         }
         call.scope.client = self.client_of(task);
         call.scope.notices = sink(&self.live, &task.id, running);
-        if task.schedule.is_some() {
-            // The configuration may have passed secrets to the task that the capability does not know.
-            call.scope.notices = call.scope.notices.redacted(&self.market.redaction());
+        if let Some(redactor) = self.redaction_of(task) {
+            call.scope.notices = call.scope.notices.redacted(&redactor);
         }
         call.scope.cancellation = running.cancellation.clone();
         call
+    }
+
+    /// Returns the redactor for the secrets that the configuration may have passed to a task and that its
+    /// capability does not know.
+    fn redaction_of(&self, task: &Task) -> Option<Arc<Redactor>> {
+        task.schedule.is_some().then(|| self.market.redaction())
     }
 
     /// Returns whether the server was started so recently that the provider of an older task may still
@@ -339,11 +344,10 @@ impl Inner {
         let max = self.options.load().max_result_bytes;
         let max = task.terms.max_result_bytes.map_or(max, |own| own.min(max));
         let mut text = call_result_json(&result);
-        if task.schedule.is_some() {
-            // The configuration may have passed secrets to the task that the capability does not know.
-            if let Some(clean) = self.market.redaction().cleaned(&text) {
-                text = clean.as_str().to_owned();
-            }
+        if let Some(redactor) = self.redaction_of(task)
+            && let Some(clean) = redactor.cleaned(&text)
+        {
+            text = clean.as_str().to_owned();
         }
         let result = match text.len() > max {
             true => Err(RuntimeError::Limit {
@@ -439,10 +443,10 @@ impl Inner {
         let to_run = to_run(id, [(); 4].map(|()| rows.next().flatten()));
         // The write that put the task to sleep was made, but its answer was lost. The row must say that the
         // task is awake before the run writes a note.
-        if let Some(row) = rows.next().flatten().filter(|row| OwnerKey::read(&row.value).is_some())
+        if let Some(row) = rows.next().flatten().filter(keys::is_asleep)
             && !self.write_if(vec![touch(id, row.revision)]).await?
         {
-            return Err(StateError::new("the task is changed by another at this moment"));
+            return Err(changed_concurrently());
         }
         to_run
     }

@@ -28,6 +28,8 @@ use crate::task::{Failure, Owner, Task, TaskId, Timestamp};
 
 /// The maximum number of events of a task that are not awaited yet.
 pub(crate) const MAX_EVENTS: usize = 256;
+/// The number of records read at once.
+const BATCH: usize = 256;
 /// The maximum size of the value of an event.
 const MAX_EVENT: usize = 64 << 10;
 
@@ -263,8 +265,6 @@ impl Tasks {
         ids: &[TaskId],
         viewer: Viewer<'_>,
     ) -> Result<Vec<Option<Arc<Task>>>, TaskError> {
-        /// The number of records read at once.
-        const BATCH: usize = 256;
         self.0.store.sync().await?;
         let mut tasks = Vec::with_capacity(ids.len());
         for ids in ids.chunks(BATCH) {
@@ -312,8 +312,6 @@ impl Tasks {
     ///
     /// Returns an error if the state cannot be read.
     pub async fn list(&self, filter: &Filter, viewer: Viewer<'_>) -> Result<Vec<Arc<Task>>, TaskError> {
-        /// The number of records read at once.
-        const BATCH: usize = 256;
         let limit = filter.limit.unwrap_or(100).min(1000);
         self.0.store.sync().await?;
         let prefix = match viewer {

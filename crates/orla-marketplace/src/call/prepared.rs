@@ -21,7 +21,9 @@ use crate::admission::breaker::Attempt;
 use crate::admission::{Admission, CallPermit, HeldPermits, Lane, Permit, RunningCall};
 use crate::approval::{ApprovalSubject, WaitingCall};
 use crate::catalog::{Catalog, Entry};
-use crate::error::{RuntimeError, RuntimeResult, Undeclared, Violation, millis_down, seconds};
+use crate::error::{
+    MAX_SHOWN_CHARS, RuntimeError, RuntimeResult, Undeclared, Violation, millis_down, seconds,
+};
 use crate::executor::CapabilityExecutor;
 use crate::manifest::{Availability, DeclaredBy, TaskSupport};
 use crate::marketplace::CapabilityMarketplace;
@@ -43,9 +45,6 @@ const MIN_OUTPUT_CHECK: Duration = Duration::from_secs(1);
 /// call as ended.
 pub(super) const CLUSTER_PERMIT_LOST: &str =
     "this node lost contact with the cluster, and with it the call's permit; call it again";
-
-/// How many characters of an unknown name an error repeats.
-const MAX_SHOWN_CHARS: usize = 200;
 
 /// Smaller outcomes do not count towards `max_memory_bytes`, because all permits together hold little of
 /// them.
@@ -137,7 +136,7 @@ impl CapabilityMarketplace {
         let timeout = timeout.map_or(own, |caller| caller.min(own));
         let call_id = scope.call_id.take().unwrap_or_else(|| self.reserve_call_id());
         let mut ctx = CallContext::new(call_id, Arc::clone(&entry.name), timeout, scope);
-        ctx.custody = entry.policy.custody.clone().filter(|custody| custody.required().is_some());
+        ctx.custody = entry.required_custody();
         let permit = CallPermit::new(catalog.admission_of(&entry), &entry.provider);
         let held = HeldPermits::with(entry.admission.as_ref(), ctx.held());
         let mut ctx = ctx.with_permits(&permit, held);
@@ -252,8 +251,7 @@ impl PreparedCall<'_> {
             return Err(self.market.unknown(&newest, &self.target, &self.ctx.scope.principal));
         };
         let is_another = !Arc::ptr_eq(&entry, &self.entry);
-        let custody = entry.policy.custody.clone();
-        self.ctx.custody = custody.filter(|custody| custody.required().is_some());
+        self.ctx.custody = entry.required_custody();
         (self.catalog, self.entry) = (newest, entry);
         Ok(is_another)
     }

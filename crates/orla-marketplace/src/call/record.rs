@@ -11,14 +11,11 @@ use super::CallContext;
 use super::observe::{Ending, ObservedCall};
 use super::stream::OpenStream;
 use crate::catalog::Entry;
-use crate::error::RuntimeError;
+use crate::error::{MAX_SHOWN_CHARS, RuntimeError};
 use crate::outcome::Outcome;
 use crate::principal::{IdentifiedBy, Principal};
 use crate::redaction::Redactor;
 use crate::surface::{Item, Subject, SurfaceError};
-
-/// The maximum number of characters of a name or an error in a log line.
-const SHOWN: usize = 200;
 
 /// A finished call.
 #[derive(Clone, Debug)]
@@ -176,14 +173,14 @@ fn log_request(record: &RequestRecord) {
             tracing::event!(
                 $level,
                 method = &*record.method,
-                name = excerpt(&record.name, SHOWN),
+                name = excerpt(&record.name, MAX_SHOWN_CHARS),
                 call_id = &*record.call_id,
                 principal = record.principal.as_ref().map(Principal::name),
                 identified_by = record.principal.as_ref().map(identified_by),
                 outcome = record.outcome,
                 duration_ms = millis(record.duration),
                 rule = record.rule,
-                error = record.error.as_deref().map(|error| excerpt(error, SHOWN)),
+                error = record.error.as_deref().map(|error| excerpt(error, MAX_SHOWN_CHARS)),
                 "request finished"
             )
         };

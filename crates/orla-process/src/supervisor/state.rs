@@ -110,19 +110,19 @@ pub(super) enum Effect {
 /// The times and counts of a life cycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// The number of failures in a row after which a service is stopped: 5.
+    /// The number of failures in a row after which a service is stopped.
     pub max_failures: u32,
-    /// The backoff after the first failure: 100 ms. It doubles with each.
+    /// The backoff after the first failure. It doubles with each.
     pub backoff_min: Duration,
-    /// The maximum backoff: 30 s.
+    /// The maximum backoff.
     pub backoff_max: Duration,
-    /// How long calls in flight may continue after files have changed: 5 s.
+    /// How long calls in flight may continue after files have changed.
     pub drain: Duration,
-    /// How long a service has to be READY for its failures to be forgotten: 60 s.
+    /// How long a service has to be READY for its failures to be forgotten.
     pub stable: Duration,
-    /// How long a process may take to end after its input was closed, before SIGTERM: 100 ms.
+    /// How long a process may take to end after its input was closed, before SIGTERM.
     pub input_grace: Duration,
-    /// The time between SIGTERM and SIGKILL: 2 s.
+    /// The time between SIGTERM and SIGKILL.
     pub term_grace: Duration,
 }
 
@@ -198,10 +198,7 @@ pub(super) fn step(state: State, event: Event, policy: &Policy) -> (State, &'sta
         (Starting { failures }, Event::Hello) => (Ready { failures }, &[Send]),
         (Ready { .. }, Event::Timer) => (Ready { failures: 0 }, &[]),
         (Ready { .. }, Event::Changed) => (Draining, &[]),
-        (Draining, Event::Drained | Event::Timer) => {
-            (Ending { ask: Ask::Input, then: Then::Restart }, &[CloseInput])
-        }
-        (Starting { .. }, Event::Changed) => {
+        (Draining, Event::Drained | Event::Timer) | (Starting { .. }, Event::Changed) => {
             (Ending { ask: Ask::Input, then: Then::Restart }, &[CloseInput])
         }
         // A process that cannot say hello in time gets no grace period.

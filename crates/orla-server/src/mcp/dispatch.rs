@@ -15,9 +15,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use http::{HeaderMap, Response, StatusCode, header};
 use orla_marketplace::rtfs::text::excerpt;
-use orla_marketplace::{Call, Catalog, Client, JsonText, LogLevel, Payload, Principal, RuntimeError};
+use orla_marketplace::{
+    Call, Catalog, Client, JsonText, LogLevel, MAX_SHOWN_CHARS, Payload, Principal, RuntimeError,
+};
 use parking_lot::Mutex;
 use rmcp::model::{
     DiscoverResult, ErrorCode, ErrorData, InitializeResult, ResultType, ServerConfig, TASKS_EXTENSION_ID,
@@ -27,7 +29,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::http::body::Body;
-use crate::http::response::json;
+use crate::http::response::{json, retry_after};
 use crate::mcp::input::requests::InputRequests;
 use crate::mcp::notify::notices::{NoticeOptions, NoticeReceiver, Outlet};
 use crate::mcp::protocol::Revision;
@@ -124,9 +126,7 @@ impl Reply {
     pub(crate) fn into_response(self) -> Response<Body> {
         let mut response = json(self.status, self.message);
         if let Some(wait) = self.retry_after {
-            let seconds = wait.as_nanos().div_ceil(1_000_000_000).clamp(1, u128::from(u32::MAX));
-            let seconds = HeaderValue::from(u32::try_from(seconds).unwrap_or(u32::MAX));
-            response.headers_mut().insert(header::RETRY_AFTER, seconds);
+            response.headers_mut().insert(header::RETRY_AFTER, retry_after(wait));
         }
         StepUp::apply(self.step_up, response)
     }
@@ -188,9 +188,8 @@ async fn run_caught(core: &Arc<Core>, job: Job, caller: &Caller, channel: Client
 /// Logs an error of the protocol (RFC 1 §8.2). The method and the text come from the client and may be
 /// long.
 pub(crate) fn log_refused(method: Option<&str>, error: &ErrorData) {
-    const SHOWN: usize = 200;
-    let error_text = excerpt(&error.message, SHOWN);
-    let rpc = method.map(|method| excerpt(method, SHOWN));
+    let error_text = excerpt(&error.message, MAX_SHOWN_CHARS);
+    let rpc = method.map(|method| excerpt(method, MAX_SHOWN_CHARS));
     tracing::info!(rpc, code = error.code.0, error = error_text, "request refused");
 }
 
@@ -316,10 +315,7 @@ impl Job {
             Operation::ListTools { .. } | Operation::List { .. } | Operation::Refused(_) => {
                 NoticeOptions::default()
             }
-            _ => NoticeOptions {
-                progress_token: self.meta.progress_token.clone(),
-                log_level: session.map(Session::log_level).or(self.meta.log_level),
-            },
+            _ => wanted_notices(&self.meta, session),
         }
     }
 
@@ -363,10 +359,7 @@ impl Job {
         channel: &ClientChannel,
     ) -> Result<Bytes, ErrorData> {
         let Self { id, method, operation, meta, input, declares_tasks } = self;
-        let notices = NoticeOptions {
-            progress_token: meta.progress_token,
-            log_level: caller.session.as_deref().map(Session::log_level).or(meta.log_level),
-        };
+        let notices = wanted_notices(&meta, caller.session.as_deref());
         let has_session = caller.session.is_some();
         match operation {
             Operation::CallTool { tool, arguments, task_params } => {
@@ -458,6 +451,13 @@ impl Job {
             | Operation::Listen(_)
             | Operation::Unknown => Err(method_not_found(&method)),
         }
+    }
+}
+
+fn wanted_notices(meta: &Meta, session: Option<&Session>) -> NoticeOptions {
+    NoticeOptions {
+        progress_token: meta.progress_token.clone(),
+        log_level: session.map(Session::log_level).or(meta.log_level),
     }
 }
 
