@@ -127,7 +127,7 @@ impl Inner {
                 return Err(Unchanged::Lost);
             }
             let before = running.as_ref().map_or(task.state, |running| running.shown_state(task.state));
-            let (now, revision) = (Timestamp::now(), task.revision);
+            let now = Timestamp::now();
             if !events.iter().all(|event| task.apply(*event, now)) {
                 // The known record may be outdated.
                 if is_known {
@@ -143,52 +143,66 @@ impl Inner {
             if task.state.is_terminal() {
                 changes.extend(self.ended(&task, open.map(|row| row.revision)));
             }
-            let (own, record) = (keys::task(id), Bytes::from(record(&task)?));
-            changes.push(Change::put(&*own, record.clone()).expecting(Expect::Revision(revision)));
-            let mut written = match urgency {
-                Urgency::Now => self.store.write(changes).await,
-                Urgency::Later => self.store.write_later(changes).await,
-            };
-            if let (Err(WriteError::Failed(_)), false) = (&written, self.is_shared())
-                && let Some(made) = self.confirm_write(id, &record, revision).await
-            {
-                written = Ok(made);
-            }
-            match written {
-                Ok(revisions) => {
-                    // The last change is that of the record.
-                    task.revision = revisions.last().copied().unwrap_or(task.revision);
+            let record = Bytes::from(record(&task)?);
+            match self.write_change(urgency, &task, record, changes).await {
+                Ok(revision) => {
+                    task.revision = revision;
                     if let Some(running) = &running {
                         running.keep_record(&task);
                     }
                     self.counts.moved(before, task.state);
-                    if task.state.is_terminal()
-                        && Duration::from_millis(self.keep_millis(&task)) < MAX_TIMER_WAIT
-                    {
-                        self.timer_set.notify_one();
-                    }
-                    self.live.publish(&task);
-                    if is_cancelled
-                        && !self.is_shared()
-                        && !self.local.mark_cancelled(id, &task.owner_key())
-                        && let Some(owner) = &asleep
-                    {
-                        self.uncount_unfinished(owner);
-                    }
-                    if task.state.is_terminal()
-                        && let Err(error) = self.wake_awaiting(id).await
-                    {
-                        let error = self.failed(error);
-                        tracing::error!(task = %id, %error, "tasks that await this one are not woken yet");
-                    }
+                    self.after_change(&task, is_cancelled, asleep.as_ref()).await;
                     return Ok(task);
                 }
-                Err(WriteError::Conflict { key }) if key != own && !is_cancelled => {
+                Err(WriteError::Conflict { key }) if key != keys::task(id) && !is_cancelled => {
                     return Err(Unchanged::Conflict);
                 }
                 Err(WriteError::Conflict { .. }) => {}
                 Err(WriteError::Failed(error)) => return Err(self.failed(error).into()),
             }
+        }
+    }
+
+    /// Writes the changed record of a task, with further changes. Returns its new revision.
+    async fn write_change(
+        &self,
+        urgency: Urgency,
+        task: &Task,
+        record: Bytes,
+        mut changes: Vec<Change>,
+    ) -> Result<Revision, WriteError> {
+        let put = Change::put(keys::task(&task.id), record.clone());
+        changes.push(put.expecting(Expect::Revision(task.revision)));
+        let written = match urgency {
+            Urgency::Now => self.store.write(changes).await,
+            Urgency::Later => self.store.write_later(changes).await,
+        };
+        if let (Err(WriteError::Failed(_)), false) = (&written, self.is_shared())
+            && let Some(revision) = self.confirm_write(&task.id, &record, task.revision).await
+        {
+            return Ok(revision);
+        }
+        // The last change is that of the record.
+        Ok(written?.last().copied().unwrap_or(task.revision))
+    }
+
+    /// Informs all that depend on a task of its change. `asleep` is the caller of a task that slept.
+    async fn after_change(&self, task: &Task, is_cancelled: bool, asleep: Option<&OwnerKey>) {
+        let is_over = task.state.is_terminal();
+        if is_over && Duration::from_millis(self.keep_millis(task)) < MAX_TIMER_WAIT {
+            self.timer_set.notify_one();
+        }
+        self.live.publish(task);
+        if is_cancelled
+            && !self.is_shared()
+            && !self.local.mark_cancelled(&task.id, &task.owner_key())
+            && let Some(owner) = asleep
+        {
+            self.uncount_unfinished(owner);
+        }
+        if is_over && let Err(error) = self.wake_awaiting(&task.id).await {
+            let error = self.failed(error);
+            tracing::error!(task = %task.id, %error, "tasks that await this one are not woken yet");
         }
     }
 
@@ -209,11 +223,11 @@ impl Inner {
         }
     }
 
-    /// Returns the revisions of changes whose write was reported as failed, if it was made all the same.
-    /// `record` is the value that the last change gave to the record of the task.
-    async fn confirm_write(&self, id: &TaskId, record: &[u8], before: Revision) -> Option<Vec<Revision>> {
+    /// Returns the revision of a task's record whose write was reported as failed, if it was made all the same.
+    /// `record` is the value that was to be written.
+    async fn confirm_write(&self, id: &TaskId, record: &[u8], before: Revision) -> Option<Revision> {
         let row = self.store.get(&keys::task(id)).await.ok()??;
-        (row.value == record && row.revision > before).then(|| vec![row.revision])
+        (row.value == record && row.revision > before).then_some(row.revision)
     }
 
     /// Returns the changes to write when a task ends. `open` is the required revision of its row below

@@ -363,35 +363,14 @@ impl Job {
         let has_session = caller.session.is_some();
         match operation {
             Operation::CallTool { tool, arguments, task_params } => {
-                let fields =
-                    tasks::start::TaskFields { task: task_params.as_ref(), declares: declares_tasks };
-                let capabilities = caller.client_capabilities(input.capabilities);
-                // One snapshot decides both whether the call becomes a task and how it is made.
-                let catalog = match &caller.session {
-                    Some(session) => Some(tools_of(core, session, &tool).await),
-                    None => None,
+                let request = ToolRequest {
+                    call: caller.call(tool, arguments, notices, meta.traceparent, channel),
+                    node: meta.node,
+                    capabilities: caller.client_capabilities(input.capabilities),
+                    task_params,
+                    declares_tasks,
                 };
-                let mode =
-                    tasks::start::mode(core, caller.task_caller(), catalog.clone(), &tool, fields)
-                        .await?;
-                match mode {
-                    tasks::start::Mode::Plain => {}
-                    tasks::start::Mode::Task { .. } if meta.node.is_some() => {
-                        let what = "the call of a task cannot be given a node (_meta[\"orla/node\"])";
-                        return Err(ErrorData::invalid_params(what.to_owned(), None));
-                    }
-                    tasks::start::Mode::Task { tasks, keep_ms } => {
-                        let start = tasks::start::Start { keep_ms, capabilities };
-                        let task = start.run(tasks, caller.task_caller(), &id, &tool, arguments);
-                        return Box::pin(task).await;
-                    }
-                }
-                let mut call = caller.call(tool, arguments, notices, meta.traceparent, channel);
-                call.scope.catalog = catalog;
-                call.scope.node = meta.node;
-                let continues =
-                    declares_tasks.then_some(tasks::start::Start { keep_ms: None, capabilities });
-                call_tool(core, &id, call, caller, channel, continues).await
+                call_or_start_task(core, &id, request, caller, channel).await
             }
             Operation::ListTools { cursor } => list_tools(core, &id, cursor.as_ref(), caller).await,
             Operation::List { cursor } => {
@@ -437,10 +416,7 @@ impl Job {
             Operation::Discover if !has_session => Ok(discover(core, &id)),
             Operation::Listen(params) if !has_session => {
                 let call = caller.surface_call(notices, meta.traceparent, channel);
-                let watched =
-                    tasks::watch::WatchedTasks::of(core, caller.task_caller(), &params, declares_tasks)
-                        .await?;
-                Box::pin(listen::listen(core, &id, &params, call, caller, watched)).await
+                Box::pin(listen::listen(core, &id, &params, call, caller, declares_tasks)).await
             }
 
             Operation::Ping
@@ -645,6 +621,53 @@ async fn list_tools(
         None => ListForm::Session { has_tasks: core.tasks().is_some() },
     };
     tools::list_page(id, &catalog, &listing, cursor, principal, form)
+}
+
+/// A `tools/call`.
+struct ToolRequest {
+    call: Call,
+    /// The node on which the call must run.
+    node: Option<Arc<str>>,
+    /// The capabilities with which its client can be asked.
+    capabilities: Option<JsonText>,
+    /// `params.task`, unchecked.
+    task_params: Option<JsonText>,
+    declares_tasks: bool,
+}
+
+/// Calls a tool, or starts a task that calls it.
+async fn call_or_start_task(
+    core: &Core,
+    id: &Id,
+    request: ToolRequest,
+    caller: &Caller,
+    channel: &ClientChannel,
+) -> Result<Bytes, ErrorData> {
+    let ToolRequest { mut call, node, capabilities, task_params, declares_tasks } = request;
+    let fields = tasks::start::TaskFields { task: task_params.as_ref(), declares: declares_tasks };
+    // One snapshot decides both whether the call becomes a task and how it is made.
+    let catalog = match &caller.session {
+        Some(session) => Some(tools_of(core, session, &call.target).await),
+        None => None,
+    };
+    let mode =
+        tasks::start::mode(core, caller.task_caller(), catalog.clone(), &call.target, fields).await?;
+    match mode {
+        tasks::start::Mode::Plain => {}
+        tasks::start::Mode::Task { .. } if node.is_some() => {
+            let what = "the call of a task cannot be given a node (_meta[\"orla/node\"])";
+            return Err(ErrorData::invalid_params(what.to_owned(), None));
+        }
+        tasks::start::Mode::Task { tasks, keep_ms } => {
+            let start = tasks::start::Start { keep_ms, capabilities };
+            let task = start.run(tasks, caller.task_caller(), id, &call.target, call.input);
+            return Box::pin(task).await;
+        }
+    }
+    call.scope.catalog = catalog;
+    call.scope.node = node;
+    let continues = declares_tasks.then_some(tasks::start::Start { keep_ms: None, capabilities });
+    call_tool(core, id, call, caller, channel, continues).await
 }
 
 async fn call_tool(

@@ -31,7 +31,7 @@ use tokio::time::Instant;
 use crate::http::body::Body;
 use crate::http::json_body;
 use crate::http::response::{
-    forbidden, json as json_response, malformed, not_allowed, refused, status_of,
+    forbidden, json as json_response, malformed, not_allowed, refused, retry_after, status_of,
 };
 use crate::http::url::below;
 use crate::state::{Core, Settings};
