@@ -1,4 +1,4 @@
-//! The broker: a proxy through which a confined process reaches the hosts that it declares (design §13).
+//! The broker: a proxy through which a confined process reaches the hosts that it declares.
 //!
 //! # How it works
 //!

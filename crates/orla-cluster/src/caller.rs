@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use orla_marketplace::{Permission, Principal, full_millis};
+use orla_marketplace::{Permission, Principal, millis_down};
 use serde::{Deserialize, Serialize};
 
 /// The maximum number of groups, scopes and permissions of a caller.
@@ -31,7 +31,7 @@ impl Caller {
             groups: principal.groups().map(str::to_owned).collect(),
             scopes: principal.scopes().map(str::to_owned).collect(),
             permissions: principal.permissions().iter().map(ToString::to_string).collect(),
-            expires_ms: expires.map(full_millis),
+            expires_ms: expires.map(millis_down),
         }
     }
 

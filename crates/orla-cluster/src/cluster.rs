@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use orla_marketplace::{
     CapabilityMarketplace, Entry, Permits, Principal, ProviderProblem, Registration, Source, Surface,
-    full_millis,
+    millis_down,
 };
 use orla_state::StateStore;
 use parking_lot::Mutex;
@@ -262,7 +262,7 @@ impl Cluster {
             running: self.market.upgrade().map_or(0, |market| market.running()),
             places: 0,
             lag_ms: 0,
-            stuck_ms: self.store.stuck().map(full_millis),
+            stuck_ms: self.store.stuck().map(millis_down),
         });
         let places = self.permits.places();
         for node in &mut nodes {

@@ -1,4 +1,4 @@
-//! Many instances as one (design §15): a common catalogue and calls between nodes, over NATS with
+//! Many instances as one: a common catalogue and calls between nodes, over NATS with
 //! JetStream.
 //!
 //! [`Cluster`] is a [`Source`](orla_marketplace::Source) of the other nodes' capabilities, and

@@ -13,7 +13,7 @@ use std::time::Duration;
 use async_nats::{Message, Subscriber};
 use bytes::Bytes;
 use futures_util::StreamExt;
-use orla_marketplace::{CapabilityMarketplace, Entry, full_millis};
+use orla_marketplace::{CapabilityMarketplace, Entry, millis_down};
 use ring::digest::{SHA256, digest};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep};
@@ -221,7 +221,7 @@ impl Member {
             self.shared.replaced.cancel();
             tracing::error!(
                 node = lease.node,
-                "another instance is this node of the cluster: this one stops offering capabilities; give it a `cluster.node` of its own"
+                "another instance uses the name of this node: this instance offers no more capabilities; give it a `cluster.node` of its own"
             );
         }
     }
@@ -253,7 +253,7 @@ impl Member {
         let offered = entries.filter_map(|entry| {
             let (manifest, tool) = (&entry.manifest, (self.describe)(entry)?);
             let limit = entry.policy.timeout.or_else(|| manifest.provider.timeout());
-            let limit = limit.map(full_millis);
+            let limit = limit.map(millis_down);
             Some(Arc::new(Offered::new(manifest.id.as_str(), tool, manifest.task_support(), limit)))
         });
         Offers { capabilities: offered.collect(), left_out: 0 }
@@ -441,7 +441,7 @@ impl Keeper {
             running: market.running(),
             limit: market.snapshot().limits().max_concurrency,
             draining: member.shared.is_draining(),
-            stuck_ms: member.store.stuck().map(full_millis),
+            stuck_ms: member.store.stuck().map(millis_down),
         };
         match self.buckets.leases.put(&lease.node, lease.write().into()).await {
             Ok(_) => {

@@ -1,4 +1,4 @@
-//! The permissions and limits that a declaration gives a process (design §13).
+//! The permissions and limits that a declaration gives a process.
 //!
 //! A declaration has *words* (`fs:read:./data`, `net:loopback`, `exec:git`) and *limits* (`memory:
 //! 512Mi`). [`Word`] parses one word, [`Limits`] holds the limits, and [`Profile`] combines them in one

@@ -1,4 +1,4 @@
-//! The console: pages for people, served by the server itself (design §16).
+//! The console: pages for people, served by the server itself.
 //!
 //! [`Console`] makes the pages that `orla-server` serves at `/console`. They are plain HTML and work
 //! without JavaScript: forms are sent by POST. With JavaScript, htmx and its extension for server-sent

@@ -20,7 +20,7 @@
 //!   token's meaning.
 //! - A forged token causes at most one request for keys in 30 seconds.
 //! - A caller does not learn why it was refused, neither from the answer nor, where all keys are of one
-//!   kind, from its time; only the log contains the reason.
+//!   kind, from its time (`Authenticator::verify`); only the log contains the reason.
 //!
 //! # Deliberately absent
 //!
@@ -265,8 +265,9 @@ impl Authenticator {
         }
     }
 
-    /// Verifies a token of an authorization server. A refusal takes as long whatever is wrong with the
-    /// token.
+    /// Verifies a token of an authorization server. A refusal takes as long as that of a wrong signature,
+    /// whatever is wrong with the token: other refusals check a signature with a key of the first issuer. Only
+    /// a token without a key id may take longer, because several keys are tried for it.
     async fn verify(
         &self,
         token: &str,

@@ -564,6 +564,11 @@ fn text(value: &Json) -> JsonText {
 }
 
 impl Entry {
+    /// Returns the custody of the content, if only attested content may run.
+    pub(crate) fn required_custody(&self) -> Option<Custody> {
+        self.policy.custody.clone().filter(|custody| custody.required().is_some())
+    }
+
     /// Returns the attestation of the capability in its present state. An invalid attestation is
     /// ignored. May block: reads the content if it may have changed.
     pub fn attestation(&self) -> Option<&CapabilityAttestation> {

@@ -456,7 +456,7 @@ const QUOTA: &str = "orla/quota";
 
 /// Returns the `_meta` of a result for an exceeded quota.
 fn quota_meta(limit: &str, retry_after: Duration) -> Option<JsonText> {
-    let about = json!({"limit": limit, "retry_after_ms": whole_millis(retry_after)});
+    let about = json!({"limit": limit, "retry_after_ms": millis_up(retry_after)});
     JsonText::of(&json!({ QUOTA: about })).ok()
 }
 
@@ -471,13 +471,16 @@ fn exceeded_quota(error: &rtfs::Error) -> Option<(&str, Duration)> {
     }
 }
 
+/// The maximum number of characters of a text of any client that an error or a log line repeats.
+pub const MAX_SHOWN_CHARS: usize = 200;
+
 /// Returns milliseconds, rounded up.
-pub fn whole_millis(duration: Duration) -> u64 {
+pub fn millis_up(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
 /// Returns milliseconds, rounded down.
-pub fn full_millis(duration: Duration) -> u64 {
+pub fn millis_down(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 

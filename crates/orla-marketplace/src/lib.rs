@@ -70,8 +70,8 @@ pub use call::{
 pub use catalog::{Catalog, CatalogBuilder, Denial, Entry, Hit, Limits, RegistrationError, Rejected};
 pub use client::{Client, ClientError, INPUT_KEY};
 pub use error::{
-    Answered, BoxError, ERROR_KINDS, ErrorKind, NotSent, RuntimeError, RuntimeResult, Undeclared,
-    Violation, full_millis, seconds, whole_millis,
+    Answered, BoxError, ERROR_KINDS, ErrorKind, MAX_SHOWN_CHARS, NotSent, RuntimeError, RuntimeResult, Undeclared,
+    Violation, millis_down, seconds, millis_up,
 };
 pub use executor::{
     CapabilityExecutor, ConfinedBy, ProviderStatus, RoutedStatus, SandboxGrants, SandboxStatus,

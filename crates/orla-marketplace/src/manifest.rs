@@ -118,7 +118,7 @@ impl CapabilityManifest {
     }
 }
 
-/// Whether a capability is called as a task: a call that outlives its caller (design §15).
+/// Whether a capability is called as a task: a call that outlives its caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TaskSupport {
     /// Only as a task. A caller that cannot have one gets an error.

@@ -18,7 +18,7 @@ use crate::approval::Approvals;
 use crate::call::record::{CallRecord, Observers, RequestObservers, RequestRecord};
 use crate::call::{Call, CallContext, CallObserver, CallScope, ObservedCall};
 use crate::catalog::{Catalog, CatalogBuilder, Entry, Limits, RegistrationError};
-use crate::error::{RuntimeError, RuntimeResult};
+use crate::error::{MAX_SHOWN_CHARS, RuntimeError, RuntimeResult};
 use crate::executor::{CapabilityExecutor, ProviderStatus};
 use crate::executors::Executors;
 use crate::id::instance_number;
@@ -30,9 +30,6 @@ use crate::provider::ProviderType;
 use crate::quota::Quotas;
 use crate::redaction::Redactor;
 use crate::source::ProviderProblem;
-
-/// The maximum number of characters of an unknown name in an error.
-const SHOWN: usize = 200;
 
 /// Discovers, orchestrates and runs capabilities (RTFS capability system §2.1).
 ///
@@ -446,7 +443,7 @@ impl CapabilityMarketplace {
         if problems.is_empty() {
             return None;
         }
-        let id = excerpt(&call.target, SHOWN);
+        let id = excerpt(&call.target, MAX_SHOWN_CHARS);
         let work = (hook.0)(call.target.clone(), call.scope.clone());
         let limit = call.timeout.unwrap_or(catalog.limits.timeout);
         tokio::select! {
@@ -518,7 +515,7 @@ impl CapabilityMarketplace {
         target: &str,
         principal: &Option<Principal>,
     ) -> RuntimeError {
-        let (id, principal) = (excerpt(target, SHOWN), principal.as_ref());
+        let (id, principal) = (excerpt(target, MAX_SHOWN_CHARS), principal.as_ref());
         let problems = self.problems_for(catalog, principal, Some(&id));
         if !problems.is_empty() {
             return RuntimeError::Unavailable { id, reason: problems.join("; "), source: None };

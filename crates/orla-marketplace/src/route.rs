@@ -135,7 +135,7 @@ struct Target {
     provider: ProviderType,
     /// The name in lists and errors.
     name: String,
-    breaker: Breaker,
+    breaker: Arc<Breaker>,
     running: AtomicUsize,
     calls: AtomicU64,
     failure: Mutex<Option<String>>,

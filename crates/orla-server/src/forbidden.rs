@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use http::request::Parts;
 use http::{HeaderName, header};
-use orla_marketplace::Principal;
+use orla_marketplace::{MAX_SHOWN_CHARS, Principal};
 
 use crate::http::forbidden::Forbidden;
 use crate::state::Core;
@@ -14,8 +14,6 @@ use crate::throttle::{Failures, Verdict};
 
 /// The maximum number of requests of one unidentified peer that are reported in a minute. All are counted.
 const REPORTED: usize = 20;
-/// The maximum length of reported text that comes from any client.
-const SHOWN: usize = 200;
 
 /// A forbidden request.
 #[derive(Clone, Debug)]
@@ -67,9 +65,9 @@ pub(crate) fn report(
     let Some(unreported) = begun else { return };
     let peer = peer.to_canonical();
     let method = head.map(|head| excerpt(head.method.as_str(), 32));
-    let path = head.map(|head| excerpt(head.uri.path(), SHOWN));
+    let path = head.map(|head| excerpt(head.uri.path(), MAX_SHOWN_CHARS));
     let header =
-        |name: HeaderName| head?.headers.get(name)?.to_str().ok().map(|text| excerpt(text, SHOWN));
+        |name: HeaderName| head?.headers.get(name)?.to_str().ok().map(|text| excerpt(text, MAX_SHOWN_CHARS));
     tracing::warn!(
         %peer,
         principal = principal.map(Principal::name),

@@ -73,6 +73,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use crate::http::forbidden::{Forbidden, ForbiddenBy};
 pub use crate::http::guard::is_origin;
+pub use crate::http::response::retry_after;
 pub use a2a::{Push, PushSender};
 pub use admin::status::StatusRow;
 pub use forbidden::ForbiddenRequest;

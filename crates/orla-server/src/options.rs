@@ -41,7 +41,7 @@ pub struct ServerOptions {
     pub max_sessions: usize,
     /// The maximum number of sessionless requests that wait for answers of their clients at once;
     /// further ones fail: 1,024. A caller with a principal has at most a quarter of them.
-    pub max_parked: usize,
+    pub max_pending: usize,
     /// The longest line on a pipe, in bytes: 16 MiB.
     pub max_line_bytes: usize,
     /// The maximum number of requests that run at once for one client on a pipe: 4,096.
@@ -120,7 +120,7 @@ impl Default for ServerOptions {
             max_connections: 20_000,
             session_idle: Duration::from_secs(30 * 60),
             max_sessions: 100_000,
-            max_parked: 1024,
+            max_pending: 1024,
             max_line_bytes: 16 * 1024 * 1024,
             max_piped_requests: 4096,
             list_ttl: Duration::from_secs(5),

@@ -23,7 +23,7 @@ use crate::http::body::{Body, discard_refused};
 use crate::http::forbidden::Forbidden;
 use crate::http::guard::Denied;
 use crate::http::json_body;
-use crate::http::response::{json, names, not_allowed, text};
+use crate::http::response::{json, names, not_allowed, retry_after, text};
 use crate::mcp::http::endpoint::HttpRequest;
 use crate::metrics;
 use crate::nodes;
@@ -380,8 +380,7 @@ pub(crate) fn unauthenticated_with(
     if let Verdict::Limited { wait, .. } = count_failure(core, settings, peer, parts, denied) {
         *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
         response.headers_mut().remove(header::WWW_AUTHENTICATE);
-        let wait = HeaderValue::from(wait.as_secs_f64().ceil() as u64);
-        response.headers_mut().insert(header::RETRY_AFTER, wait);
+        response.headers_mut().insert(header::RETRY_AFTER, retry_after(wait));
     }
     response
 }

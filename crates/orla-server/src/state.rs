@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use orla_history::History;
 use orla_identity::{Authenticator, Fetch};
-use orla_marketplace::{CapabilityMarketplace, Catalog, Principal, discovery, full_millis};
+use orla_marketplace::{CapabilityMarketplace, Catalog, Principal, discovery, millis_down};
 use orla_state::{Limits, Memory, StateStore};
 use orla_tasks::{Schedules, TaskOptions, Tasks};
 use parking_lot::Mutex;
@@ -362,7 +362,7 @@ impl Core {
     /// Returns how a sessionless client may cache a list.
     pub(crate) fn cache_hint(&self) -> CacheHint {
         let ttl = self.settings.load().options.list_ttl;
-        CacheHint { ttl_ms: full_millis(ttl) }
+        CacheHint { ttl_ms: millis_down(ttl) }
     }
 }
 

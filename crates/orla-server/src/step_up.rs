@@ -45,9 +45,9 @@ impl StepUp {
 }
 
 /// Notes the scopes that would have permitted a call, if the policy denied it.
-pub(crate) fn note_denial(lacks: &OnceLock<Vec<String>>, error: &RuntimeError) {
+pub(crate) fn note_denial(missing_scopes: &OnceLock<Vec<String>>, error: &RuntimeError) {
     if let RuntimeError::Denied { scopes: Some(scopes), .. } = error {
         // A request is refused at most once.
-        drop(lacks.set(scopes.clone()));
+        drop(missing_scopes.set(scopes.clone()));
     }
 }

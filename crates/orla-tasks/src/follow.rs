@@ -9,7 +9,7 @@ use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use crate::keys::{self, OwnerKey};
+use crate::keys;
 use crate::service::{Inner, Tasks};
 use crate::shared::Shared;
 use crate::task::{Runner, TaskId};
@@ -64,7 +64,7 @@ impl Inner {
                         is_present && (shared.is_present() || self.rejoin(shared).await.is_ok())
                     }
                     Err(error) => {
-                        tracing::debug!(%error, "this node cannot say that it is there");
+                        tracing::debug!(%error, "the heartbeat of this node cannot be written");
                         false
                     }
                 }
@@ -87,7 +87,7 @@ impl Inner {
         }
     }
 
-    /// Writes one heartbeat. Returns `false` if the other nodes had to consider this node gone, or if
+    /// Writes one heartbeat. Returns `false` if the other nodes had to take_if_free this node gone, or if
     /// another instance uses its name.
     async fn heartbeat(&self, shared: &Shared, own: &mut Expect) -> Result<bool, StateError> {
         if shared.is_replaced.load(Ordering::Relaxed) {
@@ -108,7 +108,7 @@ impl Inner {
                     let node = &shared.me.node;
                     tracing::error!(
                         node,
-                        "another instance is this node of the cluster: this one stops taking tasks"
+                        "another instance uses the name of this node: this instance takes no more tasks"
                     );
                 }
                 // Another node removed the record, it was lost with its stream, or an earlier request
@@ -120,8 +120,8 @@ impl Inner {
         }
     }
 
-    /// Reads which nodes are present after a time in which no node could be heard. From then on, this
-    /// node judges the others.
+    /// Reads which nodes are present after a time without heartbeats of other nodes. From then on, this node
+    /// decides again which nodes are gone.
     async fn rejoin(&self, shared: &Shared) -> Result<(), StateError> {
         self.store.sync().await?;
         self.catch_up(shared).await?;
@@ -164,7 +164,7 @@ impl Inner {
                         checked = self.check_nodes(shared, &mut rest) => checked,
                     };
                     if let Err(error) = checked {
-                        tracing::debug!(%error, "the tasks of the cluster cannot be looked at");
+                        tracing::debug!(%error, "the tasks of the cluster cannot be checked");
                         shared.request_scan();
                     }
                 }
@@ -270,11 +270,11 @@ impl Inner {
         Ok(())
     }
 
-    /// Gives back the place of a task that was accepted here after another node has taken the task.
+    /// No longer counts a task that was accepted here after another node has taken it.
     fn release_if_taken(&self, shared: &Shared, id: &TaskId, task: Option<&crate::Task>) {
         let is_taken = task.is_none_or(|task| task.runner.is_some() || task.state.is_terminal());
         if is_taken && let Some(owner) = shared.remove_offer(id) {
-            self.release_place(&owner);
+            self.uncount_unfinished(&owner);
         }
     }
 
@@ -328,12 +328,8 @@ impl Inner {
             if rows.is_empty() {
                 return Ok(());
             }
-            let awake = rows.iter().filter(|row| OwnerKey::read(&row.value).is_none());
-            let ids: Vec<TaskId> = awake
-                .filter_map(|row| row.key.strip_prefix(keys::OPEN).and_then(TaskId::parse))
-                .collect();
-            for task in self.load_all(&ids).await?.into_iter().flatten() {
-                self.consider(&task).await?;
+            for task in self.load_all(&keys::awake(&rows)).await?.into_iter().flatten() {
+                self.take_if_free(&task).await?;
             }
         }
     }
@@ -341,17 +337,17 @@ impl Inner {
     /// Checks whether this node must act on a task.
     pub(crate) async fn check_task(self: &Arc<Self>, id: &TaskId) -> Result<(), StateError> {
         let Some(row) = self.store.get(&keys::open(id)).await? else { return Ok(()) };
-        if OwnerKey::read(&row.value).is_none()
+        if !keys::is_asleep(&row)
             && let Some(task) = self.load(id).await?
         {
-            self.consider(&task).await?;
+            self.take_if_free(&task).await?;
         }
         Ok(())
     }
 }
 
-/// Takes in the record of a node. If the record ends a life of that node, schedules a look at the tasks
-/// of that life.
+/// Applies the record of a node. If it shows that the node has ended or was restarted, requests a scan of
+/// all tasks.
 fn apply_node_record(shared: &Shared, key: &str, record: Option<&Record>) {
     let node = key.strip_prefix(NODES).unwrap_or_default();
     let is_over = match record {

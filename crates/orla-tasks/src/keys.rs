@@ -10,10 +10,13 @@
 //! | `idempotency/OWNER/KEY` | the id of the task that was started with this key |
 //! | `timer/TIME/KIND/ID` | empty: an action that is due at this instant |
 //! | `run/ID/…` | the rows of a durable program |
+//! | `schedule/NAME` | the record of a schedule, JSON |
+//! | `node/NODE` | the heartbeat of a node that shares the store, JSON |
 //!
 //! OWNER and KEY are hashes, so that no text of a caller becomes part of a key.
 
 use orla_marketplace::Principal;
+use orla_state::Record;
 use ring::digest::{SHA256, digest};
 
 use crate::task::{TaskId, Timestamp};
@@ -108,6 +111,17 @@ pub(crate) fn parse_timer(key: &str) -> Option<(Timestamp, &str, &str)> {
     let (at, rest) = key.strip_prefix(TIMERS)?.split_once('/')?;
     let (kind, id) = rest.split_once('/')?;
     Some((Timestamp(at.parse().ok()?), kind, id))
+}
+
+/// Returns whether a row below `open/` says that its task sleeps.
+pub(crate) fn is_asleep(row: &Record) -> bool {
+    OwnerKey::read(&row.value).is_some()
+}
+
+/// Returns the tasks of rows below `open/` that are awake.
+pub(crate) fn awake(rows: &[Record]) -> Vec<TaskId> {
+    let awake = rows.iter().filter(|row| !is_asleep(row));
+    awake.filter_map(|row| TaskId::parse(row.key.strip_prefix(OPEN)?)).collect()
 }
 
 /// A caller, as it appears in a key.

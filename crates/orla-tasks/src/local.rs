@@ -1,9 +1,9 @@
 //! The tasks that wait or run in this process. No I/O.
 //!
-//! The set contains a task at most once, so the task's place among the unfinished tasks is given back
-//! exactly once. Code that wakes a task first adds it to this set, and then reads the row that says
-//! whether the task sleeps. A task that is absent is therefore asleep. The place is given back by the
-//! code that cancels a sleeping task, or else by the code that removes the task from this set.
+//! The set contains a task at most once, so a task is counted as unfinished until it is uncounted exactly
+//! once. Code that wakes a task first adds it to this set, and then reads the row that says whether the task
+//! sleeps. A task that is absent is therefore asleep. It is uncounted by the code that cancels a sleeping
+//! task, or else by the code that removes the task from this set.
 
 use std::collections::HashMap;
 
@@ -23,9 +23,8 @@ pub(crate) enum NextStep {
     Sleep,
     /// The task begins again, because it was woken in the meantime.
     Restart,
-    /// The task was cancelled in the meantime and has left the set. Its place, which belongs to this
-    /// caller, is given back.
-    ReleasePlace(OwnerKey),
+    /// The task of this caller was cancelled in the meantime and has left the set. It is uncounted.
+    UncountUnfinished(OwnerKey),
 }
 
 impl LocalTasks {
@@ -60,9 +59,9 @@ impl LocalTasks {
     }
 
     /// Notes that a task of this caller was cancelled. Returns `false` if the set does not contain it.
-    /// Otherwise its place is given back when it leaves the set.
+    /// Otherwise it is uncounted when it leaves the set.
     pub(crate) fn mark_cancelled(&self, id: &TaskId, owner: &OwnerKey) -> bool {
-        self.0.lock().get_mut(id).map(|then| *then = NextStep::ReleasePlace(owner.clone())).is_some()
+        self.0.lock().get_mut(id).map(|then| *then = NextStep::UncountUnfinished(owner.clone())).is_some()
     }
 
     pub(crate) fn contains(&self, id: &TaskId) -> bool {

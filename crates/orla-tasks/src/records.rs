@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use orla_marketplace::{JsonText, full_millis};
+use orla_marketplace::{JsonText, millis_down};
 use orla_state::{Change, Expect, Pages, Record, Revision, StateError, WriteError};
 
 use crate::error::TaskError;
@@ -46,17 +46,21 @@ impl From<StateError> for Unchanged {
 }
 
 impl Unchanged {
-    pub(crate) fn of(self, id: &TaskId) -> TaskError {
+    /// Returns the error for a client.
+    pub(crate) fn into_error(self, id: &TaskId) -> TaskError {
         match self {
             Self::Unknown => TaskError::Unknown(id.to_string()),
             Self::Refused(task) => TaskError::Over(task.state),
-            Self::Conflict => {
-                TaskError::State(StateError::new("the task is changed by another at this moment"))
-            }
+            Self::Conflict => TaskError::State(changed_concurrently()),
             Self::Lost => TaskError::State(StateError::new("another node runs the task now")),
             Self::State(error) => TaskError::State(error),
         }
     }
+}
+
+/// Returns the error of a write that conflicts with another one.
+pub(crate) fn changed_concurrently() -> StateError {
+    StateError::new("another writer changes the task at this moment")
 }
 
 impl Inner {
@@ -123,7 +127,7 @@ impl Inner {
                 return Err(Unchanged::Lost);
             }
             let before = running.as_ref().map_or(task.state, |running| running.shown_state(task.state));
-            let (now, revision) = (Timestamp::now(), task.revision);
+            let now = Timestamp::now();
             if !events.iter().all(|event| task.apply(*event, now)) {
                 // The known record may be outdated.
                 if is_known {
@@ -132,54 +136,25 @@ impl Inner {
                 return Err(Unchanged::Refused(Box::new(task)));
             }
             let mut changes = edit(&mut task)?;
-            // A task that is cancelled while it sleeps has no run that gives its place back. Expecting
+            // A task that is cancelled while it sleeps has no run that uncounts it. Expecting
             // its row prevents the task from falling asleep or waking at that moment.
             let open = if is_cancelled { self.store.get(&keys::open(id)).await? } else { None };
             let asleep = open.as_ref().and_then(|row| OwnerKey::read(&row.value));
             if task.state.is_terminal() {
                 changes.extend(self.ended(&task, open.map(|row| row.revision)));
             }
-            let (own, record) = (keys::task(id), Bytes::from(record(&task)?));
-            changes.push(Change::put(&*own, record.clone()).expecting(Expect::Revision(revision)));
-            let mut written = match urgency {
-                Urgency::Now => self.store.write(changes).await,
-                Urgency::Later => self.store.write_later(changes).await,
-            };
-            if let (Err(WriteError::Failed(_)), false) = (&written, self.is_shared())
-                && let Some(made) = self.made(id, &record, revision).await
-            {
-                written = Ok(made);
-            }
-            match written {
-                Ok(revisions) => {
-                    // The last change is that of the record.
-                    task.revision = revisions.last().copied().unwrap_or(task.revision);
+            let record = Bytes::from(record(&task)?);
+            match self.write_change(urgency, &task, record, changes).await {
+                Ok(revision) => {
+                    task.revision = revision;
                     if let Some(running) = &running {
                         running.keep_record(&task);
                     }
                     self.counts.moved(before, task.state);
-                    if task.state.is_terminal()
-                        && Duration::from_millis(self.keep_millis(&task)) < MAX_TIMER_WAIT
-                    {
-                        self.timer_set.notify_one();
-                    }
-                    self.live.publish(&task);
-                    if is_cancelled
-                        && !self.is_shared()
-                        && !self.local.mark_cancelled(id, &task.owner_key())
-                        && let Some(owner) = &asleep
-                    {
-                        self.release_place(owner);
-                    }
-                    if task.state.is_terminal()
-                        && let Err(error) = self.wake_awaiting(id).await
-                    {
-                        let error = self.failed(error);
-                        tracing::error!(task = %id, %error, "tasks that await this one are not woken yet");
-                    }
+                    self.after_change(&task, is_cancelled, asleep.as_ref()).await;
                     return Ok(task);
                 }
-                Err(WriteError::Conflict { key }) if key != own && !is_cancelled => {
+                Err(WriteError::Conflict { key }) if key != keys::task(id) && !is_cancelled => {
                     return Err(Unchanged::Conflict);
                 }
                 Err(WriteError::Conflict { .. }) => {}
@@ -188,8 +163,50 @@ impl Inner {
         }
     }
 
-    /// Notes that a write failed. The write may have been made all the same, so a search for unfinished
-    /// consequences follows soon.
+    /// Writes the changed record of a task, with further changes. Returns its new revision.
+    async fn write_change(
+        &self,
+        urgency: Urgency,
+        task: &Task,
+        record: Bytes,
+        mut changes: Vec<Change>,
+    ) -> Result<Revision, WriteError> {
+        let put = Change::put(keys::task(&task.id), record.clone());
+        changes.push(put.expecting(Expect::Revision(task.revision)));
+        let written = match urgency {
+            Urgency::Now => self.store.write(changes).await,
+            Urgency::Later => self.store.write_later(changes).await,
+        };
+        if let (Err(WriteError::Failed(_)), false) = (&written, self.is_shared())
+            && let Some(revision) = self.confirm_write(&task.id, &record, task.revision).await
+        {
+            return Ok(revision);
+        }
+        // The last change is that of the record.
+        Ok(written?.last().copied().unwrap_or(task.revision))
+    }
+
+    /// Informs all that depend on a task of its change. `asleep` is the caller of a task that slept.
+    async fn after_change(&self, task: &Task, is_cancelled: bool, asleep: Option<&OwnerKey>) {
+        let is_over = task.state.is_terminal();
+        if is_over && Duration::from_millis(self.keep_millis(task)) < MAX_TIMER_WAIT {
+            self.timer_set.notify_one();
+        }
+        self.live.publish(task);
+        if is_cancelled
+            && !self.is_shared()
+            && !self.local.mark_cancelled(&task.id, &task.owner_key())
+            && let Some(owner) = asleep
+        {
+            self.uncount_unfinished(owner);
+        }
+        if is_over && let Err(error) = self.wake_awaiting(&task.id).await {
+            let error = self.failed(error);
+            tracing::error!(task = %task.id, %error, "tasks that await this one are not woken yet");
+        }
+    }
+
+    /// Notes that a write failed. The write may have been made all the same, so all tasks are scanned soon.
     pub(crate) fn failed(&self, error: StateError) -> StateError {
         self.request_scan();
         error
@@ -206,11 +223,11 @@ impl Inner {
         }
     }
 
-    /// Returns the revisions of changes whose write was reported as failed, if it was made all the same.
-    /// `record` is the value that the last change gave to the record of the task.
-    async fn made(&self, id: &TaskId, record: &[u8], before: Revision) -> Option<Vec<Revision>> {
+    /// Returns the revision of a task's record whose write was reported as failed, if it was made all the same.
+    /// `record` is the value that was to be written.
+    async fn confirm_write(&self, id: &TaskId, record: &[u8], before: Revision) -> Option<Revision> {
         let row = self.store.get(&keys::task(id)).await.ok()??;
-        (row.value == record && row.revision > before).then(|| vec![row.revision])
+        (row.value == record && row.revision > before).then_some(row.revision)
     }
 
     /// Returns the changes to write when a task ends. `open` is the required revision of its row below
@@ -232,7 +249,7 @@ impl Inner {
 
     /// Returns how long a task is kept after its end.
     pub(crate) fn keep_millis(&self, task: &Task) -> u64 {
-        let keep = full_millis(self.options.load().keep);
+        let keep = millis_down(self.options.load().keep);
         task.keep_ms.map_or(keep, |wanted| wanted.min(keep))
     }
 
@@ -292,7 +309,7 @@ impl Inner {
         Arc::new(task)
     }
 
-    /// What a task waits for that no node can currently run.
+    /// Returns what a queued task waits for, if no node offers its capability.
     fn waits_for(&self, task: &Task) -> Option<String> {
         let is_missing = task.state == State::Queued
             && self.shared.as_ref()?.is_free(task)

@@ -13,7 +13,7 @@ use crate::keys::{self, OwnerKey};
 use crate::records::Unchanged;
 use crate::service::{Started, Tasks};
 use crate::state::{Event, Recovery, recovery};
-use crate::task::{Failure, Task, TaskId};
+use crate::task::{Failure, Task};
 
 /// How long the tasks of the previous process wait after the server begins to listen. Without the pause,
 /// a server that ends right after each start would interrupt a call each time.
@@ -55,15 +55,10 @@ impl Tasks {
             if rows.is_empty() {
                 break;
             }
-            let mut awake = Vec::new();
-            for row in &rows {
-                match OwnerKey::read(&row.value) {
-                    // The task stays asleep.
-                    Some(owner) => self.0.count_asleep(owner),
-                    None => awake.extend(row.key.strip_prefix(keys::OPEN).and_then(TaskId::parse)),
-                }
-            }
-            for task in self.0.load_all(&awake).await?.into_iter().flatten() {
+            // These tasks stay asleep.
+            let asleep = rows.iter().filter_map(|row| OwnerKey::read(&row.value));
+            asleep.for_each(|owner| self.0.count_asleep(owner));
+            for task in self.0.load_all(&keys::awake(&rows)).await?.into_iter().flatten() {
                 self.recover(task).await?;
             }
         }

@@ -9,12 +9,13 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use orla_marketplace::program::{IDS, Journal};
 use orla_marketplace::{
-    Call, Checkpoint, Client, Entry, JsonText, Outcome, Payload, Principal, RuntimeError, RuntimeResult,
-    jitter,
+    Call, Checkpoint, Client, Entry, JsonText, Outcome, Payload, Principal, Redactor, RuntimeError,
+    RuntimeResult, jitter,
 };
 use orla_mcp::call_result::call_result_json;
 use orla_state::{Change, StateError};
 use parking_lot::Mutex;
+use tokio::runtime::Handle;
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::client::TaskClient;
@@ -24,15 +25,15 @@ use crate::live::{Running, sink};
 use crate::local::NextStep;
 use crate::preloaded::LoadedTask;
 use crate::program::{Parts, RunJournal, to_run, to_run_keys, touch};
-use crate::records::{Unchanged, Urgency};
+use crate::records::{Unchanged, Urgency, changed_concurrently};
 use crate::service::{Inner, Tasks};
 use crate::state::{Event, Repeat, State, may_begin};
 use crate::take::Claim;
 use crate::task::{Failure, Task, TaskId, Timestamp};
-use crate::verdict::{Attempt, Facts, Reached, Verdict, verdict};
+use crate::verdict::{AttemptResult, Facts, Reached, Verdict, verdict};
 
 /// The longest wait before the state is written again after a failure, or before a call that found no
-/// room is retried.
+/// room is retried. A run that panicked is repeated after it.
 const MAX_RETRY_WAIT: Duration = Duration::from_secs(30);
 
 /// How long the server waits after its start for the providers of tasks that it has taken up.
@@ -50,12 +51,12 @@ impl Tasks {
                 }
             }
             loop {
-                let place = tokio::select! {
+                let starting = tokio::select! {
                     () = inner.closing.cancelled() => return,
-                    place = Arc::clone(&inner.places).acquire_owned() => place,
+                    permit = Arc::clone(&inner.starting).acquire_owned() => permit,
                 };
                 // The semaphore is never closed.
-                let Ok(place) = place else { return };
+                let Ok(starting) = starting else { return };
                 let (owner, id) = loop {
                     let queued = inner.queued.notified();
                     let next = inner.queue.lock().pop();
@@ -68,14 +69,15 @@ impl Tasks {
                     }
                 };
                 let own = Arc::clone(&inner);
-                inner.tracker.spawn(async move { own.run(id, owner, place).await });
+                inner.tracker.spawn(async move { own.run(id, owner, starting).await });
             }
         });
     }
 }
 
 impl Inner {
-    pub(crate) fn release_place(&self, owner: &OwnerKey) {
+    /// No longer counts a task of this caller as unfinished.
+    pub(crate) fn uncount_unfinished(&self, owner: &OwnerKey) {
         let mut unfinished = self.unfinished.lock();
         if let Some(count) = unfinished.get_mut(owner) {
             *count = count.saturating_sub(1);
@@ -85,11 +87,11 @@ impl Inner {
         }
     }
 
-    /// Handles a task that stops waiting or running here. Returns its place back, unless that has
+    /// Removes a task that no longer waits or runs here, and no longer counts it as unfinished, unless that has
     /// already happened.
     pub(crate) fn leave(&self, owner: &OwnerKey, id: &TaskId) {
         if self.local.remove(id) {
-            self.release_place(owner);
+            self.uncount_unfinished(owner);
         }
     }
 
@@ -126,7 +128,7 @@ impl Inner {
                 self.local.remove(&id);
                 self.request_scan();
             }
-            (NextStep::ReleasePlace(owner), _) => self.release_place(&owner),
+            (NextStep::UncountUnfinished(owner), _) => self.uncount_unfinished(&owner),
         }
     }
 
@@ -163,32 +165,32 @@ impl Inner {
     }
 
     /// Runs a task to its end.
-    async fn run(self: &Arc<Self>, id: TaskId, owner: OwnerKey, place: OwnedSemaphorePermit) {
+    async fn run(self: &Arc<Self>, id: TaskId, owner: OwnerKey, starting: OwnedSemaphorePermit) {
         let registered = self.live.register(&id);
         // Taken after the task is registered, so that a concurrent cancellation finds either the
         // registration or this value.
         let mut known = self.preloaded.take(&id);
         let running = Arc::clone(&registered.running);
-        let place = Arc::new(Mutex::new(Some(place)));
+        let starting = Arc::new(Mutex::new(Some(starting)));
         let (mut wait, mut is_cancelled) = (Duration::from_millis(50), false);
         loop {
             let attempt = {
-                let _guard = LeaveOnPanic { inner: self, owner: &owner, id: &id };
-                self.attempt(&id, &running, &place, known.take()).await
+                let _guard = RequeueOnPanic { inner: self, owner: &owner, id: &id };
+                self.attempt(&id, &running, &starting, known.take()).await
             };
             match attempt {
-                Attempt::Over | Attempt::Gone => {
+                AttemptResult::Over | AttemptResult::Gone => {
                     drop(registered);
                     self.leave(&owner, &id);
                     return;
                 }
-                Attempt::Closing => return,
-                Attempt::Aside => {
+                AttemptResult::Closing => return,
+                AttemptResult::Aside => {
                     drop(registered);
                     self.set_aside(owner, id);
                     return;
                 }
-                Attempt::Asleep(waits) => {
+                AttemptResult::Asleep(waits) => {
                     // The task may have been woken before it slept. The check for this needs a run that
                     // is no longer registered.
                     drop(registered);
@@ -210,7 +212,7 @@ impl Inner {
                     self.put_to_sleep(id, Some(owner));
                     return;
                 }
-                Attempt::Later(why) => {
+                AttemptResult::Later(why) => {
                     tracing::warn!(task = %id, why, "the task waits and is tried again");
                     tokio::select! {
                         () = self.closing.cancelled() => return,
@@ -227,22 +229,22 @@ impl Inner {
         self: &Arc<Self>,
         id: &TaskId,
         running: &Arc<Running>,
-        place: &Arc<Mutex<Option<OwnedSemaphorePermit>>>,
+        starting: &Arc<Mutex<Option<OwnedSemaphorePermit>>>,
         known: Option<LoadedTask>,
-    ) -> Attempt {
+    ) -> AttemptResult {
         let to_run = match known {
             Some(known) if !self.is_lost(&known.task) => Ok(Some(known)),
             _ => match self.claim(id).await {
                 Ok(Claim::Mine) => self.to_run(id).await,
-                Ok(Claim::NotMine) => return Attempt::Gone,
+                Ok(Claim::NotMine) => return AttemptResult::Gone,
                 Err(error) => Err(error),
             },
         };
         let LoadedTask { task, input, used, stored, open } = match to_run {
             Ok(Some(to_run)) if !to_run.task.state.is_terminal() => to_run,
-            Ok(Some(_)) => return Attempt::Over,
-            Ok(None) => return Attempt::Gone,
-            Err(error) => return Attempt::Later(error.to_string()),
+            Ok(Some(_)) => return AttemptResult::Over,
+            Ok(None) => return AttemptResult::Gone,
+            Err(error) => return AttemptResult::Later(error.to_string()),
         };
         running.keep_record(&task);
         let checkpoint = Arc::new(TaskCheckpoint {
@@ -251,13 +253,13 @@ impl Inner {
             owner: task.principal(),
             is_own: self.shared.as_ref().is_none_or(|shared| shared.is_own(&task)),
             running: Arc::clone(running),
-            place: Arc::clone(place),
-            before: task.begun.filter(|_| !running.is_unbegun.load(Ordering::Acquire)),
+            starting: Arc::clone(starting),
+            begun_before: task.begun.filter(|_| !running.is_unbegun.load(Ordering::Acquire)),
             is_marked: task.state == State::Working,
             asking: Mutex::default(),
             reached: Mutex::default(),
         });
-        let mut call = self.call_of(&task, input, used, running);
+        let mut call = self.build_call(&task, input, used, running);
         call.scope.checkpoint = Some(Arc::clone(&checkpoint) as Arc<dyn Checkpoint>);
         let journal = RunJournal::new(Parts {
             tasks: Arc::downgrade(self),
@@ -299,8 +301,8 @@ impl Inner {
         self.end(id, running, ending).await
     }
 
-    /// Makes the call of a task, with the rest of the task's time.
-    fn call_of(
+    /// Builds the call of a task, with its remaining time.
+    fn build_call(
         self: &Arc<Self>,
         task: &Task,
         input: JsonText,
@@ -308,7 +310,7 @@ impl Inner {
         running: &Arc<Running>,
     ) -> Call {
         let mut call = Call::to(&*task.capability).with(Payload::from_json(input));
-        call.patience = Some(self.options.load().timeout.saturating_sub(used));
+        call.default_timeout = Some(self.options.load().timeout.saturating_sub(used));
         call.scope.principal = task.principal();
         task.terms.apply(&mut call, &self.market);
         if self.is_program(task) {
@@ -317,12 +319,17 @@ impl Inner {
         }
         call.scope.client = self.client_of(task);
         call.scope.notices = sink(&self.live, &task.id, running);
-        if task.schedule.is_some() {
-            // The configuration may have passed secrets to the task that the capability does not know.
-            call.scope.notices = call.scope.notices.redacted(&self.market.redaction());
+        if let Some(redactor) = self.redaction_of(task) {
+            call.scope.notices = call.scope.notices.redacted(&redactor);
         }
         call.scope.cancellation = running.cancellation.clone();
         call
+    }
+
+    /// Returns the redactor for the secrets that the configuration may have passed to a task and that its
+    /// capability does not know.
+    fn redaction_of(&self, task: &Task) -> Option<Arc<Redactor>> {
+        task.schedule.is_some().then(|| self.market.redaction())
     }
 
     /// Returns whether the server was started so recently that the provider of an older task may still
@@ -337,11 +344,10 @@ impl Inner {
         let max = self.options.load().max_result_bytes;
         let max = task.terms.max_result_bytes.map_or(max, |own| own.min(max));
         let mut text = call_result_json(&result);
-        if task.schedule.is_some() {
-            // The configuration may have passed secrets to the task that the capability does not know.
-            if let Some(clean) = self.market.redaction().cleaned(&text) {
-                text = clean.as_str().to_owned();
-            }
+        if let Some(redactor) = self.redaction_of(task)
+            && let Some(clean) = redactor.cleaned(&text)
+        {
+            text = clean.as_str().to_owned();
         }
         let result = match text.len() > max {
             true => Err(RuntimeError::Limit {
@@ -376,7 +382,7 @@ impl Inner {
     }
 
     /// Writes the end of a task.
-    async fn end(&self, id: &TaskId, running: &Running, ending: Ending) -> Attempt {
+    async fn end(&self, id: &TaskId, running: &Running, ending: Ending) -> AttemptResult {
         let Ending { event, text, mut failure, changes } = ending;
         if let Some(failure) = &mut failure {
             self.market.redaction().replace(&mut failure.message);
@@ -401,33 +407,33 @@ impl Inner {
                 Ok(result.chain(changes.iter().cloned()).collect())
             });
             match ended.await {
-                Ok(_) => return Attempt::Over,
+                Ok(_) => return AttemptResult::Over,
                 Err(Unchanged::Refused(task)) => {
                     self.live.publish(&task);
                     self.keep_cancelled_output(&task, text).await;
-                    return Attempt::Over;
+                    return AttemptResult::Over;
                 }
-                Err(Unchanged::Unknown | Unchanged::Lost) => return Attempt::Gone,
+                Err(Unchanged::Unknown | Unchanged::Lost) => return AttemptResult::Gone,
                 Err(unchanged) => {
                     // The call has run. Its result is written as soon as possible.
-                    let error = unchanged.of(id);
+                    let error = unchanged.into_error(id);
                     tracing::error!(task = %id, %error, "the end of a task cannot be written yet");
                 }
             }
             tokio::select! {
-                () = self.closing.cancelled() => return Attempt::Closing,
+                () = self.closing.cancelled() => return AttemptResult::Closing,
                 () = tokio::time::sleep(wait) => wait = (wait * 2).min(MAX_RETRY_WAIT),
             }
         }
     }
 
-    /// Keeps the output of a call until its cancellation.
+    /// Stores the output that a call gave before it was cancelled.
     async fn keep_cancelled_output(&self, task: &Task, text: Option<Bytes>) {
         if let (State::Cancelled, Some(text)) = (task.state, text)
             && let Err(error) =
                 self.write(vec![Change::put(keys::cancelled_output(&task.id), text)]).await
         {
-            tracing::warn!(task = %task.id, %error, "what a cancelled call had given is lost");
+            tracing::warn!(task = %task.id, %error, "the output of a cancelled call is lost");
         }
     }
 
@@ -435,12 +441,12 @@ impl Inner {
         let keys = to_run_keys(id).into_iter().chain([keys::open(id)]);
         let mut rows = self.store.get_all(keys.collect()).await?.into_iter();
         let to_run = to_run(id, [(); 4].map(|()| rows.next().flatten()));
-        // The task fell asleep, and the answer to that write was lost. No note is written before its row
-        // says that it is awake.
-        if let Some(row) = rows.next().flatten().filter(|row| OwnerKey::read(&row.value).is_some())
+        // The write that put the task to sleep was made, but its answer was lost. The row must say that the
+        // task is awake before the run writes a note.
+        if let Some(row) = rows.next().flatten().filter(keys::is_asleep)
             && !self.write_if(vec![touch(id, row.revision)]).await?
         {
-            return Err(StateError::new("the task is changed by another at this moment"));
+            return Err(changed_concurrently());
         }
         to_run
     }
@@ -468,7 +474,7 @@ impl Inner {
         });
         match changed.await {
             Ok(_) => Ok(()),
-            Err(other) => match other.of(id) {
+            Err(other) => match other.into_error(id) {
                 TaskError::State(error) => Err(error),
                 _ => Ok(()),
             },
@@ -476,19 +482,28 @@ impl Inner {
     }
 }
 
-/// Makes a task leave when its run panics, so that its place is given back and another run can take it
-/// up.
-struct LeaveOnPanic<'a> {
-    inner: &'a Inner,
+/// Queues a task again some time after its run panicked. Until then, the task counts as waiting.
+struct RequeueOnPanic<'a> {
+    inner: &'a Arc<Inner>,
     owner: &'a OwnerKey,
     id: &'a TaskId,
 }
 
-impl Drop for LeaveOnPanic<'_> {
+impl Drop for RequeueOnPanic<'_> {
     fn drop(&mut self) {
-        if std::thread::panicking() {
-            tracing::error!(task = %self.id, "the run of a task broke down");
-            self.inner.leave(self.owner, self.id);
+        // Without a runtime, the process is about to end.
+        if std::thread::panicking()
+            && let Ok(runtime) = Handle::try_current()
+        {
+            tracing::error!(task = %self.id, "the run of a task panicked");
+            let (inner, owner, id) = (Arc::clone(self.inner), self.owner.clone(), self.id.clone());
+            let requeue = async move {
+                tokio::select! {
+                    () = inner.closing.cancelled() => {}
+                    () = tokio::time::sleep(MAX_RETRY_WAIT) => inner.enqueue(owner, id),
+                }
+            };
+            self.inner.tracker.spawn_on(requeue, &runtime);
         }
     }
 }
@@ -512,10 +527,10 @@ struct TaskCheckpoint {
     is_own: bool,
     running: Arc<Running>,
     /// Given back when the call begins.
-    place: Arc<Mutex<Option<OwnedSemaphorePermit>>>,
-    /// What the record said before this attempt.
-    before: Option<Repeat>,
-    /// Whether the record is in the state that a running call has.
+    starting: Arc<Mutex<Option<OwnedSemaphorePermit>>>,
+    /// How the call may be repeated, if an earlier attempt had begun it.
+    begun_before: Option<Repeat>,
+    /// Whether the record already says `working`.
     is_marked: bool,
     /// Held while the call waits for its approval.
     asking: Mutex<Option<Asking>>,
@@ -525,13 +540,13 @@ struct TaskCheckpoint {
 /// A place among the tasks that wait for an approval. Giving it back lets a task continue that was set
 /// aside.
 struct Asking {
-    place: Option<OwnedSemaphorePermit>,
+    permit: Option<OwnedSemaphorePermit>,
     tasks: Weak<Inner>,
 }
 
 impl Drop for Asking {
     fn drop(&mut self) {
-        drop(self.place.take());
+        drop(self.permit.take());
         if let Some(tasks) = self.tasks.upgrade() {
             tasks.requeue_aside();
         }
@@ -541,12 +556,12 @@ impl Drop for Asking {
 #[async_trait]
 impl Checkpoint for TaskCheckpoint {
     fn continues(&self, capability: &Entry) -> bool {
-        self.before == Some(Repeat::Journaled) && repeat(capability) == Repeat::Journaled
+        self.begun_before == Some(Repeat::Journaled) && repeat(capability) == Repeat::Journaled
     }
 
     async fn before_approval(&self, capability: &Entry) -> RuntimeResult<()> {
         // No approval is requested for a call that is not made.
-        if !may_begin(self.before, repeat(capability)) {
+        if !may_begin(self.begun_before, repeat(capability)) {
             *self.reached.lock() = Reached::MayNotRepeat;
             return Err(RuntimeError::Cancelled { id: capability.name.to_string(), outcome: None });
         }
@@ -554,13 +569,13 @@ impl Checkpoint for TaskCheckpoint {
         let tasks = self.tasks.upgrade().ok_or_else(later)?;
         let mut asking = self.asking.lock();
         if asking.is_none() {
-            let Ok(place) = Arc::clone(&tasks.asking).try_acquire_owned() else {
-                *self.reached.lock() = Reached::NoneToAsk;
+            let Ok(permit) = Arc::clone(&tasks.asking).try_acquire_owned() else {
+                *self.reached.lock() = Reached::NoApprovalPlace;
                 return Err(later());
             };
-            *asking = Some(Asking { place: Some(place), tasks: Weak::clone(&self.tasks) });
+            *asking = Some(Asking { permit: Some(permit), tasks: Weak::clone(&self.tasks) });
         }
-        drop(self.place.lock().take());
+        drop(self.starting.lock().take());
         Ok(())
     }
 
@@ -587,22 +602,22 @@ impl Checkpoint for TaskCheckpoint {
         if has_begun && now != Repeat::Never {
             return Ok(());
         }
-        if has_begun || !may_begin(self.before, now) {
+        if has_begun || !may_begin(self.begun_before, now) {
             *self.reached.lock() = Reached::MayNotRepeat;
             return Err(refused());
         }
-        // To the other nodes, the task would belong to a node that is gone.
+        // The other nodes consider this node gone, and may take the task.
         if tasks.shared.as_ref().is_some_and(|shared| !shared.is_present()) {
-            let why = "this node does not hear the others of the cluster".to_owned();
+            let why = "this node has no contact with the other nodes of the cluster".to_owned();
             *self.reached.lock() = Reached::NotWritten(why);
             return Err(refused());
         }
         // A program notes each action before it leaves the process. A pure computation has no effects to
         // note.
-        if self.before.is_none() && (now == Repeat::Journaled || capability.manifest.provider.is_pure())
+        if self.begun_before.is_none() && (now == Repeat::Journaled || capability.manifest.provider.is_pure())
         {
             self.begin_unwritten(&tasks, now);
-        } else if !self.is_marked || self.before != Some(now) {
+        } else if !self.is_marked || self.begun_before != Some(now) {
             let begun = tasks.change(&self.id, &[Event::Begin], |task| {
                 task.begun = Some(now);
                 Ok(Vec::new())
@@ -614,17 +629,17 @@ impl Checkpoint for TaskCheckpoint {
                 }
                 Err(unchanged) => {
                     // The write may have been made all the same.
-                    if self.before.is_none() {
+                    if self.begun_before.is_none() {
                         self.running.is_unbegun.store(true, Ordering::Release);
                     }
-                    *self.reached.lock() = Reached::NotWritten(unchanged.of(&self.id).to_string());
+                    *self.reached.lock() = Reached::NotWritten(unchanged.into_error(&self.id).to_string());
                     return Err(refused());
                 }
             }
         }
         self.running.is_unbegun.store(false, Ordering::Release);
         *self.reached.lock() = Reached::Begun;
-        drop(self.place.lock().take());
+        drop(self.starting.lock().take());
         drop(self.asking.lock().take());
         Ok(())
     }

@@ -28,6 +28,8 @@ use crate::task::{Failure, Owner, Task, TaskId, Timestamp};
 
 /// The maximum number of events of a task that are not awaited yet.
 pub(crate) const MAX_EVENTS: usize = 256;
+/// The number of records read at once.
+const BATCH: usize = 256;
 /// The maximum size of the value of an event.
 const MAX_EVENT: usize = 64 << 10;
 
@@ -52,7 +54,7 @@ pub(crate) struct Inner {
     /// Notified when a task enters the queue.
     pub(crate) queued: Notify,
     /// Held by tasks that have left the queue and have not begun.
-    pub(crate) places: Arc<Semaphore>,
+    pub(crate) starting: Arc<Semaphore>,
     /// Held by tasks that wait for an approval. These tasks hold no other place.
     pub(crate) asking: Arc<Semaphore>,
     /// Tasks that are set aside until fewer tasks wait for an approval.
@@ -191,10 +193,10 @@ impl Tasks {
     ) -> Self {
         /// The maximum number of tasks that wait for a permit of the marketplace at once. The others
         /// wait in the queue of tasks, so that calls find room in the queue of the marketplace.
-        const PLACES: usize = 64;
+        const MAX_STARTING: usize = 64;
         /// The maximum number of tasks that wait for an approval at once. It is less than the number of
         /// questions kept for one caller. Further tasks are set aside.
-        const ASKING: usize = 32;
+        const MAX_ASKING: usize = 32;
         Self(Arc::new(Inner {
             store,
             market,
@@ -207,8 +209,8 @@ impl Tasks {
             counts: Counts::default(),
             queue: Mutex::default(),
             queued: Notify::new(),
-            places: Arc::new(Semaphore::new(PLACES)),
-            asking: Arc::new(Semaphore::new(ASKING)),
+            starting: Arc::new(Semaphore::new(MAX_STARTING)),
+            asking: Arc::new(Semaphore::new(MAX_ASKING)),
             aside: Mutex::default(),
             unfinished: Mutex::default(),
             has_failed_write: AtomicBool::new(false),
@@ -263,8 +265,6 @@ impl Tasks {
         ids: &[TaskId],
         viewer: Viewer<'_>,
     ) -> Result<Vec<Option<Arc<Task>>>, TaskError> {
-        /// The number of records read at once.
-        const BATCH: usize = 256;
         self.0.store.sync().await?;
         let mut tasks = Vec::with_capacity(ids.len());
         for ids in ids.chunks(BATCH) {
@@ -312,8 +312,6 @@ impl Tasks {
     ///
     /// Returns an error if the state cannot be read.
     pub async fn list(&self, filter: &Filter, viewer: Viewer<'_>) -> Result<Vec<Arc<Task>>, TaskError> {
-        /// The number of records read at once.
-        const BATCH: usize = 256;
         let limit = filter.limit.unwrap_or(100).min(1000);
         self.0.store.sync().await?;
         let prefix = match viewer {
@@ -410,8 +408,8 @@ impl Tasks {
         viewer: Viewer<'_>,
     ) -> Result<watch::Receiver<Arc<Task>>, TaskError> {
         let task = self.get(id, viewer).await?;
-        // The end of the task is no longer held back. If the end cannot be written, the task is not
-        // over.
+        // An empty write flushes the end of the task, which waits for the next write. If that fails, the
+        // task is not over yet.
         let running = self.0.live.running(&task.id);
         if running.is_some_and(|running| running.ends_later.load(Ordering::SeqCst)) {
             drop(self.0.write(Vec::new()).await);
@@ -428,10 +426,10 @@ impl Tasks {
     pub async fn cancel(&self, id: &str, viewer: Viewer<'_>) -> Result<Arc<Task>, TaskError> {
         let id = self.get(id, viewer).await?.id.clone();
         let tasks = self.clone();
-        self.run_detached(async move { tasks.cancel_any(&id).await }).await
+        self.run_detached(async move { tasks.cancel_unchecked(&id).await }).await
     }
 
-    async fn cancel_any(&self, id: &TaskId) -> Result<Arc<Task>, TaskError> {
+    async fn cancel_unchecked(&self, id: &TaskId) -> Result<Arc<Task>, TaskError> {
         let running = self.0.live.running(id);
         let cancelled = self.0.change(id, &[Event::Cancel], |task| {
             if let Some(running) = &running {
@@ -440,7 +438,7 @@ impl Tasks {
             task.error = Some(Failure::cancelled());
             Ok(Vec::new())
         });
-        let task = cancelled.await.map_err(|unchanged| unchanged.of(id))?;
+        let task = cancelled.await.map_err(|unchanged| unchanged.into_error(id))?;
         let owner = task.owner_key();
         // A concurrent waker has queued the task once this lock is acquired.
         drop(self.0.waking.write().await);
@@ -571,7 +569,7 @@ impl Tasks {
             work.await
         };
         self.0.tracker.spawn(work).await.unwrap_or_else(|error| {
-            tracing::error!(%error, "a request about a task broke down");
+            tracing::error!(%error, "a request for a task panicked");
             Err(TaskError::State(StateError::new("an internal error; see the server's log")))
         })
     }

@@ -156,19 +156,19 @@ impl Tasks {
             return Err(TaskError::LargeInput { bytes });
         }
         let owner = OwnerKey::of_caller(new.caller.as_ref());
-        let place = inner.take_place(&owner, new.caller.is_some())?;
+        let count = inner.count_unfinished(&owner, new.caller.is_some())?;
         let mut task = new.queued(inner.shared.as_ref().map(|shared| shared.me.node.clone()));
         // Another node may run the task too, unless the task starts here at once. Other nodes do not
         // count a node whose heartbeats they have not received.
         let can_run_here = inner.shared.as_ref().is_none_or(|shared| shared.runs(&inner.market, &task));
         let is_announced = inner.shared.as_ref().is_none_or(Shared::is_present);
-        let starts_now = can_run_here && is_announced && inner.places.available_permits() > 0;
+        let starts_now = can_run_here && is_announced && inner.starting.available_permits() > 0;
         task.runner = inner.shared.as_ref().filter(|_| starts_now).map(|shared| shared.me.clone());
         let changes = new.is_watched.then(|| inner.live.watch(Arc::new(task.clone())));
         let key = new.key.as_ref().map(|key| keys::idempotency(&owner, key, new.schedule.as_deref()));
         let mut rows = accepted(&task.id, &owner, key, record(&task)?, input.bytes().clone());
         rows.extend(new.beside.iter().cloned());
-        let accepting = Accepting::begin(inner, &task.id, &owner, place, can_run_here);
+        let accepting = Accepting::begin(inner, &task.id, &owner, count, can_run_here);
         let revisions = match inner.store.write(rows).await {
             Ok(revisions) => revisions,
             Err(WriteError::Failed(error)) => {
@@ -200,32 +200,32 @@ impl Tasks {
     }
 }
 
-/// A place among the tasks that wait or run. Dropping it gives the place back, unless it is kept.
-struct Place<'a> {
+/// A task that is counted as unfinished. Dropping it undoes the count, unless it is kept.
+struct UnfinishedCount<'a> {
     inner: &'a Inner,
     owner: Option<OwnerKey>,
 }
 
-impl Place<'_> {
+impl UnfinishedCount<'_> {
     fn keep(mut self) {
         self.owner = None;
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for UnfinishedCount<'_> {
     fn drop(&mut self) {
         if let Some(owner) = self.owner.take() {
-            self.inner.release_place(&owner);
+            self.inner.uncount_unfinished(&owner);
         }
     }
 }
 
-/// A task whose acceptance is not yet confirmed. It is reserved in this process and has its place.
+/// A task whose acceptance is not yet confirmed. It is reserved in this process and is counted.
 /// Dropping this value undoes both, unless it is kept.
 struct Accepting<'a> {
     inner: &'a Inner,
     id: TaskId,
-    place: Option<Place<'a>>,
+    count: Option<UnfinishedCount<'a>>,
 }
 
 impl<'a> Accepting<'a> {
@@ -235,31 +235,31 @@ impl<'a> Accepting<'a> {
         inner: &'a Inner,
         id: &TaskId,
         owner: &OwnerKey,
-        place: Place<'a>,
+        count: UnfinishedCount<'a>,
         can_run_here: bool,
     ) -> Self {
         match &inner.shared {
             Some(shared) if !can_run_here => shared.offer(id, owner),
             _ => drop(inner.local.add(id)),
         }
-        Self { inner, id: id.clone(), place: Some(place) }
+        Self { inner, id: id.clone(), count: Some(count) }
     }
 
     fn keep(mut self) {
-        if let Some(place) = self.place.take() {
-            place.keep();
+        if let Some(count) = self.count.take() {
+            count.keep();
         }
     }
 }
 
 impl Drop for Accepting<'_> {
     fn drop(&mut self) {
-        let Some(place) = self.place.take() else { return };
+        let Some(count) = self.count.take() else { return };
         let is_offered =
             self.inner.shared.as_ref().is_some_and(|shared| shared.remove_offer(&self.id).is_some());
-        // If another party took the task in the meantime, that party has given its place back.
+        // If another party took the task in the meantime, that party has uncounted it.
         if !self.inner.local.remove(&self.id) && !is_offered {
-            place.keep();
+            count.keep();
         }
     }
 }
@@ -284,8 +284,8 @@ pub(crate) fn accepted(
 }
 
 impl Inner {
-    /// Takes a place among the tasks that wait or run.
-    fn take_place(&self, owner: &OwnerKey, is_named: bool) -> Result<Place<'_>, TaskError> {
+    /// Counts a task among those that wait or run, if there is room.
+    fn count_unfinished(&self, owner: &OwnerKey, is_named: bool) -> Result<UnfinishedCount<'_>, TaskError> {
         let max = self.options.load().max_tasks;
         let mut unfinished = self.unfinished.lock();
         let all: usize = unfinished.values().sum();
@@ -295,7 +295,7 @@ impl Inner {
             return Err(TaskError::Full(if all >= max { all } else { own }));
         }
         *unfinished.entry(owner.clone()).or_default() += 1;
-        Ok(Place { inner: self, owner: Some(owner.clone()) })
+        Ok(UnfinishedCount { inner: self, owner: Some(owner.clone()) })
     }
 
     /// Returns the task that the caller started with this key.

@@ -19,8 +19,8 @@ pub(crate) enum Claim {
 }
 
 impl Inner {
-    /// Checks whether this node must act on a task that is awake.
-    pub(crate) async fn consider(self: &Arc<Self>, task: &Task) -> Result<(), StateError> {
+    /// Runs or interrupts a task that is awake, if that is up to this node.
+    pub(crate) async fn take_if_free(self: &Arc<Self>, task: &Task) -> Result<(), StateError> {
         let Some(shared) = &self.shared else { return Ok(()) };
         if task.state.is_terminal() || self.closing.is_cancelled() {
             return Ok(());
@@ -31,16 +31,16 @@ impl Inner {
             return Ok(());
         }
         // The acceptance of the task may have been written although its answer was lost.
-        let is_left = task.runner.as_ref() == Some(&shared.me)
+        let was_accepted_here = task.runner.as_ref() == Some(&shared.me)
             && !self.local.contains(&task.id)
             && self.live.running(&task.id).is_none();
-        if !is_left && !self.is_free(shared, task).await? {
+        if !was_accepted_here && !self.is_free(shared, task).await? {
             return Ok(());
         }
         match recovery(task.state, task.begun) {
             Recovery::Leave => {}
             Recovery::Run => {
-                if is_left || shared.runs(&self.market, task) {
+                if was_accepted_here || shared.runs(&self.market, task) {
                     self.enter(task.owner_key(), task.id.clone());
                 }
             }
@@ -69,7 +69,7 @@ impl Inner {
             }
             // The task is checked again later.
             Err(Unchanged::State(error)) => {
-                tracing::debug!(task = %task.id, %error, "a task is not interrupted");
+                tracing::debug!(task = %task.id, %error, "a task cannot be marked as interrupted yet");
             }
             Err(_) => {}
         }
@@ -87,7 +87,7 @@ impl Inner {
                 return Ok(Claim::Mine);
             }
             if !shared.is_present() {
-                return Err(StateError::new("this node does not hear the others of the cluster"));
+                return Err(StateError::new("this node has no contact with the other nodes of the cluster"));
             }
             if !is_mine && (!self.is_free(shared, &task).await? || !shared.runs(&self.market, &task)) {
                 return Ok(Claim::NotMine);
@@ -124,7 +124,7 @@ impl Inner {
         Ok(own.map(|record| record.revision))
     }
 
-    /// Returns whether this node may not change a task that it runs.
+    /// Returns whether another node has taken a task that runs here.
     pub(crate) fn is_lost(&self, task: &Task) -> bool {
         self.shared.as_ref().is_some_and(|shared| task.runner.as_ref() != Some(&shared.me))
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use orla_marketplace::rtfs;
 use orla_marketplace::{
     Call, CapabilityMarketplace, Hops, JsonText, Permission, Principal, RuntimeError, TaskSupport,
-    full_millis,
+    millis_down,
 };
 use orla_state::Revision;
 use serde::{Deserialize, Serialize};
@@ -295,7 +295,7 @@ impl Timestamp {
 impl From<SystemTime> for Timestamp {
     fn from(time: SystemTime) -> Self {
         let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        Self(full_millis(since))
+        Self(millis_down(since))
     }
 }
 

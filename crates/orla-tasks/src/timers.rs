@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use orla_state::{Change, Pages, Query, StateError};
 
-use crate::keys::{self, OwnerKey};
+use crate::keys;
 use crate::options::MAX_TIMER_WAIT;
 use crate::program::{SLEEP, Waking};
 use crate::service::{Inner, Tasks};
@@ -54,8 +54,8 @@ impl Tasks {
 }
 
 impl Inner {
-    /// Finds the unfinished consequences of writes that were made although they failed: tasks that are
-    /// awake and begin nowhere.
+    /// After a write that may have been made although it was reported as failed, finds the tasks that are awake
+    /// but neither wait nor run.
     async fn recover_failed_writes(self: &Arc<Self>) -> Result<(), StateError> {
         if !self.has_failed_write.load(Ordering::Acquire) {
             return Ok(());
@@ -80,11 +80,8 @@ impl Inner {
             if rows.is_empty() {
                 return self.wake_all_awaiting().await;
             }
-            let awake = rows.iter().filter(|row| OwnerKey::read(&row.value).is_none());
-            let ids: Vec<TaskId> = awake
-                .filter_map(|row| row.key.strip_prefix(keys::OPEN).and_then(TaskId::parse))
-                .filter(|id| !self.local.contains(id))
-                .collect();
+            let mut ids = keys::awake(&rows);
+            ids.retain(|id| !self.local.contains(id));
             for task in self.load_all(&ids).await?.into_iter().flatten() {
                 match recovery(task.state, task.begun) {
                     // The task was accepted, and is not counted yet.

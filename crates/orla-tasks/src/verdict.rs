@@ -5,10 +5,10 @@ use orla_marketplace::rtfs::Wait;
 
 /// The outcome of an attempt to run a task.
 #[derive(Debug)]
-pub(crate) enum Attempt {
+pub(crate) enum AttemptResult {
     /// The task is over.
     Over,
-    /// The task was removed in the meantime.
+    /// The task was removed, or another node runs it.
     Gone,
     /// The process is about to end. The task stays as it is.
     Closing,
@@ -33,7 +33,7 @@ pub(crate) enum Reached {
     /// The process is about to end, so the call did not run.
     Closing,
     /// Too many tasks wait for an approval.
-    NoneToAsk,
+    NoApprovalPlace,
     /// The start of the call could not be recorded, so the call did not run.
     NotWritten(String),
 }
@@ -60,7 +60,7 @@ pub(crate) enum Verdict {
     /// The task is over. Its call may have run, and cannot be repeated.
     Interrupted,
     /// The task is not over.
-    Continues(Attempt),
+    Continues(AttemptResult),
 }
 
 /// Decides what happens to a task whose call ended with this error, or without one.
@@ -70,13 +70,13 @@ pub(crate) enum Verdict {
 /// because the task was accepted.
 pub(crate) fn verdict(reached: Reached, error: Option<&RuntimeError>, facts: Facts) -> Verdict {
     use RuntimeError::{Busy, Quota, Unavailable, Unknown};
-    let later = |why: String| Verdict::Continues(Attempt::Later(why));
+    let later = |why: String| Verdict::Continues(AttemptResult::Later(why));
     if facts.is_closing && error.is_some() {
-        return Verdict::Continues(Attempt::Closing);
+        return Verdict::Continues(AttemptResult::Closing);
     }
     match (reached, error) {
-        (Reached::Closing, _) => Verdict::Continues(Attempt::Closing),
-        (Reached::NoneToAsk, _) => Verdict::Continues(Attempt::Aside),
+        (Reached::Closing, _) => Verdict::Continues(AttemptResult::Closing),
+        (Reached::NoApprovalPlace, _) => Verdict::Continues(AttemptResult::Aside),
         (Reached::NotWritten(why), _) => later(why),
         (Reached::MayNotRepeat, _) => Verdict::Interrupted,
         (Reached::Nothing, Some(Busy { .. })) => later("there are too many calls".to_owned()),
@@ -88,7 +88,7 @@ pub(crate) fn verdict(reached: Reached, error: Option<&RuntimeError>, facts: Fac
         (Reached::Nothing, Some(error @ Quota { .. })) if facts.has_begun => later(error.to_string()),
         (Reached::Nothing | Reached::Begun, None) => Verdict::Ends,
         (Reached::Nothing | Reached::Begun, Some(_)) => match (facts.suspended, facts.not_kept) {
-            (Some(waits), _) => Verdict::Continues(Attempt::Asleep(waits)),
+            (Some(waits), _) => Verdict::Continues(AttemptResult::Asleep(waits)),
             (None, Some(why)) => later(why),
             (None, None) => Verdict::Ends,
         },
@@ -114,11 +114,11 @@ mod tests {
         match verdict(reached, error, facts) {
             Verdict::Ends => "ends",
             Verdict::Interrupted => "interrupted",
-            Verdict::Continues(Attempt::Closing) => "closing",
-            Verdict::Continues(Attempt::Aside) => "aside",
-            Verdict::Continues(Attempt::Asleep(_)) => "asleep",
-            Verdict::Continues(Attempt::Later(_)) => "later",
-            Verdict::Continues(Attempt::Over | Attempt::Gone) => "over",
+            Verdict::Continues(AttemptResult::Closing) => "closing",
+            Verdict::Continues(AttemptResult::Aside) => "aside",
+            Verdict::Continues(AttemptResult::Asleep(_)) => "asleep",
+            Verdict::Continues(AttemptResult::Later(_)) => "later",
+            Verdict::Continues(AttemptResult::Over | AttemptResult::Gone) => "over",
         }
     }
 
@@ -165,7 +165,7 @@ mod tests {
         let error = cancelled();
         let cases = [
             (Reached::Closing, "closing"),
-            (Reached::NoneToAsk, "aside"),
+            (Reached::NoApprovalPlace, "aside"),
             (Reached::NotWritten("the disk is full".to_owned()), "later"),
             (Reached::MayNotRepeat, "interrupted"),
         ];

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use orla_marketplace::{
-    CallContext, Hops, JsonText, LogLevel, LogText, Notice, Principal, Progress, SentLog, full_millis,
+    CallContext, Hops, JsonText, LogLevel, LogText, Notice, Principal, Progress, SentLog, millis_down,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -74,7 +74,7 @@ impl CallHead {
             from: from.to_owned(),
             instance: instance.to_owned(),
             token: token.to_owned(),
-            timeout_ms: full_millis(remaining),
+            timeout_ms: millis_down(remaining),
             hops: hops.as_str().to_owned(),
             traceparent: scope.traceparent.as_deref().map(str::to_owned),
             principal: scope.principal.as_ref().map(Caller::of),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use orla_marketplace::full_millis;
+use orla_marketplace::millis_down;
 use tokio::time::Instant;
 
 use super::lease::Lease;
@@ -279,7 +279,7 @@ impl Registry {
                 capabilities: node.offered().map(|offered| offered.id.clone()).collect(),
                 running: if node.is_alive { node.lease.running } else { 0 },
                 places: 0,
-                lag_ms: full_millis(lag),
+                lag_ms: millis_down(lag),
                 stuck_ms: node.lease.stuck_ms.filter(|_| node.is_alive),
             }
         };

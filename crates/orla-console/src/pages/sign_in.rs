@@ -2,9 +2,9 @@
 
 use std::time::Instant;
 
-use http::{HeaderValue, Method, Response, StatusCode, header};
+use http::{Method, Response, StatusCode, header};
 use maud::{Markup, html};
-use orla_server::{PageBody, Visit};
+use orla_server::{PageBody, Visit, retry_after};
 
 use super::shell::frame;
 use super::{WITHOUT_TOKEN, expired};
@@ -40,8 +40,7 @@ pub(crate) async fn answer(console: &Inner, visit: &Visit<'_>) -> Response<PageB
             Some(wait) => {
                 let why = "Too many tokens were not accepted. Wait a moment, then try again.";
                 let mut response = page(console, visit, StatusCode::TOO_MANY_REQUESTS, why);
-                let wait = HeaderValue::from(wait.as_secs_f64().ceil() as u64);
-                response.headers_mut().insert(header::RETRY_AFTER, wait);
+                response.headers_mut().insert(header::RETRY_AFTER, retry_after(wait));
                 response
             }
         },

@@ -4,6 +4,7 @@
 //! [`State`] is the pure part. Capabilities with the same upstream share a [`Breaker`], which lives as long as a
 //! catalogue holds one of them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -102,17 +103,17 @@ impl BreakerLimits {
 }
 
 impl Breaker {
-    pub(crate) fn new(limits: BreakerLimits) -> Self {
-        Self { limits, state: Mutex::new(State::Closed { failures: 0 }) }
+    pub(crate) fn new(limits: BreakerLimits) -> Arc<Self> {
+        Arc::new(Self { limits, state: Mutex::new(State::Closed { failures: 0 }) })
     }
 
     /// Lets a call pass.
     ///
     /// # Errors
     /// For how long none may.
-    pub(crate) fn enter(&self) -> Result<Attempt<'_>, Duration> {
+    pub(crate) fn enter(self: &Arc<Self>) -> Result<Attempt, Duration> {
         let entered = self.change(|state| state.enter(Instant::now(), &self.limits));
-        entered.map(|()| Attempt { breaker: self, health: Health::Unknown })
+        entered.map(|()| Attempt { breaker: Arc::clone(self), health: Health::Unknown })
     }
 
     /// Returns whether no call passes at the moment.
@@ -136,12 +137,12 @@ impl Breaker {
 
 /// A call in progress. Dropping it without a result proves nothing about the upstream.
 #[derive(Debug)]
-pub(crate) struct Attempt<'a> {
-    breaker: &'a Breaker,
+pub(crate) struct Attempt {
+    breaker: Arc<Breaker>,
     health: Health,
 }
 
-impl Attempt<'_> {
+impl Attempt {
     /// Records the result of the call.
     pub(crate) fn record<T>(mut self, result: &RuntimeResult<T>) {
         self.health = match result {
@@ -160,7 +161,7 @@ impl Attempt<'_> {
     }
 }
 
-impl Drop for Attempt<'_> {
+impl Drop for Attempt {
     fn drop(&mut self) {
         let (health, limits) = (self.health, &self.breaker.limits);
         self.breaker.change(|state| (state.after(health, Instant::now(), limits), ()));
@@ -176,7 +177,7 @@ mod tests {
         Err(RuntimeError::Unavailable { id: "x".into(), reason: "down".into(), source: None })
     }
 
-    fn passes(breaker: &Breaker, result: &RuntimeResult<()>) -> bool {
+    fn passes(breaker: &Arc<Breaker>, result: &RuntimeResult<()>) -> bool {
         breaker.enter().map(|attempt| attempt.record(result)).is_ok()
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 /// The instances that a call has passed through, in order, by the names that their callers use.
 ///
-/// An instance that calls another adds itself, so the length reveals a call that runs in a circle.
+/// An instance that calls another adds itself, so the length reveals a loop.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hops(Option<Arc<str>>);
 

@@ -64,23 +64,19 @@ impl CapabilityMarketplace {
                 prepared.authorize().await?;
             }
             prepared.validate_input().await?;
-            // Otherwise the executor checks the rest of the input when it runs.
-            if prepared.has_gates() {
+            // A call with a wrong input must not be charged or put before an approver. Any other call is checked by the
+            // executor when it runs.
+            if prepared.is_charged_or_approved() {
                 prepared.check_input()?;
             }
-            // Charges the caller's quotas until the call ends. A call that is refused here is not charged.
-            let _charge = prepared.charge().await?;
-            prepared.approve(&recording).await?;
+            // Quotas, approval. The quotas count the call until it ends.
+            let _charge = prepared.pass_gates(&recording).await?;
             let mut retries = prepared.retries();
             let outcome = loop {
                 let attempt = {
-                    // Dropped at the end of each attempt: a retry waits without permits.
-                    let _permits = prepared.admit(&mut recording).await?;
-                    // The policy or the capability may have changed while the call waited.
-                    prepared.authorize_again().await?;
-                    // Fails at once while the circuit breaker is open.
-                    let circuit = prepared.circuit()?;
-                    prepared.pass_checkpoint().await?;
+                    // Permits, policy and approval again, circuit breaker, checkpoint. The permits are dropped at the
+                    // end of each attempt: a retry waits without them.
+                    let (_permits, circuit) = prepared.enter(&mut recording).await?;
                     circuit.report(prepared.execute().await)
                 };
                 match attempt {
@@ -100,7 +96,7 @@ impl CapabilityMarketplace {
     /// # Errors
     /// Those of [`call`](Self::call) up to the validation of the input.
     pub async fn check(&self, call: Call) -> RuntimeResult<()> {
-        self.checked(call, |_| Ok(())).await
+        self.check_then(call, |_| Ok(())).await
     }
 
     /// Checks a call as [`check`](Self::check) does, and the quotas that this process counts. Concurrency limits are not
@@ -109,11 +105,11 @@ impl CapabilityMarketplace {
     /// # Errors
     /// Those of [`check`](Self::check), and that of the quota.
     pub async fn check_with_quotas(&self, call: Call) -> RuntimeResult<()> {
-        self.checked(call, PreparedCall::check_quotas).await
+        self.check_then(call, PreparedCall::check_quotas).await
     }
 
     /// Performs the steps of a call up to the validation of its input, and then `extra_check`.
-    async fn checked<'m>(
+    async fn check_then<'m>(
         &'m self,
         call: Call,
         extra_check: impl FnOnce(&PreparedCall<'m>) -> RuntimeResult<()>,
@@ -134,9 +130,9 @@ impl CapabilityMarketplace {
         }
     }
 
-    /// Opens a stream (RTFS capability system §3.2). The path is that of a call up to its permits,
-    /// but opening is not retried, and no permit is held once the stream is open. The stream is
-    /// recorded when it ends.
+    /// Opens a stream (RTFS capability system §3.2). The steps are those of a call, with these differences:
+    /// it does not wait for a provider that starts, the executor alone checks the rest of the input, opening
+    /// is not retried, and an open stream holds no permit. The stream is recorded when it ends.
     ///
     /// # Errors
     /// Those of [`call`](Self::call); [`RuntimeError::Structured`](crate::RuntimeError::Structured) of kind `type` if the capability
@@ -147,12 +143,8 @@ impl CapabilityMarketplace {
         let opened = async {
             prepared.authorize().await?;
             prepared.validate_input().await?;
-            let charge = prepared.charge().await?;
-            prepared.approve(&recording).await?;
-            let _permits = prepared.admit(&mut recording).await?;
-            prepared.authorize_again().await?;
-            let circuit = prepared.circuit()?;
-            prepared.pass_checkpoint().await?;
+            let charge = prepared.pass_gates(&recording).await?;
+            let (_permits, circuit) = prepared.enter(&mut recording).await?;
             let handle = circuit.report(prepared.open().await)?;
             Ok((handle, charge))
         }

@@ -21,7 +21,9 @@ use crate::admission::breaker::Attempt;
 use crate::admission::{Admission, CallPermit, HeldPermits, Lane, Permit, RunningCall};
 use crate::approval::{ApprovalSubject, WaitingCall};
 use crate::catalog::{Catalog, Entry};
-use crate::error::{RuntimeError, RuntimeResult, Undeclared, Violation, full_millis, seconds};
+use crate::error::{
+    MAX_SHOWN_CHARS, RuntimeError, RuntimeResult, Undeclared, Violation, millis_down, seconds,
+};
 use crate::executor::CapabilityExecutor;
 use crate::manifest::{Availability, DeclaredBy, TaskSupport};
 use crate::marketplace::CapabilityMarketplace;
@@ -29,7 +31,7 @@ use crate::memory::OverBudget;
 use crate::outcome::Outcome;
 use crate::payload::Payload;
 use crate::principal::{ANONYMOUS, Principal};
-use crate::quota::{Charge, CountScope, Place};
+use crate::quota::{Charge, CountScope, ClusterPermit};
 use crate::schema::{self, Validator};
 
 /// How long an executor may take to end a call that has reached its deadline or was cancelled. After that, the
@@ -43,9 +45,6 @@ const MIN_OUTPUT_CHECK: Duration = Duration::from_secs(1);
 /// call as ended.
 pub(super) const CLUSTER_PERMIT_LOST: &str =
     "this node lost contact with the cluster, and with it the call's permit; call it again";
-
-/// How many characters of an unknown name an error repeats.
-const MAX_SHOWN_CHARS: usize = 200;
 
 /// Smaller outcomes do not count towards `max_memory_bytes`, because all permits together hold little of
 /// them.
@@ -84,7 +83,7 @@ pub(super) struct Permits {
     in_cluster: Option<Charge>,
 }
 
-/// Tokens that are cancelled when the cluster no longer counts the call, by the counter.
+/// Tokens that are cancelled when the cluster no longer counts the call: one for its quotas, one for its permit.
 #[derive(Default)]
 struct Losses {
     quota: Option<CancellationToken>,
@@ -92,7 +91,7 @@ struct Losses {
 }
 
 /// The circuit of the capability's upstream, if it has one.
-pub(super) struct Circuit<'a>(Option<Attempt<'a>>);
+pub(super) struct Circuit(Option<Attempt>);
 
 /// The remaining attempts of a call.
 pub(super) struct Retries {
@@ -131,13 +130,13 @@ impl CapabilityMarketplace {
             tracing::info!(tool = excerpt(&call.target, MAX_SHOWN_CHARS), caller, "unknown tool");
             return Err(self.unknown(&catalog, &call.target, &call.scope.principal));
         };
-        let Call { target, input, timeout, patience, mut scope } = call;
+        let Call { target, input, timeout, default_timeout, mut scope } = call;
         let own = entry.policy.timeout.or_else(|| entry.manifest.provider.timeout());
-        let own = own.or(patience).unwrap_or(catalog.limits.timeout);
+        let own = own.or(default_timeout).unwrap_or(catalog.limits.timeout);
         let timeout = timeout.map_or(own, |caller| caller.min(own));
         let call_id = scope.call_id.take().unwrap_or_else(|| self.reserve_call_id());
         let mut ctx = CallContext::new(call_id, Arc::clone(&entry.name), timeout, scope);
-        ctx.custody = entry.policy.custody.clone().filter(|custody| custody.required().is_some());
+        ctx.custody = entry.required_custody();
         let permit = CallPermit::new(catalog.admission_of(&entry), &entry.provider);
         let held = HeldPermits::with(entry.admission.as_ref(), ctx.held());
         let mut ctx = ctx.with_permits(&permit, held);
@@ -173,13 +172,13 @@ impl CapabilityMarketplace {
             Arc::ptr_eq(named, &newest) || (!is_unavailable(&newest) && !is_unavailable(named))
         });
         let catalog = named.map_or(newest, Arc::clone);
-        let is_settled = match catalog.get(&call.target) {
+        let is_known = match catalog.get(&call.target) {
             Some(entry) => entry.policy.availability != Availability::Unlearned,
             // A provider that has not answered yet may serve the capability. A session knows the
             // capabilities it has listed.
             None => named.is_some() && call.scope.depth == 0,
         };
-        if is_settled {
+        if is_known {
             return catalog;
         }
         self.prepare_listing().await;
@@ -213,7 +212,7 @@ impl PreparedCall<'_> {
             let what = format!("calls nested {} deep (max_depth)", catalog.limits.max_depth);
             return Err(RuntimeError::Limit { id: self.id(), what });
         }
-        self.on_named_node()?;
+        self.check_node()?;
         if let Some(custody) = &entry.policy.custody {
             let admitted = self.in_time(custody.admit()).await?;
             admitted.map_err(|permission| RuntimeError::Denied {
@@ -224,7 +223,7 @@ impl PreparedCall<'_> {
             })?;
         }
         let refusal = entry.unavailable().or_else(|| self.task_refusal());
-        refusal.map_or(Ok(()), |reason| Err(self.undeclared(reason.to_owned())))
+        refusal.map_or(Ok(()), |reason| Err(self.lasting_error(reason.to_owned())))
     }
 
     /// Waits while the provider starts or is restarted, and looks the capability up again. Returns
@@ -234,7 +233,7 @@ impl PreparedCall<'_> {
     /// The provider is not ready within the call's time, or no longer has the capability.
     pub(super) async fn settle(&mut self) -> RuntimeResult<bool> {
         let Ok(executor) = self.executor() else { return Ok(false) };
-        // Recorded answers stand for the calls that a call makes.
+        // Nested calls are answered from the recording, so their providers need not start.
         if self.ctx.scope.answers.is_some() && self.ctx.scope.depth > 0 {
             return Ok(false);
         }
@@ -252,8 +251,7 @@ impl PreparedCall<'_> {
             return Err(self.market.unknown(&newest, &self.target, &self.ctx.scope.principal));
         };
         let is_another = !Arc::ptr_eq(&entry, &self.entry);
-        let custody = entry.policy.custody.clone();
-        self.ctx.custody = custody.filter(|custody| custody.required().is_some());
+        self.ctx.custody = entry.required_custody();
         (self.catalog, self.entry) = (newest, entry);
         Ok(is_another)
     }
@@ -262,7 +260,7 @@ impl PreparedCall<'_> {
     ///
     /// # Errors
     /// It asks for another one.
-    fn on_named_node(&self) -> RuntimeResult<()> {
+    fn check_node(&self) -> RuntimeResult<()> {
         let Some(node) = &self.ctx.scope.node else { return Ok(()) };
         if self.executor()?.chooses_nodes() || self.market.node() == Some(&**node) {
             return Ok(());
@@ -300,21 +298,22 @@ impl PreparedCall<'_> {
         })
     }
 
-    /// Checks the input against its schema.
+    /// Checks the input against its schema. [`check_input`](Self::check_input) checks the rest.
     ///
     /// # Errors
     /// It does not fit, or the time of the call is over.
     pub(super) async fn validate_input(&self) -> RuntimeResult<()> {
         let Some(schema) = self.entry.input.validator() else { return Ok(()) };
         let deadline = self.ctx.deadline;
-        let checked = self.in_time(checked(schema, &self.input, "input", deadline)).await?;
+        let checked = self.in_time(check_value(schema, &self.input, "input", deadline)).await?;
         if checked.is_err() && Instant::now() >= deadline {
             return Err(self.timed_out());
         }
         checked.map_err(|violations| RuntimeError::InvalidInput { id: self.id(), violations })
     }
 
-    /// Lets the executor check the input.
+    /// Lets the executor check what the schema does not say of the input. The schema is checked by
+    /// [`validate_input`](Self::validate_input).
     ///
     /// # Errors
     /// That of [`CapabilityExecutor::check_input`], or no executor runs this kind of provider.
@@ -326,7 +325,7 @@ impl PreparedCall<'_> {
     }
 
     /// Returns whether the call is counted or approved before it runs.
-    pub(super) fn has_gates(&self) -> bool {
+    pub(super) fn is_charged_or_approved(&self) -> bool {
         let (caller, manifest) = (self.ctx.scope.principal.as_ref(), &self.entry.manifest);
         self.market.quotas().concern(caller, &manifest.id, &self.entry.name)
             || self.market.approvals().rule_for(caller, &self.entry).is_some()
@@ -345,7 +344,7 @@ impl PreparedCall<'_> {
         let value = outcome.payload()?;
         // The provider may have used up the call's time. Its output is still checked.
         let deadline = self.ctx.deadline.max(Instant::now() + MIN_OUTPUT_CHECK);
-        match checked(schema, &value, "output", deadline).await {
+        match check_value(schema, &value, "output", deadline).await {
             Ok(()) => Ok(Outcome { structured: Some(value), ..outcome }),
             Err(_) if is_empty && self.entry.policy.output_declared_by == DeclaredBy::Provider => {
                 Ok(outcome)
@@ -368,11 +367,37 @@ impl PreparedCall<'_> {
         checked.map_err(|refused| refused.of_call(self.id()))
     }
 
+    /// Passes what stands before every call and every stream, once for all attempts: quotas, approval. A call that is
+    /// refused here is not charged.
+    ///
+    /// # Errors
+    /// A quota is exceeded, or the call was not approved.
+    pub(super) async fn pass_gates(&mut self, recording: &Recording) -> RuntimeResult<Charge> {
+        let charge = self.charge().await?;
+        self.approve(recording).await?;
+        Ok(charge)
+    }
+
+    /// Passes what stands before every attempt of a call and before the opening of a stream. The permits are
+    /// held until they are dropped.
+    ///
+    /// # Errors
+    /// Those of the steps.
+    pub(super) async fn enter(&mut self, recording: &mut Recording) -> RuntimeResult<(Permits, Circuit)> {
+        let permits = self.admit(recording).await?;
+        // The policy or the capability may have changed while the call waited.
+        self.authorize_again().await?;
+        // Fails at once while the circuit breaker is open.
+        let circuit = self.circuit()?;
+        self.pass_checkpoint().await?;
+        Ok((permits, circuit))
+    }
+
     /// Counts the call towards the quotas of its caller, until the charge is dropped.
     ///
     /// # Errors
     /// A quota is exceeded.
-    pub(super) async fn charge(&mut self) -> RuntimeResult<Charge> {
+    async fn charge(&mut self) -> RuntimeResult<Charge> {
         let (quotas, entry) = (self.market.quotas(), &self.entry);
         let caller = self.ctx.scope.principal.as_ref();
         let charging = quotas.charge(caller, &entry.manifest.id, &entry.name, &self.counted);
@@ -387,7 +412,7 @@ impl PreparedCall<'_> {
     ///
     /// # Errors
     /// The call was not approved.
-    pub(super) async fn approve(&mut self, recording: &Recording) -> RuntimeResult<()> {
+    async fn approve(&mut self, recording: &Recording) -> RuntimeResult<()> {
         let approvals = self.market.approvals();
         let rule = approvals.rule_for(self.ctx.scope.principal.as_ref(), &self.entry);
         let Some(rule) = rule else { return Ok(()) };
@@ -421,12 +446,12 @@ impl PreparedCall<'_> {
     }
 
     /// Checks whether the call may still be made after it has waited: the newest policy permits it, and
-    /// the capability is unchanged since the approval. The entry with its id, in the call's own snapshot
-    /// or in the newest one, must have the approved manifest and program.
+    /// the capability is unchanged since the approval. The entry with its id must have the approved manifest
+    /// and program, both in the call's own snapshot and in the newest one.
     ///
     /// # Errors
     /// The policy now denies the call, the capability has become unavailable, or it has changed since the question.
-    pub(super) async fn authorize_again(&self) -> RuntimeResult<()> {
+    async fn authorize_again(&self) -> RuntimeResult<()> {
         self.check_policy()?;
         let withdrawn = {
             let newest = self.market.peek();
@@ -436,7 +461,7 @@ impl PreparedCall<'_> {
             entry.and_then(|entry| entry.unavailable()).map(str::to_owned)
         };
         if let Some(reason) = withdrawn {
-            return Err(self.undeclared(reason));
+            return Err(self.lasting_error(reason));
         }
         let Some((subject, rule)) = &self.approved else { return Ok(()) };
         let newest = self.market.peek().with_id(&self.entry.manifest.id).map(Arc::clone);
@@ -462,7 +487,7 @@ impl PreparedCall<'_> {
     ///
     /// # Errors
     /// Too many calls wait, the call would wait for itself, or its time is over.
-    pub(super) async fn admit(&mut self, recording: &mut Recording) -> RuntimeResult<Permits> {
+    async fn admit(&mut self, recording: &mut Recording) -> RuntimeResult<Permits> {
         let permits = {
             let mut entering = pin!(self.permits());
             // Usually there is room, and the clock need not be stopped.
@@ -477,11 +502,11 @@ impl PreparedCall<'_> {
         if self.ctx.scope.checkpoint.is_some() {
             self.ctx.deadline = self.ctx.clock().deadline();
         }
-        if let Some(place) = &permits.in_cluster {
-            self.losses.permit = place.lost();
+        if let Some(permit) = &permits.in_cluster {
+            self.losses.permit = permit.lost();
             let counted = &mut self.ctx.scope.counted;
             // A repeated call is already included in this count.
-            for name in &place.counted {
+            for name in &permit.counted {
                 if !counted.contains(name) {
                     counted.push(Arc::clone(name));
                 }
@@ -492,10 +517,10 @@ impl PreparedCall<'_> {
     }
 
     async fn permits(&self) -> RuntimeResult<Permits> {
-        let place = self.place_in_cluster();
+        let cluster_permit = self.cluster_permit();
         // The calling node already took the cluster permit.
-        let is_placed = place.as_ref().is_some_and(|place| self.counted.contains(place.name()));
-        let own = match self.entry.admission.as_ref().filter(|_| !is_placed) {
+        let has_cluster_permit = cluster_permit.as_ref().is_some_and(|permit| self.counted.contains(permit.name()));
+        let own = match self.entry.admission.as_ref().filter(|_| !has_cluster_permit) {
             Some(admission) => {
                 if let Some(size) = self.ctx.held().and_then(|held| held.waits_for_itself()) {
                     let what = format!(
@@ -503,27 +528,27 @@ impl PreparedCall<'_> {
                     );
                     return Err(RuntimeError::Limit { id: self.id(), what });
                 }
-                Some(self.enter(admission).await?)
+                Some(self.permit_of(admission).await?)
             }
             None => None,
         };
-        let in_cluster = match place.filter(|_| !is_placed) {
-            Some(place) => {
-                let entered = self.in_time(self.market.quotas().enter(place)).await?;
+        let in_cluster = match cluster_permit.filter(|_| !has_cluster_permit) {
+            Some(permit) => {
+                let entered = self.in_time(self.market.quotas().enter(permit)).await?;
                 Some(entered.map_err(|refused| refused.of_call(self.id()))?)
             }
             None => None,
         };
-        let permit = self.enter(self.catalog.admission_of(&self.entry)).await?;
+        let permit = self.permit_of(self.catalog.admission_of(&self.entry)).await?;
         Ok(Permits { _running: self.permit.hold(permit), _own: own, in_cluster })
     }
 
     /// Returns the cluster-wide permit that the call needs, if its capability limits concurrency over
     /// the cluster.
-    fn place_in_cluster(&self) -> Option<Place> {
+    fn cluster_permit(&self) -> Option<ClusterPermit> {
         let policy = &self.entry.policy;
         let size = policy.max_concurrency.filter(|_| policy.concurrency_scope == CountScope::Cluster)?;
-        Some(Place::new(&self.entry.manifest.id, size))
+        Some(ClusterPermit::new(&self.entry.manifest.id, size))
     }
 
     /// Waits until a cluster-wide quota or permit of the call is lost.
@@ -540,7 +565,8 @@ impl PreparedCall<'_> {
         }
     }
 
-    async fn enter(&self, admission: &Arc<Admission>) -> RuntimeResult<Permit> {
+    /// Waits for a permit of `admission`.
+    async fn permit_of(&self, admission: &Arc<Admission>) -> RuntimeResult<Permit> {
         let Self { entry, ctx, .. } = self;
         let principal = ctx.scope.principal.as_ref();
         let lane = Lane { principal, capability: &entry.name, provider: &entry.provider };
@@ -557,11 +583,11 @@ impl PreparedCall<'_> {
     ///
     /// # Errors
     /// It is open: the upstream failed several times in a row.
-    pub(super) fn circuit(&self) -> RuntimeResult<Circuit<'_>> {
+    fn circuit(&self) -> RuntimeResult<Circuit> {
         let attempt = self.entry.breaker.as_ref().map(|breaker| breaker.enter()).transpose();
         attempt.map(Circuit).map_err(|wait| {
             let upstream = self.entry.policy.upstream.as_deref().unwrap_or_default();
-            let wait = Duration::from_millis(full_millis(wait).max(1));
+            let wait = Duration::from_millis(millis_down(wait).max(1));
             let wait = seconds(wait);
             self.unavailable(format!(
                 "{upstream} failed several times in a row; it is tried again in {wait}"
@@ -573,7 +599,7 @@ impl PreparedCall<'_> {
     ///
     /// # Errors
     /// The checkpoint refuses the call.
-    pub(super) async fn pass_checkpoint(&self) -> RuntimeResult<()> {
+    async fn pass_checkpoint(&self) -> RuntimeResult<()> {
         match &self.ctx.scope.checkpoint {
             Some(checkpoint) => self.in_time(checkpoint.before_attempt(&self.entry)).await?,
             None => Ok(()),
@@ -702,8 +728,8 @@ impl PreparedCall<'_> {
         RuntimeError::Unavailable { id: self.id(), reason, source: None }
     }
 
-    /// Returns the error of a call that the declaration of its capability does not allow.
-    fn undeclared(&self, mut reason: String) -> RuntimeError {
+    /// Returns the error of a call that will fail again until a declaration is changed.
+    fn lasting_error(&self, mut reason: String) -> RuntimeError {
         self.market.redaction().replace(&mut reason);
         RuntimeError::Unavailable { id: self.id(), reason, source: Some(Box::new(Undeclared)) }
     }
@@ -725,7 +751,7 @@ impl PreparedCall<'_> {
 
 /// Checks a value until a deadline. A check that may take long runs on a thread that serves no other
 /// calls.
-async fn checked(
+async fn check_value(
     schema: &Arc<Validator>,
     value: &Payload,
     root: &'static str,
@@ -754,7 +780,7 @@ async fn checked(
     })
 }
 
-impl Circuit<'_> {
+impl Circuit {
     /// Reports the result of the attempt to the circuit breaker.
     pub(super) fn report<T>(self, result: RuntimeResult<T>) -> RuntimeResult<T> {
         if let Some(attempt) = self.0 {

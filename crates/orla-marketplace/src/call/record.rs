@@ -11,14 +11,11 @@ use super::CallContext;
 use super::observe::{Ending, ObservedCall};
 use super::stream::OpenStream;
 use crate::catalog::Entry;
-use crate::error::RuntimeError;
+use crate::error::{MAX_SHOWN_CHARS, RuntimeError};
 use crate::outcome::Outcome;
 use crate::principal::{IdentifiedBy, Principal};
 use crate::redaction::Redactor;
 use crate::surface::{Item, Subject, SurfaceError};
-
-/// The maximum number of characters of a name or an error in a log line.
-const SHOWN: usize = 200;
 
 /// A finished call.
 #[derive(Clone, Debug)]
@@ -128,9 +125,9 @@ impl RequestRecording {
             kind: subject.kind(),
             id: name.clone(),
             name,
-            outcome: GONE.0,
+            outcome: GONE_OUTCOME,
             duration: Duration::ZERO,
-            error: Some(GONE.1.to_owned()),
+            error: Some(GONE_ERROR.to_owned()),
             rule: None,
             refusal: None,
             principal: ctx.scope.principal.clone(),
@@ -176,14 +173,14 @@ fn log_request(record: &RequestRecord) {
             tracing::event!(
                 $level,
                 method = &*record.method,
-                name = excerpt(&record.name, SHOWN),
+                name = excerpt(&record.name, MAX_SHOWN_CHARS),
                 call_id = &*record.call_id,
                 principal = record.principal.as_ref().map(Principal::name),
                 identified_by = record.principal.as_ref().map(identified_by),
                 outcome = record.outcome,
                 duration_ms = millis(record.duration),
                 rule = record.rule,
-                error = record.error.as_deref().map(|error| excerpt(error, SHOWN)),
+                error = record.error.as_deref().map(|error| excerpt(error, MAX_SHOWN_CHARS)),
                 "request finished"
             )
         };
@@ -239,7 +236,7 @@ impl Recording {
         &self.entry.name
     }
 
-    /// Hides the secrets that the capability was given.
+    /// Returns the redactor for the secrets that the capability was given.
     pub(crate) fn redaction(&self) -> Option<&Arc<Redactor>> {
         self.entry.policy.redaction.as_ref()
     }
@@ -326,16 +323,17 @@ impl Recording {
 impl Drop for Recording {
     fn drop(&mut self) {
         if !self.is_recorded {
-            let why = if self.stopping.load(Ordering::Acquire) { STOPPING } else { GONE.1 };
-            self.record((GONE.0, Some(why.to_owned())), (None, None), Ending::Abandoned);
+            let why = if self.stopping.load(Ordering::Acquire) { STOPPING } else { GONE_ERROR };
+            self.record((GONE_OUTCOME, Some(why.to_owned())), (None, None), Ending::Abandoned);
         }
     }
 }
 
-/// The outcome of a call whose caller no longer waits for it.
-const GONE: (&str, &str) = ("cancelled", "its caller did not wait for its end");
+/// The outcome of a call whose caller no longer waits for it, and its error.
+const GONE_OUTCOME: &str = "cancelled";
+const GONE_ERROR: &str = "its caller did not wait for its end";
 
-/// Why a call within a program is given up that the end of the server cuts short.
+/// The error of a call that is abandoned because the server stops.
 const STOPPING: &str = "the server is stopping";
 
 fn outcome_of(result: Result<Option<&Outcome>, &RuntimeError>) -> (&'static str, Option<String>) {

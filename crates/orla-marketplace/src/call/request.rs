@@ -10,12 +10,10 @@ use rtfs::text::excerpt;
 use super::record::RequestRecording;
 use super::{Call, CallContext};
 use crate::catalog::Catalog;
+use crate::error::MAX_SHOWN_CHARS;
 use crate::marketplace::CapabilityMarketplace;
 use crate::payload::JsonText;
 use crate::surface::{Item, Subject, Surface, SurfaceError};
-
-/// How many characters of a name that does not exist an error repeats.
-const SHOWN: usize = 200;
 
 impl CapabilityMarketplace {
     /// Offers a request to the surfaces of the snapshot in order, until one knows the subject.
@@ -149,5 +147,5 @@ fn unknown(subject: Subject<'_>) -> String {
         Subject::Prompt(_) => "prompt",
         Subject::Resource(_) | Subject::Template(_) => "resource",
     };
-    format!("unknown {kind}: {}", excerpt(subject.name(), SHOWN))
+    format!("unknown {kind}: {}", excerpt(subject.name(), MAX_SHOWN_CHARS))
 }

@@ -11,18 +11,18 @@ const LONGEST: Duration = Duration::from_secs(5);
 
 /// Returns how long to wait before a call is repeated, or `None` if it is not repeated.
 ///
-/// `made` counts the retries so far, and `random` is from 0 to 1. The wait is a random part of a bound
+/// At most `max` retries are made. `made` counts those so far, and `random` is from 0 to 1. The wait is a random part of a bound
 /// that doubles (full jitter), so that callers that failed together do not retry together. Only
 /// transient failures are retried, and only if part of the caller's time would be `left`.
 pub(crate) fn wait_before_retry(
     error: &RuntimeError,
-    retries: u32,
+    max: u32,
     made: u32,
     left: Duration,
     random: f64,
 ) -> Option<Duration> {
     let is_retried = matches!(error, RuntimeError::Unavailable { .. } | RuntimeError::Busy { .. });
-    if !is_retried || !error.is_transient() || made >= retries {
+    if !is_retried || !error.is_transient() || made >= max {
         return None;
     }
     let bound = FIRST.saturating_mul(1 << made.min(10)).min(LONGEST);

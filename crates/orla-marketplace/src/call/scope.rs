@@ -32,13 +32,13 @@ pub struct Call {
     pub input: Payload,
     /// A timeout that is shorter than the capability's own, if the caller has less time.
     pub timeout: Option<Duration>,
-    /// The timeout if the capability declares none; the server's otherwise. Calls within the call do not inherit it.
-    pub patience: Option<Duration>,
+    /// The timeout of a capability that declares none. `None` means the server's. Nested calls do not inherit it.
+    pub default_timeout: Option<Duration>,
     /// The caller and its context.
     pub scope: CallScope,
 }
 
-/// The caller of a call and its context. Calls within the call inherit it.
+/// The caller of a call and its context. Nested calls inherit it.
 #[derive(Clone, Default)]
 #[non_exhaustive]
 pub struct CallScope {
@@ -122,7 +122,7 @@ impl Call {
             target: target.into(),
             input: Payload::empty(),
             timeout: None,
-            patience: None,
+            default_timeout: None,
             scope: CallScope::default(),
         }
     }

@@ -2,7 +2,7 @@
 //! (RTFS capability system §3.2).
 //!
 //! An executor returns a [`StreamHandle`] when a stream is opened ([`CapabilityExecutor::open`]). The marketplace
-//! takes the same steps as for a call (look up, authorise, validate, admit, record) and gives the caller an
+//! takes the same steps as for a call (look up, authorise, validate, admit, record) and may_give_items the caller an
 //! [`OpenStream`].
 //!
 //! # Invariants
@@ -95,7 +95,7 @@ impl OpenStream {
         let item = match &self.lost {
             Some(lost) => tokio::select! {
                 biased;
-                () = lost.cancelled() => Some(Err(self.is_lost())),
+                () = lost.cancelled() => Some(Err(self.lost_error())),
                 item = self.handle.next() => item,
             },
             None => self.handle.next().await,
@@ -125,11 +125,11 @@ impl OpenStream {
     /// Declares that no more values will be sent. This ends a stream that accepts or produces no values.
     /// Returns whether items may still arrive.
     pub async fn finish(&self) -> bool {
-        let gives = self.handle.finish().await;
-        if !gives {
+        let may_give_items = self.handle.finish().await;
+        if !may_give_items {
             self.ended(Ok(()));
         }
-        gives
+        may_give_items
     }
 
     /// Ends the stream gracefully. Further invocations have no effect.
@@ -138,7 +138,7 @@ impl OpenStream {
         self.ended(Ok(()));
     }
 
-    fn is_lost(&self) -> RuntimeError {
+    fn lost_error(&self) -> RuntimeError {
         let id = self.recording.lock().name().to_owned();
         RuntimeError::Unavailable { id, reason: CLUSTER_PERMIT_LOST.to_owned(), source: None }
     }

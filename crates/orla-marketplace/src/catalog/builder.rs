@@ -419,7 +419,7 @@ impl Shared<'_> {
         let limits = &self.limits.breaker;
         let same = |breaker: &&Arc<Breaker>| breaker.limits == *limits;
         let before = self.previous.and_then(|catalog| catalog.breakers.get(upstream)).filter(same);
-        let breaker = before.map_or_else(|| Arc::new(Breaker::new(limits.clone())), Arc::clone);
+        let breaker = before.map_or_else(|| Breaker::new(limits.clone()), Arc::clone);
         self.breakers.insert(Arc::clone(upstream), Arc::clone(&breaker));
         breaker
     }

@@ -8,7 +8,7 @@ use serde_json::{Map as Object, Value as Json, json};
 use super::example::example;
 use crate::attestation::format_instant;
 use crate::catalog::Entry;
-use crate::error::full_millis;
+use crate::error::millis_down;
 use crate::json::value_from_json;
 use crate::manifest::{ANNOTATIONS, CapabilityAttestation, CapabilityProvenance, TaskSupport};
 use crate::payload::JsonText;
@@ -169,7 +169,7 @@ fn provenance(from: &CapabilityProvenance) -> Json {
     if !from.custody_chain.is_empty() {
         provenance["custody_chain"] = json!(from.custody_chain);
     }
-    provenance["registered_at"] = json!(full_millis(registered));
+    provenance["registered_at"] = json!(millis_down(registered));
     provenance
 }
 

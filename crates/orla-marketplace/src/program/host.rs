@@ -16,7 +16,7 @@ use crate::call::Call;
 use crate::call::{CallContext, Checkpoint};
 use crate::catalog::{Catalog, Entry};
 use crate::discovery;
-use crate::error::{RuntimeError, Violation, unknown, whole_millis};
+use crate::error::{RuntimeError, Violation, unknown, millis_up};
 use crate::journal::RunRequest;
 use crate::json::value_from_json;
 use crate::marketplace::CapabilityMarketplace;
@@ -310,7 +310,7 @@ pub(super) fn failure(id: &str, error: &RuntimeError) -> Error {
         }
         RuntimeError::Denied { permission, .. } => permission.as_str().into(),
         RuntimeError::Quota { limit, retry_after, .. } => {
-            let ms = i64::try_from(whole_millis(*retry_after)).unwrap_or(i64::MAX);
+            let ms = i64::try_from(millis_up(*retry_after)).unwrap_or(i64::MAX);
             let members = [("limit", limit.as_str().into()), ("retry_after_ms", Value::Int(ms))];
             map_of(members)
         }

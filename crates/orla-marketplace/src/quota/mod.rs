@@ -73,7 +73,7 @@ pub(crate) struct Charge {
 }
 
 /// A permit for a call of a capability, counted over all nodes of the cluster.
-pub(crate) struct Place {
+pub(crate) struct ClusterPermit {
     claim: Claim,
     name: Arc<str>,
 }
@@ -153,10 +153,10 @@ impl Refused {
     }
 }
 
-impl Place {
-    /// One of `size` places for the capability with this id.
+impl ClusterPermit {
+    /// One of `size` permits for the capability with this id.
     pub(crate) fn new(id: &str, size: usize) -> Self {
-        let rule = QuotaRule::places_in_cluster(id, size);
+        let rule = QuotaRule::permits_in_cluster(id, size);
         let identity = format!("max_concurrency {id}");
         let of = Arc::new(CountedRule { rule, number: 0, identity, refused: Arc::default() });
         let claim = Claim { of, subject: Subject::Everyone, cost: 1 };
@@ -167,6 +167,19 @@ impl Place {
     /// Returns the name of its count.
     pub(crate) fn name(&self) -> &Arc<str> {
         &self.name
+    }
+}
+
+/// Claims of a call on counts of this process. Dropping it reverses the counts: the cluster refused the call,
+/// or the time of the call ended meanwhile.
+struct Refund<'a> {
+    permits: &'a LocalPermits,
+    claims: Vec<Claim>,
+}
+
+impl Drop for Refund<'_> {
+    fn drop(&mut self) {
+        self.permits.refund(&self.claims);
     }
 }
 
@@ -251,9 +264,11 @@ impl Quotas {
     ) -> Result<Charge, Refused> {
         let (local, in_cluster) = self.claims(caller, id, name);
         let mut charge = Charge::default();
+        let mut uncounted = Refund { permits: &self.local, claims: Vec::new() };
         if !local.is_empty() {
             let is_kept = local.iter().any(|claim| claim.of.rule.is_kept());
             charge.taken.push(self.take(CountScope::Node, local.clone()).await?);
+            uncounted.claims = local;
             if is_kept {
                 self.changed.notify_one();
             }
@@ -264,15 +279,10 @@ impl Quotas {
             .filter(|(name, _)| !counted.contains(name))
             .unzip();
         if !in_cluster.is_empty() {
-            match self.take(CountScope::Cluster, in_cluster).await {
-                Ok(taken) => charge.taken.push(taken),
-                Err(refused) => {
-                    self.local.refund(&local);
-                    return Err(refused);
-                }
-            }
+            charge.taken.push(self.take(CountScope::Cluster, in_cluster).await?);
             charge.counted = names;
         }
+        uncounted.claims.clear();
         Ok(charge)
     }
 
@@ -316,9 +326,9 @@ impl Quotas {
     /// Waits for one of the cluster-wide permits.
     ///
     /// # Errors
-    /// The places cannot be counted.
-    pub(crate) async fn enter(&self, place: Place) -> Result<Charge, Refused> {
-        let Place { claim, name } = place;
+    /// The permits cannot be counted.
+    pub(crate) async fn enter(&self, permit: ClusterPermit) -> Result<Charge, Refused> {
+        let ClusterPermit { claim, name } = permit;
         let refused = |why| Refused { rule: claim.of.rule.name.clone(), why };
         let permits = self.permits(CountScope::Cluster).map_err(refused)?;
         let mut changes = permits.changes();

@@ -93,7 +93,7 @@ impl QuotaRule {
 
     /// Creates a limit of `size` concurrent calls of the capability with this id, over all nodes of the
     /// cluster and for all callers.
-    pub(super) fn places_in_cluster(id: &str, size: usize) -> Self {
+    pub(super) fn permits_in_cluster(id: &str, size: usize) -> Self {
         Self {
             capabilities: vec![Pattern::new(id)],
             concurrent: Some(size),

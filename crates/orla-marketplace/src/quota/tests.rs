@@ -2,6 +2,7 @@ use super::*;
 use crate::id::Pattern;
 use crate::principal::Callers;
 use futures_util::FutureExt;
+use tokio::sync::watch;
 
 fn quotas(rules: impl IntoIterator<Item = QuotaRule>) -> Arc<Quotas> {
     let quotas = Arc::new(Quotas::default());
@@ -35,6 +36,44 @@ fn charge(quotas: &Quotas, caller: Option<&Principal>, capability: &str) -> Resu
 fn admitted(quotas: &Arc<Quotas>, caller: &Principal, capability: &str, calls: usize) -> usize {
     let call = |_: &usize| charge(quotas, Some(caller), capability).is_ok();
     (0..calls).filter(call).count()
+}
+
+/// A counter that never answers.
+struct SilentPermits(watch::Sender<u64>);
+
+#[async_trait::async_trait]
+impl Permits for SilentPermits {
+    async fn take(self: Arc<Self>, _: Vec<Claim>) -> Result<Taken, NotTaken> {
+        std::future::pending().await
+    }
+
+    fn changes(&self) -> watch::Receiver<u64> {
+        self.0.subscribe()
+    }
+
+    fn count_of(&self, _: &Claim) -> Count {
+        Count::default()
+    }
+
+    fn counts_of(&self, _: &CountedRule) -> Vec<(String, Count)> {
+        Vec::new()
+    }
+
+    fn now(&self) -> Duration {
+        Duration::ZERO
+    }
+}
+
+#[test]
+fn a_call_that_is_given_up_while_the_cluster_counts_it_is_counted_nowhere() {
+    let of_node = rule("*", "*", 1, Period::Hour);
+    let of_cluster = QuotaRule { scope: CountScope::Cluster, ..rule("*", "a", 9, Period::Hour) };
+    let quotas = quotas([of_node, of_cluster]);
+    quotas.count_in_cluster(Arc::new(SilentPermits(watch::Sender::new(0))));
+    let charging = quotas.charge(None, "a", "a", &[]);
+    assert!(charging.now_or_never().is_none(), "the cluster does not answer");
+    assert!(charge(&quotas, None, "b").is_ok());
+    assert!(charge(&quotas, None, "b").is_err());
 }
 
 #[tokio::test(start_paused = true)]
@@ -203,12 +242,12 @@ async fn a_cluster_rule_is_counted_in_the_cluster_or_refuses() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_place_in_the_cluster_is_waited_for() {
+async fn a_permit_of_the_cluster_is_waited_for() {
     let quotas = quotas([]);
     quotas.count_in_cluster(Arc::new(LocalPermits::default()));
-    let first = quotas.enter(Place::new("a", 1)).await.unwrap();
-    assert_eq!(first.counted, [Arc::clone(Place::new("a", 2).name())]);
-    let mut second = Box::pin(quotas.enter(Place::new("a", 1)));
+    let first = quotas.enter(ClusterPermit::new("a", 1)).await.unwrap();
+    assert_eq!(first.counted, [Arc::clone(ClusterPermit::new("a", 2).name())]);
+    let mut second = Box::pin(quotas.enter(ClusterPermit::new("a", 1)));
     assert!(second.as_mut().now_or_never().is_none());
     drop(first);
     assert!(second.await.is_ok());

@@ -3,7 +3,7 @@
 use orla_marketplace::json::value_to_json;
 use orla_marketplace::rtfs::Value;
 use orla_marketplace::{
-    JsonText, Outcome, RuntimeError, RuntimeResult, Violation, program, whole_millis,
+    JsonText, Outcome, RuntimeError, RuntimeResult, Violation, program, millis_up,
 };
 use serde_json::{Value as Json, json};
 
@@ -48,7 +48,7 @@ pub fn described(error: &RuntimeError) -> Json {
         }
         RuntimeError::Denied { permission, .. } => Some(json!(permission)),
         RuntimeError::Quota { limit, retry_after, .. } => {
-            Some(json!({"limit": limit, "retry_after_ms": whole_millis(*retry_after)}))
+            Some(json!({"limit": limit, "retry_after_ms": millis_up(*retry_after)}))
         }
         RuntimeError::Unknown { similar, .. } => Some(json!(similar)),
         RuntimeError::Refused { code, message, data, .. } => {
@@ -81,7 +81,7 @@ fn detail(error: &RuntimeError) -> Option<Json> {
     Some(match error {
         RuntimeError::Busy { running, waiting, .. } => json!({"running": running, "waiting": waiting}),
         RuntimeError::Quota { limit, retry_after, .. } => {
-            json!({"what": limit, "retry_after_ms": whole_millis(*retry_after)})
+            json!({"what": limit, "retry_after_ms": millis_up(*retry_after)})
         }
         RuntimeError::Unavailable { reason, .. } if error.is_transient() => json!({ "reason": reason }),
         RuntimeError::Unavailable { reason, .. } => json!({"reason": reason, "lasting": true}),

@@ -1,4 +1,4 @@
-//! Confined processes: the kernel restricts a process to its declaration (design §13).
+//! Confined processes: the kernel restricts a process to its declaration.
 //!
 //! # How it works
 //!
@@ -9,7 +9,7 @@
 //!
 //! | what | by what |
 //! |---|---|
-//! | files | Landlock |
+//! | files | Landlock (`inside`) |
 //! | modes and times of files | seccomp: the first process of a compartment changes them for the program, where it may write (`metadata`) |
 //! | other metadata | seccomp |
 //! | network, UNIX sockets | a network namespace without interfaces, and seccomp |

@@ -27,15 +27,15 @@ pub(super) struct Silence {
     expired: u32,
     /// The oldest of these calls.
     first_expired: Option<u64>,
-    /// Older calls were in flight when a call was last counted, and do not count any more.
+    /// Calls with lower tickets do not count: they were in flight together with one that was counted.
     counts_from: u64,
-    /// The ping that only newer calls wait behind, and since when.
+    /// The unanswered ping, if all calls in flight were sent after it, and since when that is so.
     blocked: Option<(u64, Duration)>,
 }
 
 impl Silence {
     /// Records that the process wrote something.
-    pub(super) fn broken(&mut self) {
+    pub(super) fn heard(&mut self) {
         (self.expired, self.first_expired) = (0, None);
     }
 
@@ -90,7 +90,7 @@ mod tests {
             silence.expired(call, call + 1);
             assert_eq!(silence.verdict(S, None, None), None);
         }
-        silence.broken();
+        silence.heard();
         for call in 3..=5 {
             assert_eq!(silence.verdict(S, None, None), None, "before call {call}");
             silence.expired(call, call + 1);

@@ -40,7 +40,7 @@ use crate::confinement::Sandbox;
 use crate::reaper::Instance;
 use futures_util::future::BoxFuture;
 use orla_marketplace::attestation::ContentSource;
-use orla_marketplace::{ProviderStatus, full_millis};
+use orla_marketplace::{ProviderStatus, millis_down};
 use parking_lot::Mutex;
 use shared::{Info, OfProtocol, Shared};
 use state::State;
@@ -242,7 +242,7 @@ impl<S: Service> Supervisor<S> {
     /// service that does not become ready delays a listing only once, and only for its startup timeout.
     pub async fn learn(&self) {
         let unknown: Vec<Arc<Supervised<S>>> =
-            self.current().into_iter().filter(|supervised| !supervised.is_settled()).collect();
+            self.current().into_iter().filter(|supervised| !supervised.is_learned()).collect();
         // All are started at once and then awaited one after the other, so that the waits overlap.
         unknown.iter().for_each(|supervised| supervised.request_start());
         let since = Instant::now();
@@ -253,7 +253,7 @@ impl<S: Service> Supervisor<S> {
 
     /// Returns the names of services of which it is not known yet what they serve.
     pub fn awaited(&self) -> Vec<String> {
-        let unknown = self.current().into_iter().filter(|supervised| !supervised.is_settled());
+        let unknown = self.current().into_iter().filter(|supervised| !supervised.is_learned());
         unknown.map(|supervised| supervised.name().to_owned()).collect()
     }
 
@@ -389,7 +389,7 @@ impl<S: Service> Supervised<S> {
         status.interpreter = service.interpreter();
         status.state = Some(now.state.name().to_owned());
         status.pid = now.pid;
-        status.uptime_ms = now.pid.map(|_| full_millis(now.since.elapsed()));
+        status.uptime_ms = now.pid.map(|_| millis_down(now.since.elapsed()));
         status.restarts = Some(now.restarts);
         status.sandbox = Some(self.shared.instance.sandboxes().status_of(service.sandbox()));
         status.last_failure = now.last_failure;
@@ -435,8 +435,8 @@ impl<S: Service> Supervised<S> {
         NoResponse::TimedOut { ticket, not_ready: self.not_ready() }
     }
 
-    /// Returns whether a request would go to a process that has reported what it serves or never will.
-    /// Also true if no process will start.
+    /// Returns whether a request need not wait for a handshake: it is complete, the process takes no part in
+    /// it, or no process will start.
     pub fn is_current(&self) -> bool {
         *self.shared.current.borrow()
     }
@@ -483,8 +483,8 @@ impl<S: Service> Supervised<S> {
     }
 
     /// Returns whether a listing need not wait for the service.
-    pub fn is_settled(&self) -> bool {
-        self.shared.knowledge.borrow().settled
+    pub fn is_learned(&self) -> bool {
+        self.shared.knowledge.borrow().is_learned
     }
 
     /// Starts the service, if it does not run.
@@ -495,7 +495,7 @@ impl<S: Service> Supervised<S> {
 
     /// Waits once, for a limited time, until it is known what the service serves.
     pub async fn learn(&self) {
-        if !self.is_settled() {
+        if !self.is_learned() {
             self.request_start();
             self.learn_until(Instant::now() + self.listing_timeout()).await;
         }
@@ -504,8 +504,8 @@ impl<S: Service> Supervised<S> {
     async fn learn_until(&self, latest: Instant) {
         let mut knowledge = self.shared.knowledge.subscribe();
         // Later listings do not wait again, with or without a result.
-        let _ = timeout_at(latest, knowledge.wait_for(|knowledge| knowledge.settled)).await;
-        self.shared.settled();
+        let _ = timeout_at(latest, knowledge.wait_for(|knowledge| knowledge.is_learned)).await;
+        self.shared.mark_learned();
     }
 
     fn listing_timeout(&self) -> Duration {

@@ -1,4 +1,4 @@
-//! The process of a capsule: its pipes, its end, its group.
+//! The process of a service: its pipes, its end, its group.
 
 use std::ffi::OsString;
 use std::io;
@@ -24,7 +24,7 @@ use crate::reaper::{INSTANCE, Instance};
 pub struct Process {
     /// `None` once the process has been reaped.
     child: Option<Child>,
-    /// The limit for which the process was ended.
+    /// The limit that the process exceeded, if it was ended for that.
     breach: Option<&'static str>,
     group: Pid,
     exit: Exit,
@@ -40,7 +40,7 @@ pub struct Process {
 enum Exit {
     Watched(AsyncFd<Watched>),
     /// Without a descriptor to wait for, the process is polled.
-    Looked(ExitWatch),
+    Polled(ExitWatch),
 }
 
 #[derive(Debug)]
@@ -70,7 +70,7 @@ impl Process {
         let started = tokio::task::spawn_blocking(move || {
             instance.watch_over_children();
             let mark = [(INSTANCE, OsString::from(instance.mark()))];
-            // A declaration without confinement is confined if the mode confines all processes.
+            // A program that declares no sandbox is confined too if the mode confines all processes.
             let undeclared = || instance.sandboxes().of(&Declared::default(), Path::new("/"));
             let program = match program.sandbox().map_or_else(undeclared, |_| None) {
                 Some(sandbox) => {
@@ -108,7 +108,7 @@ impl Process {
                     }
                     ready.clear_ready();
                 }
-                Exit::Looked(watch) => {
+                Exit::Polled(watch) => {
                     if watch.has_exited() {
                         return;
                     }
@@ -122,7 +122,7 @@ impl Process {
     pub fn has_exited(&self) -> bool {
         match &self.exit {
             Exit::Watched(fd) => fd.get_ref().0.has_exited(),
-            Exit::Looked(watch) => watch.has_exited(),
+            Exit::Polled(watch) => watch.has_exited(),
         }
     }
 
@@ -152,7 +152,7 @@ impl Process {
         status
     }
 
-    /// Returns the limit for which the process was ended, once it has been reaped.
+    /// Returns the limit that the process exceeded, if it was ended for that and has been reaped.
     pub(super) fn breach(&self) -> Option<&'static str> {
         self.breach
     }
@@ -174,7 +174,7 @@ impl Exit {
             Some(fd) => {
                 AsyncFd::with_interest(Watched(watch, fd), Interest::READABLE).map(Self::Watched)
             }
-            None => Ok(Self::Looked(watch)),
+            None => Ok(Self::Polled(watch)),
         }
     }
 }

@@ -48,8 +48,8 @@ pub(super) struct Shared<S: Service> {
     service: Mutex<Arc<S>>,
     status: Mutex<Status>,
     pub(super) knowledge: watch::Sender<Knowledge<Info<S>>>,
-    /// Whether the process that gets requests has reported what it serves, or never will. Also true if
-    /// there will be no process.
+    /// Whether a request need not wait for a handshake: it is complete, the process takes no part in it, or no
+    /// process will start.
     pub(super) current: watch::Sender<bool>,
     /// Counts the changes that are visible in a listing of all services.
     changes: watch::Sender<u64>,
@@ -65,7 +65,8 @@ pub(super) struct Cancelled {
     pub(super) next: u64,
 }
 
-/// Commands for the task, besides requests. A later command replaces an earlier one.
+/// Commands for the task, besides requests. They accumulate until the task takes them; only a later `loaded`
+/// replaces an earlier one.
 #[derive(Debug)]
 pub(super) struct PendingCommands<S> {
     /// Start the process.
@@ -99,7 +100,7 @@ pub(super) struct Status {
 #[derive(Debug)]
 pub(super) struct Knowledge<I> {
     /// Whether a listing need not wait, because the information is known or unobtainable.
-    pub(super) settled: bool,
+    pub(super) is_learned: bool,
     pub(super) info: Option<Arc<I>>,
 }
 
@@ -134,7 +135,7 @@ impl<S: Service> Shared<S> {
             gate,
             service: Mutex::new(service),
             status: Mutex::new(status),
-            knowledge: watch::Sender::new(Knowledge { settled: false, info: None }),
+            knowledge: watch::Sender::new(Knowledge { is_learned: false, info: None }),
             current: watch::Sender::new(false),
             changes,
         }
@@ -246,12 +247,12 @@ impl<S: Service> Shared<S> {
                 self.list_changed();
             }
         }
-        self.settled();
+        self.mark_learned();
     }
 
     /// Marks the service so that no listing waits for it.
-    pub(super) fn settled(&self) {
-        self.knowledge.send_if_modified(|knowledge| !std::mem::replace(&mut knowledge.settled, true));
+    pub(super) fn mark_learned(&self) {
+        self.knowledge.send_if_modified(|knowledge| !std::mem::replace(&mut knowledge.is_learned, true));
     }
 
     /// Signals that a listing of all services shows something else now.

@@ -1,4 +1,4 @@
-//! The life cycle of a capsule (RFC 2 §7), including decisions that the RFC leaves open.
+//! The life cycle of a service (RFC 2 §7), including decisions that the RFC leaves open.
 //!
 //! [`step`] contains the whole life cycle. It is a pure function from a state and an event to the next
 //! state and a list of effects. The task makes no decision of its own: it performs the effects in order
@@ -22,7 +22,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// A state of a capsule's life cycle.
+/// A state of a service's life cycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     /// Found, and not started yet.
@@ -63,10 +63,10 @@ pub(super) enum Then {
     Stop,
 }
 
-/// An event in the life of a capsule.
+/// An event in the life of a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Event {
-    /// A call or a listing needs the capsule.
+    /// A call or a listing needs the service.
     Wanted,
     /// The process said hello.
     Hello,
@@ -81,8 +81,8 @@ pub(super) enum Event {
     /// The last call in flight is over.
     Drained,
     /// The configuration was reloaded.
-    Revived,
-    /// The capsule is no longer needed.
+    ConfigReloaded,
+    /// The service is no longer needed.
     Stop,
     /// The time of [`State::timeout`] has passed.
     Timer,
@@ -110,19 +110,19 @@ pub(super) enum Effect {
 /// The times and counts of a life cycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// The number of failures in a row after which a capsule is stopped: 5.
+    /// The number of failures in a row after which a service is stopped.
     pub max_failures: u32,
-    /// The backoff after the first failure: 100 ms. It doubles with each.
+    /// The backoff after the first failure. It doubles with each.
     pub backoff_min: Duration,
-    /// The maximum backoff: 30 s.
+    /// The maximum backoff.
     pub backoff_max: Duration,
-    /// How long calls in flight may continue after files have changed: 5 s.
+    /// How long calls in flight may continue after files have changed.
     pub drain: Duration,
-    /// How long a capsule has to be READY for its failures to be forgotten: 60 s.
+    /// How long a service has to be READY for its failures to be forgotten.
     pub stable: Duration,
-    /// How long a process may take to end after its input was closed, before SIGTERM: 100 ms.
+    /// How long a process may take to end after its input was closed, before SIGTERM.
     pub input_grace: Duration,
-    /// The time between SIGTERM and SIGKILL: 2 s.
+    /// The time between SIGTERM and SIGKILL.
     pub term_grace: Duration,
 }
 
@@ -191,17 +191,14 @@ pub(super) fn step(state: State, event: Event, policy: &Policy) -> (State, &'sta
         (Crashed { failures }, Event::Timer) => (Starting { failures }, &[Spawn]),
         // An edit may fix the failure: the count begins anew, and nothing waits.
         (Crashed { .. } | Stopped, Event::Changed) => (Starting { failures: 0 }, &[Spawn]),
-        (Crashed { .. }, Event::Revived) => (Starting { failures: 0 }, &[Spawn]),
-        (Stopped, Event::Revived) => (Created, &[]),
+        (Crashed { .. }, Event::ConfigReloaded) => (Starting { failures: 0 }, &[Spawn]),
+        (Stopped, Event::ConfigReloaded) => (Created, &[]),
         (Created | Crashed { .. }, Event::Stop) => (Stopped, &[FailWaiting]),
 
         (Starting { failures }, Event::Hello) => (Ready { failures }, &[Send]),
         (Ready { .. }, Event::Timer) => (Ready { failures: 0 }, &[]),
         (Ready { .. }, Event::Changed) => (Draining, &[]),
-        (Draining, Event::Drained | Event::Timer) => {
-            (Ending { ask: Ask::Input, then: Then::Restart }, &[CloseInput])
-        }
-        (Starting { .. }, Event::Changed) => {
+        (Draining, Event::Drained | Event::Timer) | (Starting { .. }, Event::Changed) => {
             (Ending { ask: Ask::Input, then: Then::Restart }, &[CloseInput])
         }
         // A process that cannot say hello in time gets no grace period.
@@ -256,7 +253,7 @@ pub(super) fn step(state: State, event: Event, policy: &Policy) -> (State, &'sta
             | Event::Exited
             | Event::Changed
             | Event::Drained
-            | Event::Revived
+            | Event::ConfigReloaded
             | Event::Stop
             | Event::Timer,
         ) => (state, &[]),
@@ -267,7 +264,7 @@ pub(super) fn step(state: State, event: Event, policy: &Policy) -> (State, &'sta
 const LOOP: usize = 5;
 const LOOP_WITHIN: Duration = Duration::from_secs(10);
 
-/// Detects reloads that a capsule causes itself, by writing below its watched paths.
+/// Detects reloads that a service causes itself, by writing below its watched paths.
 #[derive(Debug, Default)]
 pub(super) struct ReloadLoop {
     /// The times of the reloads since the last call, relative to any fixed point.
@@ -413,13 +410,13 @@ mod tests {
                 &[
                     (Event::Timer, Starting { failures: 2 }, &[Spawn]),
                     (Event::Changed, Starting { failures: 0 }, &[Spawn]),
-                    (Event::Revived, Starting { failures: 0 }, &[Spawn]),
+                    (Event::ConfigReloaded, Starting { failures: 0 }, &[Spawn]),
                     (Event::Stop, Stopped, &[FailWaiting]),
                 ],
             ),
             (
                 Stopped,
-                &[(Event::Changed, Starting { failures: 0 }, &[Spawn]), (Event::Revived, Created, &[])],
+                &[(Event::Changed, Starting { failures: 0 }, &[Spawn]), (Event::ConfigReloaded, Created, &[])],
             ),
         ];
         for (state, moves) in rows {
@@ -444,7 +441,7 @@ mod tests {
         Event::Exited,
         Event::Changed,
         Event::Drained,
-        Event::Revived,
+        Event::ConfigReloaded,
         Event::Stop,
         Event::Timer,
     ];

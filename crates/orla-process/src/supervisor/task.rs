@@ -8,7 +8,7 @@
 //! output of a process that stops reading is therefore still read, and a large message delays no other
 //! service.
 //!
-//! Handles reach the task through a bounded queue of requests, commands of which only the latest counts,
+//! Handles reach the task through a bounded queue of requests, pending commands, which are taken together,
 //! and a list of requests whose callers no longer wait. That list cannot overflow, as each request is in
 //! it at most once.
 //!
@@ -60,10 +60,10 @@ pub(super) const MAX_WAITING: usize = 1024;
 const MAX_UNWRITTEN: usize = 1024 * 1024;
 /// How long a process may continue with a request whose cancellation is binding.
 const CANCEL_GRACE: Duration = Duration::from_secs(2);
-/// The factor by which this time is extended while the process answers other requests.
+/// How often this time is extended while the process answers other requests.
 const MAX_CANCEL_EXTENSIONS: u32 = 15;
 /// How often a process with requests in flight is checked.
-const POLL_INTERVAL: Duration = Duration::from_secs(1);
+const HANG_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// How many requests are taken in a row before other tasks run.
 const MAX_BATCH: usize = 64;
 
@@ -97,7 +97,7 @@ impl<S: Service> Request<S> {
     }
 
     /// Returns whether the service still reports the same about the requested function.
-    fn holds(&self, now: Option<&Arc<Info<S>>>) -> bool {
+    fn is_still_valid(&self, now: Option<&Arc<Info<S>>>) -> bool {
         let before = self.info.as_ref();
         before.map(Arc::as_ptr) == now.map(Arc::as_ptr)
             || S::Protocol::is_unchanged(
@@ -138,7 +138,7 @@ pub(super) struct Task<S: Service> {
     handshake: Option<Instant>,
     /// When a process that has closed one of its streams is ended, and the reason.
     stream_closed: Option<(Instant, &'static str)>,
-    /// The state of its silence.
+    /// Detects that the process hangs.
     silence: Silence,
     /// The next check of a process with requests in flight.
     look: Option<Look>,
@@ -162,7 +162,7 @@ pub(super) struct Task<S: Service> {
 enum Woken<S: Service> {
     Stop,
     Request(Request<S>),
-    News,
+    Commands,
     Readable,
     Writable,
     InputClosed,
@@ -224,7 +224,7 @@ impl<S: Service> Task<S> {
                     self.yield_for_batch().await;
                     self.requested(request).await;
                 }
-                Woken::News => {
+                Woken::Commands => {
                     self.take_commands().await;
                     self.take_cancelled().await;
                 }
@@ -284,7 +284,7 @@ impl<S: Service> Task<S> {
         tokio::select! {
             () = inbox.stop.cancelled(), if !stopping => Woken::Stop,
             Some(request) = inbox.requests.recv(), if takes => Woken::Request(request),
-            () = shared.changed.notified() => Woken::News,
+            () = shared.changed.notified() => Woken::Commands,
             () = readable(process.and_then(|process| process.stdout.as_ref())) => Woken::Readable,
             () = writable(process.and_then(|process| process.stdin.as_ref())), if writes => Woken::Writable,
             () = input_closed(process.and_then(|process| process.stdin.as_ref())) => Woken::InputClosed,
@@ -458,14 +458,14 @@ impl<S: Service> Task<S> {
                 self.replace(service);
                 self.handle_event(Event::Changed, "what it is started from has changed").await;
             }
-            Some(_) if self.has_another_environment() => {
+            Some(_) if self.environment_has_changed() => {
                 self.handle_event(Event::Changed, "its environment has changed").await;
             }
-            Some(_) => self.handle_event(Event::Revived, "the configuration was reloaded").await,
+            Some(_) => self.handle_event(Event::ConfigReloaded, "the configuration was reloaded").await,
             None => {}
         }
         if restart && !self.inbox.stop.is_cancelled() {
-            self.handle_event(Event::Changed, "someone restarts it").await;
+            self.handle_event(Event::Changed, "a restart was requested").await;
             self.start().await;
         }
         if start {
@@ -484,7 +484,7 @@ impl<S: Service> Task<S> {
     }
 
     /// Returns whether the next process would get another environment than the newest one did.
-    fn has_another_environment(&self) -> bool {
+    fn environment_has_changed(&self) -> bool {
         let Some(variables) = &self.variables else { return false };
         let environment = self.shared.instance.environment();
         self.launch().is_ok_and(|(program, _)| program.variables(&environment) != *variables)
@@ -509,8 +509,8 @@ impl<S: Service> Task<S> {
             sent = true;
         }
         if sent {
-            self.look_for_hang().await;
-            self.drained().await;
+            self.end_if_hung().await;
+            self.end_if_drained().await;
         }
     }
 
@@ -521,14 +521,14 @@ impl<S: Service> Task<S> {
         match &mut self.look {
             Some(look) => look.was_idle |= !is_waited_for,
             None if is_waited_for => {
-                self.look = Some(Look { at: Instant::now() + POLL_INTERVAL, was_idle: false });
+                self.look = Some(Look { at: Instant::now() + HANG_CHECK_INTERVAL, was_idle: false });
             }
             None => {}
         }
     }
 
     /// Ends a process that is ready and hangs.
-    async fn look_for_hang(&mut self) {
+    async fn end_if_hung(&mut self) {
         // Unread output in the pipes is not silence.
         self.read().await;
         self.read_stderr();
@@ -550,7 +550,7 @@ impl<S: Service> Task<S> {
         self.handle_event(Event::Hung, &reason).await;
     }
 
-    async fn drained(&mut self) {
+    async fn end_if_drained(&mut self) {
         if self.state == State::Draining && self.protocol.in_flight() == 0 {
             self.handle_event(Event::Drained, "the calls in flight are over").await;
         }
@@ -581,7 +581,7 @@ impl<S: Service> Task<S> {
             if waiting.reply.is_closed() {
                 continue;
             }
-            if !waiting.holds(info.as_ref()) {
+            if !waiting.is_still_valid(info.as_ref()) {
                 waiting.refuse(Refusal::Changed);
                 continue;
             }
@@ -597,7 +597,7 @@ impl<S: Service> Task<S> {
             // The process takes no part in the handshake. If it does so later, what it serves will be
             // known then.
             self.takes_part.get_or_insert(false);
-            self.shared.settled();
+            self.shared.mark_learned();
         }
         if let Some((_, reason)) = self.stream_closed.take_if(|(at, _)| *at <= now) {
             self.failure.get_or_insert_with(|| reason.to_owned());
@@ -607,7 +607,7 @@ impl<S: Service> Task<S> {
             self.end_pace();
         }
         if self.look.take_if(|look| look.at <= now).is_some_and(|look| !look.was_idle) {
-            self.look_for_hang().await;
+            self.end_if_hung().await;
         }
         if is_due(&mut self.held) {
             self.handle_event(Event::Changed, "its files have changed").await;
@@ -647,7 +647,7 @@ impl<S: Service> Task<S> {
                     self.failure.get_or_insert(reason.to_owned()).clone()
                 }
                 State::Crashed { .. } => "its backoff is over".to_owned(),
-                _ => "its time is over".to_owned(),
+                _ => "its time limit has passed".to_owned(),
             };
             self.handle_event(Event::Timer, &cause).await;
         }

@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use orla_marketplace::schema::schema_from_declaration;
 use orla_marketplace::{
     A2ACapability, CapabilityManifest, Connection, LISTED, ProviderProblem, ProviderType, Registration,
-    Source, Surface, TITLE, full_millis,
+    Source, Surface, TITLE, millis_down,
 };
 use parking_lot::Mutex;
 use serde_json::json;
@@ -233,7 +233,7 @@ fn registration(
     skill: Option<&Skill>,
 ) -> Registration {
     let settings = &agent.settings;
-    let timeout_ms = settings.timeout.map_or(0, |timeout| full_millis(timeout).max(1));
+    let timeout_ms = settings.timeout.map_or(0, |timeout| millis_down(timeout).max(1));
     let (name, url) = (settings.name.clone(), settings.url.clone());
     let mut capability = A2ACapability::new(name, url, settings.protocol.as_str(), timeout_ms);
     capability.options.skill = skill.map(|skill| skill.id.clone());

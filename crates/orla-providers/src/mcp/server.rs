@@ -74,10 +74,10 @@ impl Server {
     }
 
     /// Returns whether a listing need not wait for the server.
-    pub(super) fn is_settled(&self) -> bool {
+    pub(super) fn is_learned(&self) -> bool {
         match self {
-            Self::Process(process) => process.0.is_settled(),
-            Self::Remote(remote) => remote.is_settled(),
+            Self::Process(process) => process.0.is_learned(),
+            Self::Remote(remote) => remote.is_learned(),
             Self::Broken(..) => true,
         }
     }

@@ -10,7 +10,7 @@ use futures_util::future::join_all;
 use orla_marketplace::id::{Pattern, mcp_name, short_hash};
 use orla_marketplace::{
     Availability, CapabilityManifest, Client, Connection, MCPCapability, Principal, ProviderProblem,
-    ProviderStatus, ProviderType, Registration, Source, Surface, full_millis, redacted,
+    ProviderStatus, ProviderType, Registration, Source, Surface, millis_down, redacted,
 };
 use orla_mcp::answer::ListedTool;
 use orla_mcp::{Peer, PeerSurface, describe};
@@ -440,7 +440,7 @@ fn provider(mut mcp: MCPCapability, server: &Arc<Server>, is_expected: bool) -> 
 fn of_entry(settings: &ServerSettings, server: &Arc<Server>) -> Vec<Registration> {
     let registration = |tool: &ListedTool, is_expected: bool| {
         let timeout = settings.timeout_of(&tool.name);
-        let timeout_ms = timeout.map_or(0, |timeout| full_millis(timeout).max(1));
+        let timeout_ms = timeout.map_or(0, |timeout| millis_down(timeout).max(1));
         let mcp = MCPCapability::new(format!("mcp:{}", settings.name), &*tool.name, timeout_ms);
         let provider = provider(mcp, server, is_expected);
         let manifest =
@@ -618,7 +618,7 @@ impl Source for McpServers {
 
     fn awaited(&self) -> Vec<String> {
         let servers = self.servers();
-        let unknown = servers.iter().filter(|server| !server.is_settled());
+        let unknown = servers.iter().filter(|server| !server.is_learned());
         unknown.map(|server| server.name().to_owned()).collect()
     }
 

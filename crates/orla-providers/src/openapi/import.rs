@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use orla_marketplace::schema::type_from_json_schema;
 use orla_marketplace::{
     ANNOTATIONS, CallPolicy, CapabilityManifest, CapabilityProvenance, CredentialPlace, DeclaredBy,
-    HttpCapability, HttpCredential, ProviderType, Registration, TITLE, full_millis,
+    HttpCapability, HttpCredential, ProviderType, Registration, TITLE, millis_down,
 };
 use serde_json::{Value as Json, json};
 use url::Url;
@@ -247,7 +247,7 @@ impl Import<'_> {
                 self.server([operation, item, &self.document.root], has_credentials)?
             }
         };
-        let timeout_ms = self.settings.timeout.map_or(0, full_millis);
+        let timeout_ms = self.settings.timeout.map_or(0, millis_down);
         let mut http = HttpCapability::new(base_url, None, timeout_ms);
         http.options = options;
         http.options.credentials = credentials;

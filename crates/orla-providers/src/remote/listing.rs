@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use orla_marketplace::{
-    CapabilityManifest, ProviderType, Registration, RemoteRTFSCapability, full_millis,
+    CapabilityManifest, ProviderType, Registration, RemoteRTFSCapability, millis_down,
 };
 use orla_mcp::answer::{ListedTool, ToolPage};
 use orla_mcp::describe;
@@ -117,7 +117,7 @@ fn tool(text: &str) -> Option<ListedTool> {
 }
 
 fn milliseconds(time: Duration) -> u64 {
-    full_millis(time).max(1)
+    millis_down(time).max(1)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use orla_marketplace::{CallContext, Hops, JsonText, RemoteRTFSCapability, whole_millis};
+use orla_marketplace::{CallContext, Hops, JsonText, RemoteRTFSCapability, millis_up};
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, USER_AGENT};
 use reqwest::{Method, Request, Url};
 use tokio::time::Instant;
@@ -53,7 +53,7 @@ pub(super) fn of_call(
     let accept = HeaderValue::from_static("application/vnd.orla.outcome+json, application/json");
     headers.insert(ACCEPT, accept);
     let left = deadline.saturating_duration_since(Instant::now());
-    headers.insert("orla-timeout-ms", HeaderValue::from(whole_millis(left)));
+    headers.insert("orla-timeout-ms", HeaderValue::from(millis_up(left)));
     let hops = HeaderValue::from_str(hops.as_str()).map_err(|err| err.to_string())?;
     headers.insert("orla-hops", hops);
     if let Some(Ok(trace)) = ctx.scope.traceparent.as_deref().map(HeaderValue::from_str) {

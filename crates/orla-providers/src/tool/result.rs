@@ -18,7 +18,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use orla_marketplace::rtfs::text::{excerpt, tail};
 use orla_marketplace::{
-    JsonText, Outcome, Payload, RuntimeError, RuntimeResult, Violation, whole_millis,
+    JsonText, Outcome, Payload, RuntimeError, RuntimeResult, Violation, millis_up,
 };
 use orla_process::confinement::Sandbox;
 use orla_process::runner::{Captured, Cause, Ended, Status};
@@ -148,7 +148,7 @@ impl<'a> Execution<'a> {
             exit_code,
             signal: ended.status.exit().and_then(|status| status.signal()).map(signal_name),
             stderr: Cow::Owned(stderr.into_owned()),
-            duration_ms: whole_millis(ended.duration),
+            duration_ms: millis_up(ended.duration),
             timed_out: ended.cause == Cause::Deadline,
             truncated: (truncated.stdout + truncated.stderr > 0).then_some(truncated),
         }

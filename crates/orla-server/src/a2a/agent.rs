@@ -17,7 +17,7 @@ use a2a::{
 use chrono::{SubsecRound as _, Utc};
 use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
-use orla_marketplace::{Call, Catalog, Entry, JsonText, Principal, RuntimeError, whole_millis};
+use orla_marketplace::{Call, Catalog, Entry, JsonText, Principal, RuntimeError, millis_up};
 use orla_mcp::call_result::call_result_json;
 use orla_state::{Expect, StateError};
 use orla_tasks::{Failure, NewTask, State, TaskError, TaskId, Tasks, Viewer};
@@ -540,10 +540,10 @@ impl Caller {
         let mut new = NewTask::call(call.target, call.input, self.principal.clone());
         new.client = question::capabilities();
         new.is_watched = true;
-        new.keep_ms = Some(whole_millis(options.keep));
+        new.keep_ms = Some(millis_up(options.keep));
         new.terms.hops = call.scope.hops.as_str().to_owned();
         new.terms.traceparent = call.scope.traceparent.as_deref().map(str::to_owned);
-        new.terms.timeout_ms = call.timeout.map(whole_millis);
+        new.terms.timeout_ms = call.timeout.map(millis_up);
         new.terms.max_result_bytes = Some(options.max_task_bytes);
         new.terms.has_only_tasks = true;
         new

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use orla_marketplace::id::Pattern;
-use orla_marketplace::{Entry, Principal, QuotaUsage, whole_millis};
+use orla_marketplace::{Entry, Principal, QuotaUsage, millis_up};
 use serde::Serialize;
 
 use crate::state::Core;
@@ -54,7 +54,7 @@ impl From<QuotaUsage> for QuotaRow {
             remaining: usage.remaining,
             concurrent: rule.concurrent,
             running: rule.concurrent.map(|_| usage.running),
-            retry_after_ms: whole_millis(usage.retry_after),
+            retry_after_ms: millis_up(usage.retry_after),
             rule: rule.name,
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use orla_marketplace::{
     CapabilityMarketplace, Catalog, Entry, JsonText, Principal, ProviderProblem, RoutedStatus,
-    SandboxStatus, TaskSupport, full_millis,
+    SandboxStatus, TaskSupport, millis_down,
 };
 use orla_tasks::{ScheduleStatus, State};
 use serde::Serialize;
@@ -370,5 +370,5 @@ pub(crate) fn readiness(core: &Core) -> String {
 }
 
 fn uptime_ms(core: &Core) -> u64 {
-    full_millis(core.started.elapsed())
+    millis_down(core.started.elapsed())
 }

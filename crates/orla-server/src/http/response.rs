@@ -1,8 +1,10 @@
 //! The forms of responses, and the headers by which clients choose one.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
-use orla_marketplace::{RuntimeError, program};
+use orla_marketplace::{RuntimeError, millis_up, program};
 use serde_json::json;
 
 use super::body::Body;
@@ -98,6 +100,11 @@ pub(crate) fn text(status: StatusCode, text: impl Into<Bytes>) -> Response<Body>
     let plain = HeaderValue::from_static("text/plain; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, plain);
     response
+}
+
+/// Returns the value of `Retry-After`: seconds, rounded up, and at least one.
+pub fn retry_after(wait: Duration) -> HeaderValue {
+    HeaderValue::from(millis_up(wait).div_ceil(1000).max(1))
 }
 
 pub(crate) fn not_allowed(allow: &'static str) -> Response<Body> {

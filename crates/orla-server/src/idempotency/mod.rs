@@ -25,7 +25,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use http::StatusCode;
-use orla_marketplace::{JsonText, Principal, full_millis};
+use orla_marketplace::{JsonText, Principal, millis_down};
 use orla_state::{Change, Expect, Query, Record, Revision, StateError, StateStore, WriteError};
 use parking_lot::Mutex;
 use tokio::sync::{Mutex as AsyncMutex, OnceCell};
@@ -503,7 +503,7 @@ fn instance_id() -> String {
 
 fn now() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    full_millis(since)
+    millis_down(since)
 }
 
 #[cfg(test)]

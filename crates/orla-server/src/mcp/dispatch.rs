@@ -15,9 +15,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use http::{HeaderMap, Response, StatusCode, header};
 use orla_marketplace::rtfs::text::excerpt;
-use orla_marketplace::{Call, Catalog, Client, JsonText, LogLevel, Payload, Principal, RuntimeError};
+use orla_marketplace::{
+    Call, Catalog, Client, JsonText, LogLevel, MAX_SHOWN_CHARS, Payload, Principal, RuntimeError,
+};
 use parking_lot::Mutex;
 use rmcp::model::{
     DiscoverResult, ErrorCode, ErrorData, InitializeResult, ResultType, ServerConfig, TASKS_EXTENSION_ID,
@@ -27,7 +29,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::http::body::Body;
-use crate::http::response::json;
+use crate::http::response::{json, retry_after};
 use crate::mcp::input::requests::InputRequests;
 use crate::mcp::notify::notices::{NoticeOptions, NoticeReceiver, Outlet};
 use crate::mcp::protocol::Revision;
@@ -77,7 +79,7 @@ enum Operation {
     },
     Ping,
     Discover,
-    // Contains the `params`.
+    // The following variants contain the `params`.
     Complete(JsonText),
     SetLevel(JsonText),
     Subscribe(JsonText),
@@ -99,7 +101,7 @@ pub(crate) struct Caller {
     /// Cancelled when the client withdraws the request.
     pub(crate) cancellation: CancellationToken,
     /// The scopes that would help, if the policy denies the request.
-    pub(crate) lacks: OnceLock<Vec<String>>,
+    pub(crate) missing_scopes: OnceLock<Vec<String>>,
 }
 
 /// The response to a request.
@@ -124,9 +126,7 @@ impl Reply {
     pub(crate) fn into_response(self) -> Response<Body> {
         let mut response = json(self.status, self.message);
         if let Some(wait) = self.retry_after {
-            let seconds = wait.as_nanos().div_ceil(1_000_000_000).clamp(1, u128::from(u32::MAX));
-            let seconds = HeaderValue::from(u32::try_from(seconds).unwrap_or(u32::MAX));
-            response.headers_mut().insert(header::RETRY_AFTER, seconds);
+            response.headers_mut().insert(header::RETRY_AFTER, retry_after(wait));
         }
         StepUp::apply(self.step_up, response)
     }
@@ -188,9 +188,8 @@ async fn run_caught(core: &Arc<Core>, job: Job, caller: &Caller, channel: Client
 /// Logs an error of the protocol (RFC 1 §8.2). The method and the text come from the client and may be
 /// long.
 pub(crate) fn log_refused(method: Option<&str>, error: &ErrorData) {
-    const SHOWN: usize = 200;
-    let error_text = excerpt(&error.message, SHOWN);
-    let rpc = method.map(|method| excerpt(method, SHOWN));
+    let error_text = excerpt(&error.message, MAX_SHOWN_CHARS);
+    let rpc = method.map(|method| excerpt(method, MAX_SHOWN_CHARS));
     tracing::info!(rpc, code = error.code.0, error = error_text, "request refused");
 }
 
@@ -223,10 +222,10 @@ impl ClientChannel {
     /// Returns the error of a sessionless request whose provider failed without output after it had
     /// asked for a capability that the client did not declare. A provider that succeeded did not need
     /// the capability.
-    fn missing(&self) -> Option<ErrorData> {
+    fn missing_capability(&self) -> Option<ErrorData> {
         match self {
             Self::Session(_) => None,
-            Self::InputRequests(requests) => requests.missing(),
+            Self::InputRequests(requests) => requests.missing_capability(),
         }
     }
 }
@@ -252,7 +251,7 @@ impl Job {
         let rpc::Request { id, method, params } = request;
         let whole = || rpc::whole_params(body);
         let operation = match &*method {
-            "tools/call" => call_of(&params, body),
+            "tools/call" => parse_call(&params, body),
             "tools/list" => Operation::ListTools { cursor: cursor(&params, body) },
             list if surfaces::is_list(list) => Operation::List { cursor: cursor(&params, body) },
             "prompts/get" | "resources/read" => Operation::Get {
@@ -316,10 +315,7 @@ impl Job {
             Operation::ListTools { .. } | Operation::List { .. } | Operation::Refused(_) => {
                 NoticeOptions::default()
             }
-            _ => NoticeOptions {
-                progress_token: self.meta.progress_token.clone(),
-                log_level: session.map(Session::log_level).or(self.meta.log_level),
-            },
+            _ => wanted_notices(&self.meta, session),
         }
     }
 
@@ -363,42 +359,18 @@ impl Job {
         channel: &ClientChannel,
     ) -> Result<Bytes, ErrorData> {
         let Self { id, method, operation, meta, input, declares_tasks } = self;
-        let notices = NoticeOptions {
-            progress_token: meta.progress_token,
-            log_level: caller.session.as_deref().map(Session::log_level).or(meta.log_level),
-        };
+        let notices = wanted_notices(&meta, caller.session.as_deref());
         let has_session = caller.session.is_some();
         match operation {
             Operation::CallTool { tool, arguments, task_params } => {
-                let fields =
-                    tasks::start::TaskFields { task: task_params.as_ref(), declares: declares_tasks };
-                let capabilities = caller.client_capabilities(input.capabilities);
-                // One snapshot decides both whether the call becomes a task and how it is made.
-                let catalog = match &caller.session {
-                    Some(session) => Some(tools_of(core, session, &tool).await),
-                    None => None,
+                let request = ToolRequest {
+                    call: caller.call(tool, arguments, notices, meta.traceparent, channel),
+                    node: meta.node,
+                    capabilities: caller.client_capabilities(input.capabilities),
+                    task_params,
+                    declares_tasks,
                 };
-                let mode =
-                    tasks::start::mode(core, caller.task_caller(), catalog.clone(), &tool, fields)
-                        .await?;
-                match mode {
-                    tasks::start::Mode::Plain => {}
-                    tasks::start::Mode::Task { .. } if meta.node.is_some() => {
-                        let what = "the call of a task cannot be given a node (_meta[\"orla/node\"])";
-                        return Err(ErrorData::invalid_params(what.to_owned(), None));
-                    }
-                    tasks::start::Mode::Task { tasks, keep_ms } => {
-                        let start = tasks::start::Start { keep_ms, capabilities };
-                        let task = start.run(tasks, caller.task_caller(), &id, &tool, arguments);
-                        return Box::pin(task).await;
-                    }
-                }
-                let mut call = caller.call(tool, arguments, notices, meta.traceparent, channel);
-                call.scope.catalog = catalog;
-                call.scope.node = meta.node;
-                let continues =
-                    declares_tasks.then_some(tasks::start::Start { keep_ms: None, capabilities });
-                call_tool(core, &id, call, caller, channel, continues).await
+                call_or_start_task(core, &id, request, caller, channel).await
             }
             Operation::ListTools { cursor } => list_tools(core, &id, cursor.as_ref(), caller).await,
             Operation::List { cursor } => {
@@ -407,13 +379,13 @@ impl Job {
                     Some(_) => caller.surfaces(core),
                 };
                 let call = caller.surface_call(notices, meta.traceparent, channel);
-                caller.ask(core, &catalog, call).list(&id, &method, cursor.as_ref()).await
+                caller.surface_request(core, &catalog, call).list(&id, &method, cursor.as_ref()).await
             }
             Operation::Get { params, .. } => {
                 let catalog = caller.surfaces(core);
                 let call = caller.surface_call(notices, meta.traceparent, channel);
-                let answer = caller.ask(core, &catalog, call).request(&id, &method, &params).await;
-                answer.map_err(|error| channel.missing().unwrap_or(error))
+                let answer = caller.surface_request(core, &catalog, call).request(&id, &method, &params).await;
+                answer.map_err(|error| channel.missing_capability().unwrap_or(error))
             }
             Operation::Complete(params) => {
                 let call = caller.surface_call(notices, meta.traceparent, channel);
@@ -444,10 +416,7 @@ impl Job {
             Operation::Discover if !has_session => Ok(discover(core, &id)),
             Operation::Listen(params) if !has_session => {
                 let call = caller.surface_call(notices, meta.traceparent, channel);
-                let watched =
-                    tasks::watch::WatchedTasks::of(core, caller.task_caller(), &params, declares_tasks)
-                        .await?;
-                Box::pin(listen::listen(core, &id, &params, call, caller, watched)).await
+                Box::pin(listen::listen(core, &id, &params, call, caller, declares_tasks)).await
             }
 
             Operation::Ping
@@ -458,6 +427,13 @@ impl Job {
             | Operation::Listen(_)
             | Operation::Unknown => Err(method_not_found(&method)),
         }
+    }
+}
+
+fn wanted_notices(meta: &Meta, session: Option<&Session>) -> NoticeOptions {
+    NoticeOptions {
+        progress_token: meta.progress_token.clone(),
+        log_level: session.map(Session::log_level).or(meta.log_level),
     }
 }
 
@@ -483,15 +459,15 @@ impl Caller {
         call.scope.principal.clone_from(&self.principal);
         call.scope.traceparent = traceparent;
         call.scope.client = channel.client();
-        let audience = match channel {
-            ClientChannel::InputRequests(requests) => requests.audience.clone(),
+        let receiver = match channel {
+            ClientChannel::InputRequests(requests) => requests.receiver.clone(),
             ClientChannel::Session(_) => {
                 let outlet = self.outlet.as_ref().filter(|_| notices.wants_any());
                 outlet.map(|outlet| NoticeReceiver::new(notices, Arc::clone(outlet)))
             }
         };
-        if let Some(audience) = audience {
-            call.scope.notices = audience.sink(call.target.as_str().into());
+        if let Some(receiver) = receiver {
+            call.scope.notices = receiver.sink(call.target.as_str().into());
         }
         call
     }
@@ -504,13 +480,13 @@ impl Caller {
             session: self.session.as_deref(),
             outlet: self.outlet.as_ref(),
             cancellation: &self.cancellation,
-            lacks: &self.lacks,
+            missing_scopes: &self.missing_scopes,
         }
     }
 
     /// Returns the scopes that the caller's token lacks, if the request was denied for that reason.
     fn step_up(&self, core: &Core) -> Option<StepUp> {
-        StepUp::with(core, self.principal.as_ref(), self.lacks.get()?)
+        StepUp::with(core, self.principal.as_ref(), self.missing_scopes.get()?)
     }
 
     /// Returns the capabilities with which the client of a call can be asked.
@@ -570,7 +546,7 @@ impl Caller {
     }
 
     /// Returns a request to the surfaces of a snapshot.
-    pub(crate) fn ask<'a>(
+    pub(crate) fn surface_request<'a>(
         &'a self,
         core: &'a Core,
         catalog: &'a Arc<Catalog>,
@@ -581,7 +557,7 @@ impl Caller {
             catalog,
             call,
             cache_hint: self.cache_hint(core),
-            lacks: &self.lacks,
+            missing_scopes: &self.missing_scopes,
         }
     }
 }
@@ -647,6 +623,53 @@ async fn list_tools(
     tools::list_page(id, &catalog, &listing, cursor, principal, form)
 }
 
+/// A `tools/call`.
+struct ToolRequest {
+    call: Call,
+    /// The node on which the call must run.
+    node: Option<Arc<str>>,
+    /// The capabilities with which its client can be asked.
+    capabilities: Option<JsonText>,
+    /// `params.task`, unchecked.
+    task_params: Option<JsonText>,
+    declares_tasks: bool,
+}
+
+/// Calls a tool, or starts a task that calls it.
+async fn call_or_start_task(
+    core: &Core,
+    id: &Id,
+    request: ToolRequest,
+    caller: &Caller,
+    channel: &ClientChannel,
+) -> Result<Bytes, ErrorData> {
+    let ToolRequest { mut call, node, capabilities, task_params, declares_tasks } = request;
+    let fields = tasks::start::TaskFields { task: task_params.as_ref(), declares: declares_tasks };
+    // One snapshot decides both whether the call becomes a task and how it is made.
+    let catalog = match &caller.session {
+        Some(session) => Some(tools_of(core, session, &call.target).await),
+        None => None,
+    };
+    let mode =
+        tasks::start::mode(core, caller.task_caller(), catalog.clone(), &call.target, fields).await?;
+    match mode {
+        tasks::start::Mode::Plain => {}
+        tasks::start::Mode::Task { .. } if node.is_some() => {
+            let what = "the call of a task cannot be given a node (_meta[\"orla/node\"])";
+            return Err(ErrorData::invalid_params(what.to_owned(), None));
+        }
+        tasks::start::Mode::Task { tasks, keep_ms } => {
+            let start = tasks::start::Start { keep_ms, capabilities };
+            let task = start.run(tasks, caller.task_caller(), id, &call.target, call.input);
+            return Box::pin(task).await;
+        }
+    }
+    call.scope.catalog = catalog;
+    call.scope.node = node;
+    let continues = declares_tasks.then_some(tasks::start::Start { keep_ms: None, capabilities });
+    call_tool(core, id, call, caller, channel, continues).await
+}
+
 async fn call_tool(
     core: &Core,
     id: &Id,
@@ -666,7 +689,7 @@ async fn call_tool(
     });
     let result = core.market.call(call).await;
     if let Err(error) = &result {
-        step_up::note_denial(&caller.lacks, error);
+        step_up::note_denial(&caller.missing_scopes, error);
     }
     match result {
         Ok(outcome) => {
@@ -681,7 +704,7 @@ async fn call_tool(
             Err(ErrorData::invalid_params(error.to_string(), None))
         }
         // The output before the error belongs to the caller.
-        Err(error) => match (channel.missing().filter(|_| gave_nothing(&error)), error) {
+        Err(error) => match (channel.missing_capability().filter(|_| failed_without_output(&error)), error) {
             (Some(missing), _) => Err(missing),
             (None, RuntimeError::Refused { code, message, data, .. }) => {
                 Err(surfaces::refused(code, message, data.as_ref()))
@@ -692,7 +715,7 @@ async fn call_tool(
 }
 
 /// Returns whether a call itself failed and has no output.
-fn gave_nothing(error: &RuntimeError) -> bool {
+fn failed_without_output(error: &RuntimeError) -> bool {
     error.kind() == "failed" && error.outcome().is_none()
 }
 
@@ -732,7 +755,7 @@ async fn complete(
             let catalog = caller.surfaces(core);
             if surfaces::serves(&catalog, "completion/complete") {
                 return caller
-                    .ask(core, &catalog, call)
+                    .surface_request(core, &catalog, call)
                     .request(id, "completion/complete", params)
                     .await;
             }
@@ -756,7 +779,7 @@ fn set_level(id: &Id, params: &JsonText, caller: &Caller) -> Result<Bytes, Error
 }
 
 /// Returns the operation of a `tools/call`.
-fn call_of(params: &Params<'_>, body: &Bytes) -> Operation {
+fn parse_call(params: &Params<'_>, body: &Bytes) -> Operation {
     let invalid = |what: String| Operation::Refused(ErrorData::invalid_params(what, None));
     let tool = match params.name.map(rpc::text) {
         Some(Ok(name)) => name,

@@ -127,11 +127,11 @@ pub(crate) fn is_sessionless_message(
     Ok(sessionless)
 }
 
-/// Checks the headers that repeat a tool's arguments (`x-mcp-header` in its schema).
+/// Checks a header that repeats an argument of a tool (`x-mcp-header` in its schema).
 ///
 /// # Errors
 ///
-/// Returns an error if a header is missing, unexpected, malformed or different.
+/// Returns an error if the header is missing, unexpected, malformed or different.
 pub(crate) fn check_param_header(
     headers: &HeaderMap,
     name: &HeaderName,
@@ -155,7 +155,7 @@ pub(crate) fn check_param_header(
     }
 }
 
-/// Returns the error for a tool's protocol version that is not served.
+/// Returns the error for a protocol version that is not served.
 fn unsupported(requested: &str) -> ErrorData {
     // The SDK's constructor takes its own type, which any string deserialises to.
     let data =

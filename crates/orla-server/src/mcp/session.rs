@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use orla_marketplace::{Catalog, JsonText, LogLevel, Principal, full_millis};
+use orla_marketplace::{Catalog, JsonText, LogLevel, Principal, millis_down};
 use parking_lot::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 
@@ -164,7 +164,7 @@ impl Session {
         snapshots.has_listed_surfaces = true;
     }
 
-    /// Returns the least grave log message that goes out.
+    /// Returns the lowest level of log messages that are sent.
     pub(crate) fn log_level(&self) -> LogLevel {
         let index = usize::from(self.log_level.load(Ordering::Relaxed));
         LogLevel::ALL.get(index).copied().unwrap_or(LogLevel::Info)
@@ -631,7 +631,7 @@ impl Sessions {
         let sharing =
             self.all(|session| session.is_idle() && session.has_shared_subscriptions()).into_iter();
         let is_recent = |session: &Session| {
-            now.saturating_sub(session.last_used.load(Ordering::Relaxed)) <= full_millis(idle)
+            now.saturating_sub(session.last_used.load(Ordering::Relaxed)) <= millis_down(idle)
         };
         sharing.map(|session| (Arc::clone(&session), is_recent(&session))).collect()
     }
@@ -658,13 +658,13 @@ impl Sessions {
     }
 
     fn now(&self) -> u64 {
-        full_millis(self.epoch.elapsed())
+        millis_down(self.epoch.elapsed())
     }
 }
 
 fn expired(session: &Session, now: u64, idle: Duration) -> bool {
     let unused = now.saturating_sub(session.last_used.load(Ordering::Relaxed));
-    unused > full_millis(idle) && session.is_idle() && !session.has_shared_subscriptions()
+    unused > millis_down(idle) && session.is_idle() && !session.has_shared_subscriptions()
 }
 
 #[cfg(test)]

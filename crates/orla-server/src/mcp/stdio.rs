@@ -185,7 +185,7 @@ impl Pipe {
             revision,
             session,
             principal: None,
-            lacks: OnceLock::new(),
+            missing_scopes: OnceLock::new(),
             outlet: wanted.then(|| Arc::clone(&outlet) as Arc<dyn Outlet>),
             cancellation: running.token.clone(),
         };

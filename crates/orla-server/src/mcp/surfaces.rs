@@ -39,7 +39,7 @@ pub(crate) struct SurfaceRequest<'a> {
     /// Present for sessionless requests.
     pub(crate) cache_hint: Option<CacheHint>,
     /// Set if the policy denies the request: the scopes that would help.
-    pub(crate) lacks: &'a OnceLock<Vec<String>>,
+    pub(crate) missing_scopes: &'a OnceLock<Vec<String>>,
 }
 
 /// Maps an item's name to its subject.
@@ -200,7 +200,7 @@ impl SurfaceRequest<'_> {
             SurfaceError::Refused { code, message, data } => refused(code, message, data.as_ref()),
             SurfaceError::Denied { ref scopes, .. } => {
                 // A request is refused at most once.
-                drop(self.lacks.set(scopes.clone()));
+                drop(self.missing_scopes.set(scopes.clone()));
                 ErrorData::invalid_params(err.to_string(), None)
             }
             err => ErrorData::internal_error(err.to_string(), None),

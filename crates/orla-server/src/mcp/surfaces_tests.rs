@@ -88,8 +88,8 @@ async fn ask(
     let catalog = market.snapshot();
     let call = Call::to("").with(Payload::empty());
     let cache_hint = is_sessionless.then_some(CacheHint { ttl_ms: 9 });
-    let lacks = OnceLock::new();
-    let asking = SurfaceRequest { market, catalog: &catalog, call, cache_hint, lacks: &lacks };
+    let missing_scopes = OnceLock::new();
+    let asking = SurfaceRequest { market, catalog: &catalog, call, cache_hint, missing_scopes: &missing_scopes };
     let answer = if is_list(method) {
         let cursor = (params != "{}").then(|| JsonText::parse(params.to_owned()).unwrap());
         asking.list(&id(), method, cursor.as_ref()).await

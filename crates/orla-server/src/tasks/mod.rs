@@ -31,7 +31,7 @@ use tokio::time::Instant;
 use crate::http::body::Body;
 use crate::http::json_body;
 use crate::http::response::{
-    forbidden, json as json_response, malformed, not_allowed, refused, status_of,
+    forbidden, json as json_response, malformed, not_allowed, refused, retry_after, status_of,
 };
 use crate::http::url::below;
 use crate::state::{Core, Settings};
@@ -222,7 +222,7 @@ fn failed(error: &TaskError) -> Response<Body> {
     if let TaskError::Refused(error) = error {
         let mut response = json_response(status_of(error), described(error).to_string());
         if let Some(wait) = error.retry_after() {
-            retry_after(&mut response, wait);
+            response.headers_mut().insert(header::RETRY_AFTER, retry_after(wait));
         }
         return response;
     }
@@ -232,7 +232,7 @@ fn failed(error: &TaskError) -> Response<Body> {
     }
     let mut response = refused(status, kind, &error.to_string());
     if matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
-        retry_after(&mut response, Duration::from_secs(1));
+        response.headers_mut().insert(header::RETRY_AFTER, retry_after(Duration::from_secs(1)));
     }
     response
 }
@@ -255,9 +255,4 @@ pub(crate) fn status_and_kind(error: &TaskError) -> (StatusCode, &'static str) {
         TaskError::Full(_) | TaskError::ManyEvents(_) => (StatusCode::TOO_MANY_REQUESTS, "busy"),
         _ => (StatusCode::SERVICE_UNAVAILABLE, "unavailable"),
     }
-}
-
-fn retry_after(response: &mut Response<Body>, wait: Duration) {
-    let seconds = HeaderValue::from(wait.as_secs_f64().ceil().max(1.0) as u64);
-    response.headers_mut().insert(header::RETRY_AFTER, seconds);
 }

@@ -385,7 +385,7 @@ async fn progress_goes_to_the_request_that_is_open() {
 #[tokio::test]
 async fn parked_calls_are_bounded_and_end_with_the_server() {
     let mut options = ServerOptions::default();
-    options.max_parked = 2;
+    options.max_pending = 2;
     let world = World::with(options).await;
     let mut client = world.connect().await;
     for _ in 0..2 {
@@ -403,7 +403,7 @@ async fn parked_calls_are_bounded_and_end_with_the_server() {
 #[tokio::test]
 async fn one_caller_cannot_take_all_places_of_parked_calls() {
     let mut options = ServerOptions::default();
-    options.max_parked = 4;
+    options.max_pending = 4;
     options.auth.tokens = vec!["one".into(), "two".into()];
     let world = World::with(options).await;
     let mut client = world.connect().await;

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use orla_marketplace::full_millis;
+use orla_marketplace::millis_down;
 use orla_marketplace::program::{Action, RunRequest};
 use orla_marketplace::rtfs::{Part, Position, Scope, Ticket};
 
@@ -138,7 +138,7 @@ pub fn write_saved(saved: &Saved) -> Vec<u8> {
     saved.open.iter().for_each(|note| append(&mut open, note));
     let mut record = begin();
     let used = saved.used.unwrap_or(Used { time: Duration::ZERO, last_trail: 0 });
-    put_number(&mut record, full_millis(used.time));
+    put_number(&mut record, millis_down(used.time));
     put_number(&mut record, used.last_trail);
     put_number(&mut record, saved.next);
     put_bytes(&mut record, &open);
@@ -212,7 +212,7 @@ fn put_scope(record: &mut Vec<u8>, scope: Option<&Scope>) {
 
 fn put_time(record: &mut Vec<u8>, time: SystemTime) {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    put_number(record, full_millis(since));
+    put_number(record, millis_down(since));
 }
 
 fn put_optional(record: &mut Vec<u8>, bytes: Option<&[u8]>) {

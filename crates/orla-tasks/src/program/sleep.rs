@@ -416,7 +416,7 @@ impl Tasks {
     pub(crate) async fn asleep(&self, id: &str) -> bool {
         let Some(id) = TaskId::parse(id) else { return false };
         let row = self.0.store.get(&open(&id)).await.unwrap_or_default();
-        self.0.live.running(&id).is_none() && row.is_some_and(|row| OwnerKey::read(&row.value).is_some())
+        self.0.live.running(&id).is_none() && row.is_some_and(|row| crate::keys::is_asleep(&row))
     }
 
     /// Ends the process abruptly: running tasks get no further than their next write.

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
-use orla_marketplace::full_millis;
+use orla_marketplace::millis_down;
 use orla_marketplace::program::{Action, RunRequest};
 use orla_marketplace::rtfs::{Part, Scope};
 use serde::{Deserialize, Serialize};
@@ -166,7 +166,7 @@ impl Step {
             at: at.map(|at| Place { line: at.line, column: at.column }),
             started_at: Timestamp::from(*began).to_string(),
             ended_at: end.map(|(ended, _)| Timestamp::from(ended).to_string()),
-            duration_ms: end.map(|(ended, _)| full_millis(took(ended))),
+            duration_ms: end.map(|(ended, _)| millis_down(took(ended))),
             outcome: match end {
                 None => "open".into(),
                 Some((_, None)) => "ok".into(),

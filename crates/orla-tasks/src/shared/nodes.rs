@@ -48,7 +48,7 @@ impl Nodes {
         self.0.remove(node).is_some()
     }
 
-    /// Restarts the leases of all nodes after a time in which none could be heard.
+    /// Restarts the leases of all nodes after a time without heartbeats of any.
     pub(crate) fn restart_leases(&mut self, now: Instant) {
         self.0.values_mut().filter(|record| !record.is_gone).for_each(|record| record.at = now);
     }
@@ -98,7 +98,7 @@ mod tests {
         assert!(!nodes.record_heartbeat(first.clone(), 2, start + LEASE / 2));
         assert_eq!(nodes.expire(start + LEASE), [], "it was heard in between");
         nodes.restart_leases(start + LEASE * 2);
-        assert_eq!(nodes.expire(start + LEASE * 2), [], "nobody could be heard");
+        assert_eq!(nodes.expire(start + LEASE * 2), [], "no heartbeat arrived");
         assert!(nodes.has_silent_node(start + LEASE * 3));
         assert_eq!(nodes.expire(start + LEASE * 3), [("a".to_owned(), 2)]);
         assert!(!nodes.is_alive(&first) && !nodes.has_silent_node(start + LEASE * 3));

@@ -50,7 +50,7 @@ impl<S: Service> Task<S> {
         }
     }
 
-    /// Handles a process that reads no more. It is about to exit, or it is ended.
+    /// Handles a process that has closed its standard input. It is ended if it does not exit by itself in time.
     pub(super) fn input_closed(&mut self) {
         if let Some(process) = &mut self.process {
             process.stdin = None;
@@ -73,7 +73,7 @@ impl<S: Service> Task<S> {
             match stdout.read_buf(self.protocol.read_buffer()).now_or_never() {
                 Some(Ok(0)) => return self.output_ended().await,
                 Some(Ok(_)) => {
-                    self.silence.broken();
+                    self.silence.heard();
                     self.take_events().await;
                 }
                 None => return,
@@ -90,9 +90,9 @@ impl<S: Service> Task<S> {
             }
         }
         if self.protocol.unwritten().len() > MAX_UNREAD {
-            return self.broken("it asks and asks, and does not read the answers").await;
+            return self.broken("it keeps asking questions and does not read the answers").await;
         }
-        self.drained().await;
+        self.end_if_drained().await;
     }
 
     /// Ends a process that violates the protocol. No more of its output is read.
@@ -171,7 +171,7 @@ impl<S: Service> Task<S> {
             self.stderr.reserve(4096);
             match stderr.try_read_buf(&mut self.stderr) {
                 Ok(count) if count > 0 => {
-                    self.silence.broken();
+                    self.silence.heard();
                     while let Some(end) = memchr::memchr(b'\n', &self.stderr) {
                         let line = self.stderr.split_to(end + 1);
                         self.take_line(line);
@@ -258,7 +258,7 @@ impl<S: Service> Task<S> {
         let status = process.reap();
         let mut reason = match process.breach() {
             Some(limit) => format!("it was ended because it went over its limit of {limit}"),
-            None => ended(status),
+            None => exit_reason(status),
         };
         drop(process);
         if matches!(self.state, State::Starting { .. }) {
@@ -275,7 +275,7 @@ impl<S: Service> Task<S> {
     }
 }
 
-fn ended(status: Option<ExitStatus>) -> String {
+fn exit_reason(status: Option<ExitStatus>) -> String {
     match status {
         Some(status) => match (status.code(), status.signal()) {
             (Some(code), _) => format!("it exited with code {code}"),

@@ -64,7 +64,7 @@ impl<S: Service> Task<S> {
         }
         drop(status);
         if has_failed {
-            self.shared.settled();
+            self.shared.mark_learned();
         }
     }
 }

@@ -8,7 +8,7 @@ async fn a_capsule_that_floods_questions_without_reading_answers_is_ended() {
     let ask = format!("while True: out({{'jsonrpc': '2.0', 'id': {id}, 'method': 'ping'}})");
     let code = Bare { call: ask.leak(), ..Bare::default() }.code();
     let error = World::new(&code, "").error("{}").await;
-    assert!(error.contains("it asks and asks, and does not read the answers"), "{error}");
+    assert!(error.contains("it keeps asking questions and does not read the answers"), "{error}");
 }
 
 const FULL: &str = r#"#!/usr/bin/env python3

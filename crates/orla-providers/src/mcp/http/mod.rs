@@ -179,7 +179,7 @@ impl Remote {
         self.shared.is_shown_to_callers()
     }
 
-    pub(super) fn is_settled(&self) -> bool {
+    pub(super) fn is_learned(&self) -> bool {
         self.shared.knowledge.borrow().settled
     }
 
@@ -294,7 +294,7 @@ impl Peer for Remote {
     }
 
     async fn learn(&self) {
-        if self.is_settled() {
+        if self.is_learned() {
             return;
         }
         self.request_start();

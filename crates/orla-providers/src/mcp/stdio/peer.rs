@@ -57,7 +57,7 @@ impl<S: Service<Protocol = McpProtocol>> Peer for McpProcess<S> {
     fn offers(&self) -> Option<Offers> {
         match self.0.info() {
             Some(info) => Some(info.offers.clone()),
-            None => self.0.is_settled().then(Offers::default),
+            None => self.0.is_learned().then(Offers::default),
         }
     }
 

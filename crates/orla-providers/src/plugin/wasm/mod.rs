@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use orla_marketplace::{CallContext, JsonText, ProviderStatus, full_millis};
+use orla_marketplace::{CallContext, JsonText, ProviderStatus, millis_down};
 use orla_mcp::{Ending, Fault, ServerInfo};
 use orla_process::file::FileVersion;
 use parking_lot::{Mutex, MutexGuard};
@@ -411,7 +411,7 @@ fn compile(path: &Path) -> Result<Loaded, String> {
     let pre = linker.instantiate_pre(&component);
     let pre =
         pre.map_err(|err| format!("it imports something that is not provided: {}", err.root_cause()))?;
-    let ms = full_millis(since.elapsed());
+    let ms = millis_down(since.elapsed());
     tracing::debug!(path = %path.display(), ms, "a component was compiled");
     Ok(Loaded { version, pre, idle: Mutex::default() })
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use futures_util::future::join_all;
-use orla_marketplace::{AnswerError, JsonText, Principal, full_millis};
+use orla_marketplace::{AnswerError, JsonText, Principal, millis_down};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -203,7 +203,7 @@ impl Row {
             principal: waiting.principal.map(|principal| principal.id().to_string()),
             input: RawValue::from_string(waiting.input.as_str().to_owned())
                 .unwrap_or_else(|_| RawValue::NULL.to_owned()),
-            expires_ms: full_millis(remaining),
+            expires_ms: millis_down(remaining),
             call_id: waiting.call_id.to_string(),
             answerable: waiting.is_answerable,
         }

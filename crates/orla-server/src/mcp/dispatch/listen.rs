@@ -10,11 +10,11 @@ use serde::Serialize;
 
 use crate::mcp::dispatch::Caller;
 use crate::mcp::notify::notices::{list_changed, resource_updated};
-use crate::mcp::notify::subscriptions::{MAX_SUBSCRIPTIONS, Subscriber};
+use crate::mcp::notify::subscriptions::{MAX_SUBSCRIPTIONS, Subscriber, Subscription};
 use crate::mcp::protocol::META_SUBSCRIPTION_ID;
 use crate::mcp::rpc::{self, Id, push_json};
 use crate::mcp::session::other_nodes;
-use crate::mcp::surfaces::{self, method_not_found};
+use crate::mcp::surfaces::{self, SurfaceRequest, method_not_found};
 use crate::mcp::tasks::watch::WatchedTasks;
 use crate::state::{Core, capabilities, implementation};
 use orla_mcp::object::Object;
@@ -34,7 +34,7 @@ pub(crate) async fn subscribe(
         && !other_nodes::is_subscribed(core, session, &uri).await
     {
         let newest = core.market.snapshot();
-        let asking = caller.ask(core, &newest, call);
+        let asking = caller.surface_request(core, &newest, call);
         let joined = core.subscriptions.join(core, &asking, &uri, session.subscriber()).await?;
         session.subscribe(&uri, joined);
         if let Err(why) = other_nodes::record_subscription(core, session, &uri).await {
@@ -85,8 +85,10 @@ pub(crate) async fn listen(
     params: &JsonText,
     call: Call,
     caller: &Caller,
-    mut watched: WatchedTasks<'_>,
+    declares_tasks: bool,
 ) -> Result<Bytes, ErrorData> {
+    let mut watched =
+        WatchedTasks::of(core, caller.task_caller(), params, declares_tasks).await?;
     let params: SubscriptionsListenRequestParams = serde_json::from_str(params.as_str())
         .map_err(|err| ErrorData::invalid_params(format!("subscriptions/listen: {err}"), None))?;
     let Some(outlet) = &caller.outlet else {
@@ -100,30 +102,12 @@ pub(crate) async fn listen(
     let subscriber = Arc::new(Subscriber::new(caller.principal.clone()));
     let mut subscriptions = Vec::new();
     if let Some(wanted) = accepted.resource_subscriptions.take() {
-        if wanted.len() > MAX_SUBSCRIPTIONS {
-            let what = format!("more than {MAX_SUBSCRIPTIONS} subscriptions");
-            return Err(ErrorData::invalid_params(what, None));
-        }
-        let asking = caller.ask(core, &newest, call);
-        let mut found = Vec::new();
-        for uri in wanted {
-            // Resources that no surface has are not acknowledged.
-            if let Ok(joined) = core.subscriptions.join(core, &asking, &uri, &subscriber).await {
-                subscriptions.push(joined);
-                found.push(uri);
-            }
-        }
+        let request = caller.surface_request(core, &newest, call);
+        let found;
+        (subscriptions, found) = subscribe_all(core, &request, wanted, &subscriber).await?;
         accepted.resource_subscriptions = (!found.is_empty()).then_some(found);
     }
-    let mut acknowledged = Vec::new();
-    acknowledged.extend_from_slice(
-        br#"{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{""#,
-    );
-    acknowledged.extend_from_slice(format!("{META_SUBSCRIPTION_ID}\":{}", id.as_str()).as_bytes());
-    acknowledged.extend_from_slice(br#"},"notifications":"#);
-    push_json(&mut acknowledged, &Accepted { filter: &accepted, task_ids: watched.ids() });
-    acknowledged.extend_from_slice(b"}}");
-    outlet.send(acknowledged.into());
+    outlet.send(acknowledgement(id, &Accepted { filter: &accepted, task_ids: watched.ids() }));
     loop {
         tokio::select! {
             () = caller.cancellation.cancelled() => break,
@@ -154,6 +138,44 @@ pub(crate) async fn listen(
         }
     }
     drop(subscriptions);
+    Ok(end_of_stream(id))
+}
+
+/// Subscribes to these resources. Returns the subscriptions, and the resources that a surface has; the others
+/// are not acknowledged.
+async fn subscribe_all(
+    core: &Arc<Core>,
+    request: &SurfaceRequest<'_>,
+    wanted: Vec<String>,
+    subscriber: &Arc<Subscriber>,
+) -> Result<(Vec<Subscription>, Vec<String>), ErrorData> {
+    if wanted.len() > MAX_SUBSCRIPTIONS {
+        let what = format!("more than {MAX_SUBSCRIPTIONS} subscriptions");
+        return Err(ErrorData::invalid_params(what, None));
+    }
+    let (mut subscriptions, mut found) = (Vec::new(), Vec::new());
+    for uri in wanted {
+        if let Ok(joined) = core.subscriptions.join(core, request, &uri, subscriber).await {
+            subscriptions.push(joined);
+            found.push(uri);
+        }
+    }
+    Ok((subscriptions, found))
+}
+
+fn acknowledgement(id: &Id, accepted: &Accepted<'_>) -> Bytes {
+    let mut acknowledged = Vec::new();
+    acknowledged.extend_from_slice(
+        br#"{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{""#,
+    );
+    acknowledged.extend_from_slice(format!("{META_SUBSCRIPTION_ID}\":{}", id.as_str()).as_bytes());
+    acknowledged.extend_from_slice(br#"},"notifications":"#);
+    push_json(&mut acknowledged, accepted);
+    acknowledged.extend_from_slice(b"}}");
+    acknowledged.into()
+}
+
+fn end_of_stream(id: &Id) -> Bytes {
     let mut ended = Vec::new();
     ended.extend_from_slice(format!(
         r#"{{"resultType":"complete","_meta":{{"{META_SUBSCRIPTION_ID}":{},"io.modelcontextprotocol/serverInfo":"#,
@@ -161,5 +183,5 @@ pub(crate) async fn listen(
     ).as_bytes());
     push_json(&mut ended, &implementation());
     ended.extend_from_slice(b"}}");
-    Ok(rpc::result(id, &ended))
+    rpc::result(id, &ended)
 }

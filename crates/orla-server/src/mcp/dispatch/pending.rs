@@ -38,8 +38,8 @@ const MIN_CHECK: Duration = Duration::from_secs(1);
 /// How long work may take to end once it is cancelled.
 const GRACE: Duration = Duration::from_secs(6);
 
-/// One caller may use at most one part in this many of the waiting requests.
-const PARTS: usize = 4;
+/// One caller may have at most `1 / CALLER_SHARE` of the waiting requests.
+const CALLER_SHARE: usize = 4;
 
 /// The members of a request that belong to the input requests of its provider.
 #[derive(Clone, Debug, Default)]
@@ -108,15 +108,15 @@ async fn begin(
     let capabilities = job.input.capabilities.clone().unwrap_or_else(orla_mcp::object::empty);
     let early = job.input.responses.clone();
     let cancellation = caller.cancellation.clone();
-    let audience =
+    let receiver =
         notice_receiver(&job, &caller).map(|(wanted, outlet)| NoticeReceiver::new(wanted, outlet));
-    let requests = InputRequests::new(capabilities, early, cancellation.clone(), audience);
+    let requests = InputRequests::new(capabilities, early, cancellation.clone(), receiver);
     let mut work: Work =
         Box::pin(dispatch::answer_sessionless(Arc::clone(core), job, caller, Arc::clone(&requests)));
     tokio::select! {
         biased;
         answer = &mut work => return Ok(answer),
-        () = requests.settled() => {}
+        () = requests.has_questions() => {}
     }
     if cancellation.is_cancelled() {
         // The client has disconnected, so no answers will come.
@@ -150,8 +150,8 @@ async fn resume(
     let state = job.input.state.as_ref().map(JsonText::as_str).unwrap_or_default();
     let attended = core.pending.find(state, target)?;
     let pending = &attended.pending;
-    if let Some(audience) = &pending.requests.audience {
-        audience.attach(notice_receiver(job, caller));
+    if let Some(receiver) = &pending.requests.receiver {
+        receiver.attach(notice_receiver(job, caller));
     }
     let capabilities = job.input.capabilities.clone().unwrap_or_else(orla_mcp::object::empty);
     pending.requests.resume(capabilities, job.input.responses.as_ref());
@@ -243,7 +243,7 @@ struct State {
     /// The number of the round that the next request continues.
     round: u64,
     /// Whether a request currently waits for the work.
-    attended: bool,
+    is_awaited: bool,
     answer: Option<Reply>,
 }
 
@@ -263,13 +263,13 @@ impl PendingRequests {
         }
     }
 
-    /// Lets the work continue without its request. The returned entry counts as attended at first.
-    fn add(&self, core: &Arc<Core>, pending: PendingRequest, work: Work) -> Result<Resumed, ErrorData> {
-        let max = core.settings.load().options.max_parked;
+    /// Lets the work continue without its request. The returned entry counts as awaited at first.
+    fn add(&self, core: &Arc<Core>, pending: PendingRequest, work: Work) -> Result<Attended, ErrorData> {
+        let max = core.settings.load().options.max_pending;
         let mut open = self.open.lock();
         let is_of_caller = |other: &&Arc<PendingRequest>| other.principal == pending.principal;
         let is_too_many_of_one = pending.principal.is_some()
-            && open.pending.values().filter(is_of_caller).count() >= (max / PARTS).max(1);
+            && open.pending.values().filter(is_of_caller).count() >= (max / CALLER_SHARE).max(1);
         if open.pending.len() >= max || is_too_many_of_one {
             drop(open);
             pending.requests.end();
@@ -280,20 +280,20 @@ impl PendingRequests {
         }
         open.last += 1;
         let (number, pending) = (open.last, Arc::new(pending));
-        pending.state.lock().attended = true;
+        pending.state.lock().is_awaited = true;
         open.pending.insert(number, Arc::clone(&pending));
         drop(open);
-        core.tracker.spawn(go_on(Arc::clone(core), number, Arc::clone(&pending), work));
-        Ok(Resumed { pending, number })
+        core.tracker.spawn(run_pending(Arc::clone(core), number, Arc::clone(&pending), work));
+        Ok(Attended { pending, number })
     }
 
-    /// Returns the request that a sealed state continues. Only one request may attend it.
+    /// Returns the request that a sealed state continues. Only one request may wait for it.
     ///
     /// # Errors
     ///
     /// Returns −32602 for a state that was forged, belongs to another request, has expired, was used, or
     /// whose work has ended.
-    fn find(&self, state: &str, target: &Target) -> Result<Resumed, ErrorData> {
+    fn find(&self, state: &str, target: &Target) -> Result<Attended, ErrorData> {
         let refuse = |why: String| ErrorData::invalid_params(format!("requestState: {why}"), None);
         let sealed: String = serde_json::from_str(state).map_err(|err| refuse(err.to_string()))?;
         let codec = self.codec().ok_or_else(no_randomness)?;
@@ -304,12 +304,12 @@ impl PendingRequests {
         let round = round.try_into().map(u64::from_le_bytes).map_err(|_| ended())?;
         let pending = self.open.lock().pending.get(&number).cloned().ok_or_else(ended)?;
         let mut state = pending.state.lock();
-        if state.round != round || state.attended {
+        if state.round != round || state.is_awaited {
             return Err(refuse("it was used already".to_owned()));
         }
-        state.attended = true;
+        state.is_awaited = true;
         drop(state);
-        Ok(Resumed { pending, number })
+        Ok(Attended { pending, number })
     }
 
     fn seal(&self, number: u64, round: u64, left: Duration, target: &Target) -> Option<String> {
@@ -333,13 +333,13 @@ fn no_randomness() -> ErrorData {
     ErrorData::internal_error("the system has no random bytes for a requestState", None)
 }
 
-/// A pending request together with the open request that attends it.
-struct Resumed {
+/// A pending request for which an open request waits. Dropping it lets another request continue the work.
+struct Attended {
     pending: Arc<PendingRequest>,
     number: u64,
 }
 
-impl Resumed {
+impl Attended {
     /// Answers the open request with the questions.
     fn ask(self, all: &PendingRequests, id: &Id, target: &Target) -> Result<Reply, ErrorData> {
         let round = {
@@ -360,12 +360,12 @@ impl Resumed {
     }
 }
 
-impl Drop for Resumed {
+impl Drop for Attended {
     fn drop(&mut self) {
-        if let Some(audience) = &self.pending.requests.audience {
-            audience.detach();
+        if let Some(receiver) = &self.pending.requests.receiver {
+            receiver.detach();
         }
-        self.pending.state.lock().attended = false;
+        self.pending.state.lock().is_awaited = false;
     }
 }
 
@@ -378,12 +378,12 @@ impl PendingRequest {
         tokio::select! {
             biased;
             () = self.done.notified() => self.state.lock().answer.take(),
-            () = self.requests.settled() => None,
+            () = self.requests.has_questions() => None,
         }
     }
 
     /// Waits until the time of the work is over. The end moves while the work waits for an approval.
-    async fn late(&self, market: &CapabilityMarketplace, end: &mut Instant) {
+    async fn wait_until_late(&self, market: &CapabilityMarketplace, end: &mut Instant) {
         loop {
             tokio::time::sleep_until(*end).await;
             let now = Instant::now();
@@ -398,17 +398,17 @@ impl PendingRequest {
     /// request of the client is open while other approvers are asked.
     fn waits_for_approval(&self, market: &CapabilityMarketplace) -> bool {
         let approvals = market.approvals();
-        self.state.lock().attended || self.requests.keys().iter().any(|key| approvals.is_waiting(key))
+        self.state.lock().is_awaited || self.requests.keys().iter().any(|key| approvals.is_waiting(key))
     }
 }
 
 /// Runs pending work to its end, and keeps its answer for the request that fetches it.
-async fn go_on(core: Arc<Core>, number: u64, pending: Arc<PendingRequest>, mut work: Work) {
+async fn run_pending(core: Arc<Core>, number: u64, pending: Arc<PendingRequest>, mut work: Work) {
     let mut end = pending.deadline;
     let in_time = tokio::select! {
         biased;
         answer = &mut work => Some(answer),
-        () = pending.late(&core.market, &mut end) => None,
+        () = pending.wait_until_late(&core.market, &mut end) => None,
         () = core.draining.cancelled() => None,
     };
     let answer = match in_time {

@@ -169,7 +169,7 @@ impl HttpRequest<'_> {
             principal,
             outlet: stream.clone().map(|stream| stream as Arc<dyn Outlet>),
             cancellation: token.clone(),
-            lacks: OnceLock::new(),
+            missing_scopes: OnceLock::new(),
         };
         if !job.may_be_slow() {
             // Boxed like the slow path, to keep the future that awaits either of them small.
@@ -206,7 +206,7 @@ impl HttpRequest<'_> {
             principal,
             outlet: stream.clone().map(|stream| stream as Arc<dyn Outlet>),
             cancellation: token.clone(),
-            lacks: OnceLock::new(),
+            missing_scopes: OnceLock::new(),
         };
         if !job.may_be_slow() {
             // Boxed like the slow path, to keep the future that awaits either of them small.

@@ -4,7 +4,7 @@
 //! # How it works
 //!
 //! A request whose provider may ask has [`InputRequests`]. Without a question it costs one allocation. After a
-//! question, [`InputRequests::settled`] waits a moment for further questions, and the request is answered with all
+//! question, [`InputRequests::has_questions`] waits a moment for further questions, and the request is answered with all
 //! of them. The work continues in [`pending`](crate::mcp::dispatch::pending), where the next request finds it and
 //! delivers its `inputResponses`: an answer goes to the question with the same key, missing answers are requested
 //! again, and others are ignored.
@@ -39,7 +39,7 @@ pub(crate) struct InputRequests {
     /// Cancelled when the client withdraws the request.
     cancellation: CancellationToken,
     /// Receives the notices of the work, if the client wants them.
-    pub(crate) audience: Option<Arc<NoticeReceiver>>,
+    pub(crate) receiver: Option<Arc<NoticeReceiver>>,
 }
 
 struct Inner {
@@ -70,15 +70,15 @@ impl InputRequests {
         capabilities: JsonText,
         early: Option<JsonText>,
         cancellation: CancellationToken,
-        audience: Option<Arc<NoticeReceiver>>,
+        receiver: Option<Arc<NoticeReceiver>>,
     ) -> Arc<Self> {
         let inner =
             Inner { capabilities, early, open: Vec::new(), count: 0, missing: None, over: false };
-        Arc::new(Self { inner: Mutex::new(inner), news: Notify::new(), cancellation, audience })
+        Arc::new(Self { inner: Mutex::new(inner), news: Notify::new(), cancellation, receiver })
     }
 
     /// Waits for a question, and then briefly for further ones.
-    pub(crate) async fn settled(&self) {
+    pub(crate) async fn has_questions(&self) {
         loop {
             while self.inner.lock().open.is_empty() {
                 self.news.notified().await;
@@ -148,7 +148,7 @@ impl InputRequests {
 
     /// Returns the error of a request that failed after its provider had asked for something that the
     /// client did not declare.
-    pub(crate) fn missing(&self) -> Option<ErrorData> {
+    pub(crate) fn missing_capability(&self) -> Option<ErrorData> {
         self.inner.lock().missing.map(Requirement::missing)
     }
 }
@@ -265,7 +265,7 @@ mod tests {
             requests.request("roots/list", text("{}")).await
         };
         let answers = async {
-            requests.settled().await;
+            requests.has_questions().await;
             assert!(began.elapsed() >= BATCH_WINDOW && began.elapsed() <= 4 * BATCH_WINDOW);
             assert_eq!(
                 pending_requests(&requests),
@@ -277,7 +277,7 @@ mod tests {
             );
             let some = r#"{"name":{"n": 1.10},"roots-3":7,"odd":{}}"#;
             requests.resume(text(ALL), Some(&text(some)));
-            requests.settled().await;
+            requests.has_questions().await;
             assert!(
                 pending_requests(&requests).starts_with(r#"{"name-2":"#),
                 "the others are asked again"
@@ -295,7 +295,7 @@ mod tests {
         assert_eq!(first.unwrap().as_str(), r#"{"n": 1.10}"#);
         assert_eq!(second.unwrap().as_str(), "{}");
         assert_eq!(third.unwrap_err(), ClientError::Unsupported("roots/list".into()));
-        assert_eq!(requests.missing().unwrap().code.0, -32021);
+        assert_eq!(requests.missing_capability().unwrap().code.0, -32021);
     }
 
     #[tokio::test(start_paused = true)]
@@ -311,7 +311,7 @@ mod tests {
             }
         };
         let began = Instant::now();
-        tokio::select! { () = requests.settled() => {}, () = asking => {} }
+        tokio::select! { () = requests.has_questions() => {}, () = asking => {} }
         assert!(began.elapsed() <= MAX_BATCH_WAIT + BATCH_WINDOW);
     }
 
@@ -323,7 +323,7 @@ mod tests {
         let odd = requests.request("tools/call", text("{}")).await;
         assert_eq!(odd, Err(ClientError::Unsupported("tools/call".into())));
         assert_eq!(pending_requests(&requests), "{}");
-        let missing = requests.missing().unwrap().data.unwrap();
+        let missing = requests.missing_capability().unwrap().data.unwrap();
         assert_eq!(missing["requiredCapabilities"], serde_json::json!({"elicitation": {}}));
     }
 

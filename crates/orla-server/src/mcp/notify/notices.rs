@@ -71,7 +71,7 @@ enum Request {
 }
 
 impl NoticeReceiver {
-    /// The audience of a request.
+    /// Creates the receiver of an open request.
     pub(crate) fn new(wanted: NoticeOptions, outlet: Arc<dyn Outlet>) -> Arc<Self> {
         let inner = Inner { request: Request::Open(wanted, outlet), last: f64::NEG_INFINITY };
         Arc::new(Self { inner: Mutex::new(inner) })

@@ -470,13 +470,13 @@ async fn adopt(core: &Arc<Core>, session: &Arc<Session>) {
         let newest = core.market.snapshot();
         let mut call = Call::to(String::new());
         call.scope.principal.clone_from(&session.principal);
-        let lacks = OnceLock::new();
+        let missing_scopes = OnceLock::new();
         let asking = SurfaceRequest {
             market: &core.market,
             catalog: &newest,
             call,
             cache_hint: None,
-            lacks: &lacks,
+            missing_scopes: &missing_scopes,
         };
         let joined = core.subscriptions.join(core, &asking, &uri, session.subscriber()).await;
         let is_local = joined.is_ok();

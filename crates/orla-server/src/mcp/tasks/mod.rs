@@ -40,7 +40,7 @@ pub(crate) struct TaskCaller<'a> {
     /// Cancelled when the client withdraws the request.
     pub(crate) cancellation: &'a CancellationToken,
     /// Set if the request is denied for lack of a scope.
-    pub(crate) lacks: &'a OnceLock<Vec<String>>,
+    pub(crate) missing_scopes: &'a OnceLock<Vec<String>>,
 }
 
 /// Returns whether a client's capabilities declare the extension (SEP-2663, capability negotiation).

@@ -168,7 +168,7 @@ impl Start {
                 Err(ErrorData::invalid_params(error.to_string(), None))
             }
             Err(TaskError::Refused(error)) => {
-                note_denial(caller.lacks, &error);
+                note_denial(caller.missing_scopes, &error);
                 let form = match caller.revision.is_sessionless() {
                     true => Form::Sessionless,
                     false => Form::Session,

@@ -439,7 +439,7 @@ impl World {
                 self.local.remove(&id);
                 self.has_failed_write = true;
             }
-            NextStep::ReleasePlace(_) => self.places[task] -= 1,
+            NextStep::UncountUnfinished(_) => self.places[task] -= 1,
         }
     }
 

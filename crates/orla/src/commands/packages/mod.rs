@@ -102,7 +102,7 @@ async fn added(add: &cli::Add, config: &Config) -> Result<(), Failure> {
     let transaction = begin(&store)?;
     // Another command may have taken the name while this one asked.
     let previous = free(&store, config, &entry)?;
-    let tools = match list_tools(&transaction, config, &entry, &archive.bytes).await {
+    let tools = match install_and_list_tools(&transaction, config, &entry, &archive.bytes).await {
         Ok(tools) => tools,
         Err(failure) => {
             transaction.abandon()?;
@@ -237,7 +237,7 @@ fn free(store: &Store, config: &Config, entry: &Entry) -> Result<Option<Entry>, 
 }
 
 /// Unpacks a package, and asks it what its tools are.
-async fn list_tools(
+async fn install_and_list_tools(
     transaction: &Transaction<'_>,
     config: &Config,
     entry: &Entry,
@@ -357,7 +357,7 @@ async fn update_one(
         entry.permissions = request.consent(&update.consent)?;
     }
     let transaction = begin_unchanged(store, old)?;
-    let tools = list_tools(&transaction, config, &entry, &archive.bytes).await;
+    let tools = install_and_list_tools(&transaction, config, &entry, &archive.bytes).await;
     let is_changed = tools.as_ref().is_ok_and(|tools| tools::digest(tools) != old.tools_digest);
     let (tools, transaction) = match tools {
         Ok(tools) if is_changed => {
