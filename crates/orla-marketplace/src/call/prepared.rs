@@ -17,7 +17,7 @@ use super::record::{Recorded, Recording};
 use super::retry::{jitter, wait_before_retry};
 use super::stream::StreamHandle;
 use super::{Answering, Call, CallContext};
-use crate::admission::breaker::Attempt;
+use crate::admission::breaker::{Attempt, Breaker};
 use crate::admission::{Admission, CallPermit, HeldPermits, Lane, Permit, RunningCall};
 use crate::approval::{ApprovalSubject, WaitingCall};
 use crate::catalog::{Catalog, Entry};
@@ -588,7 +588,7 @@ impl PreparedCall<'_> {
     /// # Errors
     /// It is open: the upstream failed several times in a row.
     fn circuit(&self) -> RuntimeResult<Circuit> {
-        let attempt = self.entry.breaker.as_ref().map(|breaker| breaker.enter()).transpose();
+        let attempt = self.entry.breaker.as_ref().map(Breaker::enter).transpose();
         attempt.map(Circuit).map_err(|wait| {
             let upstream = self.entry.policy.upstream.as_deref().unwrap_or_default();
             let wait = Duration::from_millis(millis_down(wait).max(1));

@@ -99,8 +99,12 @@ fn sentences(
         SandboxLevel::Unavailable => {
             format!("{name} does not run, because it cannot be confined as declared.")
         }
-        _ if is_open => format!("{name} has limits and no permissions, so only its limits hold."),
-        _ => format!("{name} is not confined: it may do what the user may who runs orla."),
+        SandboxLevel::Unconfined if is_open => {
+            format!("{name} has limits and no permissions, so only its limits hold.")
+        }
+        SandboxLevel::Unconfined => {
+            format!("{name} is not confined: it may do what the user may who runs orla.")
+        }
     }];
     let is_confined = status.level == SandboxLevel::Enforced;
     if let Some(grants) = grants.filter(|_| is_confined || status.level == SandboxLevel::Unavailable) {
