@@ -138,11 +138,33 @@ pub struct ProviderStatus {
     pub providers: Vec<RoutedStatus>,
 }
 
+/// How far a process is confined. The least confined is the least.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum SandboxLevel {
+    /// The process cannot be confined as declared, and does not run.
+    Unavailable,
+    /// Not confined.
+    Unconfined,
+    /// Confined to exactly what is declared, as a probe has shown.
+    Enforced,
+}
+
+impl SandboxLevel {
+    /// Returns the name in `/status` and `orla doctor`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Unavailable => "unavailable",
+            Self::Unconfined => "unconfined",
+            Self::Enforced => "enforced",
+        }
+    }
+}
+
 /// How far the processes of a provider are confined.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SandboxStatus {
-    /// `enforced`, `partial`, `unconfined` or `unavailable`.
-    pub level: &'static str,
+    /// How far.
+    pub level: SandboxLevel,
     /// The mechanism of the confinement.
     pub by: ConfinedBy,
     /// Identifies the profile; `None` if nothing is confined.
@@ -160,7 +182,7 @@ impl SandboxStatus {
     /// Returns the status of processes that nothing confines.
     pub fn unconfined() -> Self {
         Self {
-            level: "unconfined",
+            level: SandboxLevel::Unconfined,
             by: ConfinedBy::Kernel,
             profile: None,
             permissions: Vec::new(),
@@ -171,7 +193,7 @@ impl SandboxStatus {
 
     /// Returns why the processes do not run, if they cannot be confined as declared; `None` if they run.
     pub fn unconfinable(&self) -> Option<String> {
-        let is_unavailable = self.level == "unavailable";
+        let is_unavailable = self.level == SandboxLevel::Unavailable;
         is_unavailable.then(|| format!("it cannot be confined as declared: {}", self.missing.join("; ")))
     }
 
@@ -179,10 +201,10 @@ impl SandboxStatus {
     #[must_use]
     pub fn unavailable(mut self, reason: &str) -> Self {
         // The reason why a declaration cannot be read is known to the code that read it.
-        if self.level == "unavailable" && self.missing.is_empty() {
+        if self.level == SandboxLevel::Unavailable && self.missing.is_empty() {
             self.missing.push(reason.to_owned());
         }
-        (self.level, self.profile) = ("unavailable", None);
+        (self.level, self.profile) = (SandboxLevel::Unavailable, None);
         self
     }
 }

@@ -70,11 +70,12 @@ pub use call::{
 pub use catalog::{Catalog, CatalogBuilder, Denial, Entry, Hit, Limits, RegistrationError, Rejected};
 pub use client::{Client, ClientError, INPUT_KEY};
 pub use error::{
-    Answered, BoxError, ERROR_KINDS, ErrorKind, MAX_SHOWN_CHARS, NotSent, RuntimeError, RuntimeResult, Undeclared,
-    Violation, millis_down, seconds, millis_up,
+    Answered, BoxError, ERROR_KINDS, ErrorKind, MAX_SHOWN_CHARS, NotSent, RuntimeError, RuntimeResult,
+    Undeclared, Violation, millis_down, millis_up, seconds,
 };
 pub use executor::{
-    CapabilityExecutor, ConfinedBy, ProviderStatus, RoutedStatus, SandboxGrants, SandboxStatus,
+    CapabilityExecutor, ConfinedBy, ProviderStatus, RoutedStatus, SandboxGrants, SandboxLevel,
+    SandboxStatus,
 };
 pub use manifest::{
     ANNOTATIONS, Availability, CallPolicy, CapabilityAttestation, CapabilityManifest,

@@ -314,9 +314,7 @@ impl RoutedExecutor {
             let executor = market.executor_of(&target.provider)?;
             executor.status(&target.provider).sandbox
         };
-        let levels = ["unavailable", "unconfined", "partial", "enforced"];
-        let rank = |status: &SandboxStatus| levels.iter().position(|level| *level == status.level);
-        routed.targets.iter().filter_map(sandbox).min_by_key(rank)
+        routed.targets.iter().filter_map(sandbox).min_by_key(|status| status.level)
     }
 
     fn executor(

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use orla_marketplace::{JsonText, RuntimeError};
-use orla_process::confinement::{Level, Refusal, Sandbox};
+use orla_marketplace::{JsonText, RuntimeError, SandboxLevel};
+use orla_process::confinement::{Refusal, Sandbox};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -39,9 +39,9 @@ impl Default for Confined<'_> {
 
 impl<'a> Confined<'a> {
     pub(crate) fn of(sandbox: Option<&'a Sandbox>) -> Self {
-        let level = sandbox.map_or(Level::Unconfined, Sandbox::level);
+        let level = sandbox.map_or(SandboxLevel::Unconfined, Sandbox::level);
         // A profile that only sets limits does not count as confinement.
-        let profile = sandbox.filter(|_| level != Level::Unconfined).and_then(Sandbox::profile);
+        let profile = sandbox.filter(|_| level != SandboxLevel::Unconfined).and_then(Sandbox::profile);
         Self { level: level.name(), profile, refused: None }
     }
 
@@ -52,7 +52,7 @@ impl<'a> Confined<'a> {
         written: &str,
         directory: Option<&Path>,
     ) -> Option<Refused> {
-        let sandbox = sandbox.filter(|sandbox| sandbox.level() == Level::Enforced)?;
+        let sandbox = sandbox.filter(|sandbox| sandbox.level() == SandboxLevel::Enforced)?;
         let Refusal { tried, permission } = sandbox.refusal(written, directory)?;
         Some(Refused { tried, permission })
     }

@@ -66,8 +66,9 @@ pub(crate) fn report(
     let peer = peer.to_canonical();
     let method = head.map(|head| excerpt(head.method.as_str(), 32));
     let path = head.map(|head| excerpt(head.uri.path(), MAX_SHOWN_CHARS));
-    let header =
-        |name: HeaderName| head?.headers.get(name)?.to_str().ok().map(|text| excerpt(text, MAX_SHOWN_CHARS));
+    let header = |name: HeaderName| {
+        head?.headers.get(name)?.to_str().ok().map(|text| excerpt(text, MAX_SHOWN_CHARS))
+    };
     tracing::warn!(
         %peer,
         principal = principal.map(Principal::name),

@@ -61,7 +61,11 @@ impl LocalTasks {
     /// Notes that a task of this caller was cancelled. Returns `false` if the set does not contain it.
     /// Otherwise it is uncounted when it leaves the set.
     pub(crate) fn mark_cancelled(&self, id: &TaskId, owner: &OwnerKey) -> bool {
-        self.0.lock().get_mut(id).map(|then| *then = NextStep::UncountUnfinished(owner.clone())).is_some()
+        self.0
+            .lock()
+            .get_mut(id)
+            .map(|then| *then = NextStep::UncountUnfinished(owner.clone()))
+            .is_some()
     }
 
     pub(crate) fn contains(&self, id: &TaskId) -> bool {

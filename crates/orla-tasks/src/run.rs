@@ -614,7 +614,8 @@ impl Checkpoint for TaskCheckpoint {
         }
         // A program notes each action before it leaves the process. A pure computation has no effects to
         // note.
-        if self.begun_before.is_none() && (now == Repeat::Journaled || capability.manifest.provider.is_pure())
+        if self.begun_before.is_none()
+            && (now == Repeat::Journaled || capability.manifest.provider.is_pure())
         {
             self.begin_unwritten(&tasks, now);
         } else if !self.is_marked || self.begun_before != Some(now) {
@@ -632,7 +633,8 @@ impl Checkpoint for TaskCheckpoint {
                     if self.begun_before.is_none() {
                         self.running.is_unbegun.store(true, Ordering::Release);
                     }
-                    *self.reached.lock() = Reached::NotWritten(unchanged.into_error(&self.id).to_string());
+                    *self.reached.lock() =
+                        Reached::NotWritten(unchanged.into_error(&self.id).to_string());
                     return Err(refused());
                 }
             }

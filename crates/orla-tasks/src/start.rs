@@ -285,7 +285,11 @@ pub(crate) fn accepted(
 
 impl Inner {
     /// Counts a task among those that wait or run, if there is room.
-    fn count_unfinished(&self, owner: &OwnerKey, is_named: bool) -> Result<UnfinishedCount<'_>, TaskError> {
+    fn count_unfinished(
+        &self,
+        owner: &OwnerKey,
+        is_named: bool,
+    ) -> Result<UnfinishedCount<'_>, TaskError> {
         let max = self.options.load().max_tasks;
         let mut unfinished = self.unfinished.lock();
         let all: usize = unfinished.values().sum();

@@ -87,7 +87,9 @@ impl Inner {
                 return Ok(Claim::Mine);
             }
             if !shared.is_present() {
-                return Err(StateError::new("this node has no contact with the other nodes of the cluster"));
+                return Err(StateError::new(
+                    "this node has no contact with the other nodes of the cluster",
+                ));
             }
             if !is_mine && (!self.is_free(shared, &task).await? || !shared.runs(&self.market, &task)) {
                 return Ok(Claim::NotMine);

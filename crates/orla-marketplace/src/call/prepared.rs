@@ -17,7 +17,7 @@ use super::record::{Recorded, Recording};
 use super::retry::{jitter, wait_before_retry};
 use super::stream::StreamHandle;
 use super::{Answering, Call, CallContext};
-use crate::admission::breaker::Attempt;
+use crate::admission::breaker::{Attempt, Breaker};
 use crate::admission::{Admission, CallPermit, HeldPermits, Lane, Permit, RunningCall};
 use crate::approval::{ApprovalSubject, WaitingCall};
 use crate::catalog::{Catalog, Entry};
@@ -31,7 +31,7 @@ use crate::memory::OverBudget;
 use crate::outcome::Outcome;
 use crate::payload::Payload;
 use crate::principal::{ANONYMOUS, Principal};
-use crate::quota::{Charge, CountScope, ClusterPermit};
+use crate::quota::{Charge, ClusterPermit, CountScope};
 use crate::schema::{self, Validator};
 
 /// How long an executor may take to end a call that has reached its deadline or was cancelled. After that, the
@@ -383,7 +383,10 @@ impl PreparedCall<'_> {
     ///
     /// # Errors
     /// Those of the steps.
-    pub(super) async fn enter(&mut self, recording: &mut Recording) -> RuntimeResult<(Permits, Circuit)> {
+    pub(super) async fn enter(
+        &mut self,
+        recording: &mut Recording,
+    ) -> RuntimeResult<(Permits, Circuit)> {
         let permits = self.admit(recording).await?;
         // The policy or the capability may have changed while the call waited.
         self.authorize_again().await?;
@@ -519,7 +522,8 @@ impl PreparedCall<'_> {
     async fn permits(&self) -> RuntimeResult<Permits> {
         let cluster_permit = self.cluster_permit();
         // The calling node already took the cluster permit.
-        let has_cluster_permit = cluster_permit.as_ref().is_some_and(|permit| self.counted.contains(permit.name()));
+        let has_cluster_permit =
+            cluster_permit.as_ref().is_some_and(|permit| self.counted.contains(permit.name()));
         let own = match self.entry.admission.as_ref().filter(|_| !has_cluster_permit) {
             Some(admission) => {
                 if let Some(size) = self.ctx.held().and_then(|held| held.waits_for_itself()) {
@@ -584,7 +588,7 @@ impl PreparedCall<'_> {
     /// # Errors
     /// It is open: the upstream failed several times in a row.
     fn circuit(&self) -> RuntimeResult<Circuit> {
-        let attempt = self.entry.breaker.as_ref().map(|breaker| breaker.enter()).transpose();
+        let attempt = self.entry.breaker.as_ref().map(Breaker::enter).transpose();
         attempt.map(Circuit).map_err(|wait| {
             let upstream = self.entry.policy.upstream.as_deref().unwrap_or_default();
             let wait = Duration::from_millis(millis_down(wait).max(1));

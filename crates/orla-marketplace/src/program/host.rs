@@ -16,7 +16,7 @@ use crate::call::Call;
 use crate::call::{CallContext, Checkpoint};
 use crate::catalog::{Catalog, Entry};
 use crate::discovery;
-use crate::error::{RuntimeError, Violation, unknown, millis_up};
+use crate::error::{RuntimeError, Violation, millis_up, unknown};
 use crate::journal::RunRequest;
 use crate::json::value_from_json;
 use crate::marketplace::CapabilityMarketplace;

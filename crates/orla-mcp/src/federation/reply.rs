@@ -2,9 +2,7 @@
 
 use orla_marketplace::json::value_to_json;
 use orla_marketplace::rtfs::Value;
-use orla_marketplace::{
-    JsonText, Outcome, RuntimeError, RuntimeResult, Violation, program, millis_up,
-};
+use orla_marketplace::{JsonText, Outcome, RuntimeError, RuntimeResult, Violation, millis_up, program};
 use serde_json::{Value as Json, json};
 
 /// Returns an outcome as a JSON object for [`read`](super::read).

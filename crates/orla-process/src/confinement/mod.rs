@@ -67,7 +67,8 @@ use std::sync::Arc;
 
 use orla_confine::{Allowed, Places, Profile};
 use orla_marketplace::id::Pattern;
-use orla_marketplace::{ConfinedBy, SandboxGrants, SandboxStatus};
+use orla_marketplace::id::short_hash;
+use orla_marketplace::{ConfinedBy, SandboxGrants, SandboxLevel, SandboxStatus};
 use parking_lot::{Mutex, RwLock};
 
 #[cfg(target_os = "linux")]
@@ -248,14 +249,6 @@ impl Declared {
         Self { permissions: (!words.is_empty()).then_some(words), ..Self::default() }
     }
 
-    /// Returns the permissions among these that confine, each once, in alphabetical order.
-    pub fn confining_words(words: &[String]) -> Vec<String> {
-        let mut words = Self::of_words(words).permissions.unwrap_or_default();
-        words.sort();
-        words.dedup();
-        words
-    }
-
     /// Returns the declaration with the permissions of `other` added, and with the limits of `other`
     /// replacing its own.
     #[must_use]
@@ -276,32 +269,49 @@ impl Declared {
     }
 }
 
-/// How far a process is confined.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Level {
-    /// Confined to exactly what is declared, as a probe has shown.
-    Enforced,
-    /// Not confined.
-    Unconfined,
-    /// The process cannot be confined as declared, and does not run.
-    Unavailable,
+/// Identifies a process that a capability names by itself, without an entry of the configuration: by its address
+/// and the permissions to which it is confined. Another confinement has another process.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ProcessKey {
+    address: String,
+    permissions: Vec<String>,
 }
 
-impl Level {
-    /// Returns the name in `/status` and `orla doctor`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Enforced => "enforced",
-            Self::Unconfined => "unconfined",
-            Self::Unavailable => "unavailable",
+impl ProcessKey {
+    /// Returns the key of a process for a capability with these permissions, of which only those that confine
+    /// matter.
+    pub fn new(address: impl Into<String>, permissions: &[String]) -> Self {
+        let mut permissions = Declared::of_words(permissions).permissions.unwrap_or_default();
+        permissions.sort();
+        permissions.dedup();
+        Self { address: address.into(), permissions }
+    }
+
+    /// Returns the address.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Returns the sandbox of the process; `None` if no permission confines it.
+    pub fn sandbox(&self, sandboxes: &Sandboxes) -> Option<Arc<Sandbox>> {
+        sandboxes.of_words(&self.permissions)
+    }
+
+    /// Returns the name of the process: `name`, and a short hash of the permissions, if there are any.
+    #[must_use]
+    pub fn name(&self, name: String) -> String {
+        if self.permissions.is_empty() {
+            return name;
         }
+        let declared = format!("{}\n{}", self.address, self.permissions.join("\n"));
+        format!("{name}-{:08x}", short_hash(declared.as_bytes()))
     }
 }
 
 /// The confinement of the processes of one declaration.
 #[derive(Debug)]
 pub struct Sandbox {
-    level: Level,
+    level: SandboxLevel,
     profile: Option<String>,
     permissions: Vec<String>,
     missing: Vec<String>,
@@ -330,7 +340,7 @@ impl PartialEq for Sandbox {
 
 impl Sandbox {
     /// Returns how far the processes are confined.
-    pub fn level(&self) -> Level {
+    pub fn level(&self) -> SandboxLevel {
         self.level
     }
 
@@ -357,7 +367,7 @@ impl Sandbox {
     /// Returns the status to show.
     pub fn status(&self) -> SandboxStatus {
         SandboxStatus {
-            level: self.level.name(),
+            level: self.level,
             by: ConfinedBy::Kernel,
             profile: self.profile.clone(),
             permissions: self.permissions.clone(),
@@ -368,7 +378,7 @@ impl Sandbox {
 
     /// Returns whether nothing is confined because of `sandbox: off`.
     pub fn is_off(&self) -> bool {
-        self.level == Level::Unconfined && self.grants.is_none()
+        self.level == SandboxLevel::Unconfined && self.grants.is_none()
     }
 
     /// Returns patterns of variables that the processes get besides the usual ones.
@@ -444,8 +454,8 @@ impl Sandbox {
     /// The reason why they cannot.
     pub fn available(&self) -> Result<(), String> {
         match self.level {
-            Level::Unavailable => self.status().unconfinable().map_or(Ok(()), Err),
-            Level::Enforced | Level::Unconfined => Ok(()),
+            SandboxLevel::Unavailable => self.status().unconfinable().map_or(Ok(()), Err),
+            SandboxLevel::Enforced | SandboxLevel::Unconfined => Ok(()),
         }
     }
 
@@ -461,7 +471,7 @@ impl Sandbox {
 
     fn unconfined(permissions: Vec<String>, missing: Vec<String>) -> Self {
         Self {
-            level: Level::Unconfined,
+            level: SandboxLevel::Unconfined,
             profile: None,
             permissions,
             missing,
@@ -475,7 +485,7 @@ impl Sandbox {
     }
 
     fn unavailable(permissions: Vec<String>, missing: Vec<String>) -> Self {
-        Self { level: Level::Unavailable, ..Self::unconfined(permissions, missing) }
+        Self { level: SandboxLevel::Unavailable, ..Self::unconfined(permissions, missing) }
     }
 }
 
@@ -650,7 +660,7 @@ fn grants(profile: &Profile, is_open: bool) -> SandboxGrants {
 fn enforce(profile: &Profile, is_open: bool, home: Option<&Path>) -> Result<Sandbox, Vec<String>> {
     let launcher = launcher::CurrentLauncher::new(profile, is_open, home)?;
     Ok(Sandbox {
-        level: if is_open { Level::Unconfined } else { Level::Enforced },
+        level: if is_open { SandboxLevel::Unconfined } else { SandboxLevel::Enforced },
         profile: Some(profile.hash()),
         launcher: Some(launcher),
         ..Sandbox::unconfined(Vec::new(), Vec::new())

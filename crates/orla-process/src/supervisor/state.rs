@@ -416,7 +416,10 @@ mod tests {
             ),
             (
                 Stopped,
-                &[(Event::Changed, Starting { failures: 0 }, &[Spawn]), (Event::ConfigReloaded, Created, &[])],
+                &[
+                    (Event::Changed, Starting { failures: 0 }, &[Spawn]),
+                    (Event::ConfigReloaded, Created, &[]),
+                ],
             ),
         ];
         for (state, moves) in rows {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::future::join_all;
-use orla_marketplace::id::{Pattern, mcp_name, short_hash};
+use orla_marketplace::id::{Pattern, mcp_name};
 use orla_marketplace::{
     Availability, CapabilityManifest, Client, Connection, MCPCapability, Principal, ProviderProblem,
     ProviderStatus, ProviderType, Registration, Source, Surface, millis_down, redacted,
@@ -15,7 +15,7 @@ use orla_marketplace::{
 use orla_mcp::answer::ListedTool;
 use orla_mcp::{Peer, PeerSurface, describe};
 use orla_oauth::metadata::is_loopback;
-use orla_process::confinement::{Declared, Sandbox, Sandboxes};
+use orla_process::confinement::{ProcessKey, Sandbox, Sandboxes};
 use orla_process::supervisor::{Managed, Policy, Supervisor};
 use orla_process::{Command, Instance};
 use parking_lot::Mutex;
@@ -65,11 +65,8 @@ struct Configured {
     /// Individually declared capabilities, with their servers.
     declared: Vec<(Registration, Arc<Server>)>,
     /// Servers that a `server_url` describes.
-    own: HashMap<OwnKey, Arc<Server>>,
+    own: HashMap<ProcessKey, Arc<Server>>,
 }
-
-/// The address of a server without an entry, and the permissions to which its process is confined.
-type OwnKey = (String, Vec<String>);
 
 /// The reason why a declared capability cannot be served.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -158,7 +155,7 @@ impl McpServers {
         let servers: Vec<Arc<ServerSettings>> = servers.into_iter().map(Arc::new).collect();
         let capabilities: Vec<Registration> = capabilities.into_iter().collect();
         let mut configured = self.configured.lock();
-        let own: Vec<(OwnKey, ServerSettings)> = capabilities
+        let own: Vec<(ProcessKey, ServerSettings)> = capabilities
             .iter()
             .filter_map(|capability| {
                 let mcp: &MCPCapability = capability.manifest.provider.settings().ok()?;
@@ -285,14 +282,9 @@ impl McpServers {
     }
 
     /// Returns the settings of a server without an entry whose process is confined to the permissions.
-    /// Another confinement has another process, and so another name.
-    fn confined(&self, mut settings: ServerSettings, (url, permissions): &OwnKey) -> ServerSettings {
-        if !permissions.is_empty() {
-            settings.sandbox = self.instance.sandboxes().of_words(permissions);
-            let declared = format!("{url}\n{}", permissions.join("\n"));
-            settings.name = format!("{}-{:08x}", settings.name, short_hash(declared.as_bytes()));
-        }
-        settings
+    fn confined(&self, settings: ServerSettings, key: &ProcessKey) -> ServerSettings {
+        let (name, sandbox) = (key.name(settings.name), key.sandbox(self.instance.sandboxes()));
+        ServerSettings { name, sandbox, ..settings }
     }
 
     fn server(&self, settings: &ServerSettings) -> Arc<Server> {
@@ -395,13 +387,13 @@ fn is_reached_alike(one: &ServerSettings, other: &ServerSettings) -> bool {
 /// Returns the sandbox of the program that a `server_url` describes; `None` if there is none, or if
 /// nothing confines it.
 pub fn sandbox_of(capability: &MCPCapability, sandboxes: &Sandboxes) -> Option<Arc<Sandbox>> {
-    sandboxes.of_words(&own_key(capability).1)
+    own_key(capability).sandbox(sandboxes)
 }
 
 /// Returns the key of a capability's server that has no entry.
-fn own_key(capability: &MCPCapability) -> OwnKey {
+fn own_key(capability: &MCPCapability) -> ProcessKey {
     let words = if is_program(capability) { &capability.options.permissions[..] } else { &[] };
-    (capability.server_url.clone(), Declared::confining_words(words))
+    ProcessKey::new(&capability.server_url, words)
 }
 
 fn is_program(capability: &MCPCapability) -> bool {

@@ -15,7 +15,7 @@ use orla_marketplace::{
 use orla_mcp::answer::ListedTool;
 use orla_mcp::describe;
 use orla_process::Instance;
-use orla_process::confinement::{Declared, Sandbox, Sandboxes};
+use orla_process::confinement::{ProcessKey, Sandbox, Sandboxes};
 use orla_process::supervisor::{Gate, Policy, Supervisor};
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -61,13 +61,10 @@ struct Configured {
     /// Individually declared capabilities, with their plugins.
     declared: Vec<(Registration, Arc<Plugin>)>,
     /// Plugins that a `plugin_path` names by path.
-    own: HashMap<OwnKey, Arc<Plugin>>,
+    own: HashMap<ProcessKey, Arc<Plugin>>,
     /// The directory of the configuration.
     base: PathBuf,
 }
-
-/// The path of a plugin without an entry, and the permissions to which its process is confined.
-type OwnKey = (String, Vec<String>);
 
 /// A capability's reference to its plugin.
 #[derive(Debug)]
@@ -118,7 +115,7 @@ impl Plugins {
         let placed = |settings| Arc::new(PluginSettings { base: base.to_owned(), ..settings });
         let plugins: Vec<Arc<PluginSettings>> = plugins.into_iter().map(placed).collect();
         let capabilities: Vec<Registration> = capabilities.into_iter().collect();
-        let mut own: HashMap<OwnKey, PluginSettings> = HashMap::new();
+        let mut own: HashMap<ProcessKey, PluginSettings> = HashMap::new();
         for capability in &capabilities {
             let Ok(plugin) = capability.manifest.provider.settings::<PluginCapability>() else {
                 continue;
@@ -146,7 +143,7 @@ impl Plugins {
         for (key, settings) in own {
             let plugin = match configured.own.get(&key) {
                 Some(plugin) if configured.base == base => Arc::clone(plugin),
-                _ => Arc::new(self.plugin(&shown(&key.0), &settings, false)),
+                _ => Arc::new(self.plugin(&shown(key.address()), &settings, false)),
             };
             next.own.insert(key, plugin);
         }
@@ -226,15 +223,12 @@ impl Plugins {
         plugin.map(status).unwrap_or_default()
     }
 
-    /// Returns the settings of a program without an entry. Its path and its permissions are its name,
-    /// because no entry has a name with a slash.
-    fn own_settings(&self, (path, permissions): &OwnKey, base: &Path) -> PluginSettings {
-        let command = if path.contains('/') { path.clone() } else { format!("./{path}") };
-        let sandbox = self.instance.sandboxes().of_words(permissions);
-        let name = match permissions.join(", ") {
-            none if none.is_empty() => command.clone(),
-            all => format!("{command} ({all})"),
-        };
+    /// Returns the settings of a program without an entry. Its path is in its name, because no entry has a
+    /// name with a slash.
+    fn own_settings(&self, key: &ProcessKey, base: &Path) -> PluginSettings {
+        let path = key.address();
+        let command = if path.contains('/') { path.to_owned() } else { format!("./{path}") };
+        let (name, sandbox) = (key.name(command.clone()), key.sandbox(self.instance.sandboxes()));
         PluginSettings { base: base.to_owned(), sandbox, ..PluginSettings::new(name, command) }
     }
 }
@@ -256,16 +250,16 @@ impl fmt::Debug for Plugins {
 /// Returns the sandbox of the program that a `plugin_path` names by path; `None` if there is none, or if
 /// nothing confines it.
 pub fn sandbox_of(capability: &PluginCapability, sandboxes: &Sandboxes) -> Option<Arc<Sandbox>> {
-    sandboxes.of_words(&own_key(capability).1)
+    own_key(capability).sandbox(sandboxes)
 }
 
 /// Returns the key of a capability's plugin that has no entry.
-fn own_key(capability: &PluginCapability) -> OwnKey {
+fn own_key(capability: &PluginCapability) -> ProcessKey {
     let path = &capability.plugin_path;
     // A component has no process, and is confined in each call.
     let has_process = !path.starts_with(ENTRY) && !is_component(path.as_ref());
     let words = if has_process { &capability.options.permissions[..] } else { &[] };
-    (path.clone(), Declared::confining_words(words))
+    ProcessKey::new(path, words)
 }
 
 /// Returns the name of a program in messages, without its directory, because untrusted callers may read

@@ -17,9 +17,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use orla_marketplace::rtfs::text::{excerpt, tail};
-use orla_marketplace::{
-    JsonText, Outcome, Payload, RuntimeError, RuntimeResult, Violation, millis_up,
-};
+use orla_marketplace::{JsonText, Outcome, Payload, RuntimeError, RuntimeResult, Violation, millis_up};
 use orla_process::confinement::Sandbox;
 use orla_process::runner::{Captured, Cause, Ended, Status};
 use orla_process::signal::{self, signal_name};

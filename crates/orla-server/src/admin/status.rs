@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use orla_marketplace::{
     CapabilityMarketplace, Catalog, Entry, JsonText, Principal, ProviderProblem, RoutedStatus,
-    SandboxStatus, TaskSupport, millis_down,
+    SandboxLevel, SandboxStatus, TaskSupport, millis_down,
 };
 use orla_tasks::{ScheduleStatus, State};
 use serde::Serialize;
@@ -78,7 +78,7 @@ pub struct StatusRow {
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct SandboxRow {
-    /// `enforced`, `partial`, `unconfined` or `unavailable`.
+    /// `enforced`, `unconfined` or `unavailable`.
     pub level: &'static str,
     /// Identifies the profile.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -90,7 +90,7 @@ pub struct SandboxRow {
 
 impl From<SandboxStatus> for SandboxRow {
     fn from(status: SandboxStatus) -> Self {
-        Self { level: status.level, profile: status.profile, missing: status.missing }
+        Self { level: status.level.name(), profile: status.profile, missing: status.missing }
     }
 }
 
@@ -165,7 +165,8 @@ impl StatusRow {
     /// Returns the row of a provider that does not run because it cannot be confined. Its capabilities
     /// are unknown.
     pub fn of_unconfinable(problem: &ProviderProblem) -> Option<Self> {
-        let sandbox = problem.sandbox.clone().filter(|sandbox| sandbox.level == "unavailable")?;
+        let sandbox =
+            problem.sandbox.clone().filter(|sandbox| sandbox.level == SandboxLevel::Unavailable)?;
         Some(Self {
             name: problem.name.as_str().into(),
             id: problem.name.clone(),

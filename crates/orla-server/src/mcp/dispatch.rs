@@ -384,7 +384,8 @@ impl Job {
             Operation::Get { params, .. } => {
                 let catalog = caller.surfaces(core);
                 let call = caller.surface_call(notices, meta.traceparent, channel);
-                let answer = caller.surface_request(core, &catalog, call).request(&id, &method, &params).await;
+                let answer =
+                    caller.surface_request(core, &catalog, call).request(&id, &method, &params).await;
                 answer.map_err(|error| channel.missing_capability().unwrap_or(error))
             }
             Operation::Complete(params) => {
@@ -704,13 +705,15 @@ async fn call_tool(
             Err(ErrorData::invalid_params(error.to_string(), None))
         }
         // The output before the error belongs to the caller.
-        Err(error) => match (channel.missing_capability().filter(|_| failed_without_output(&error)), error) {
-            (Some(missing), _) => Err(missing),
-            (None, RuntimeError::Refused { code, message, data, .. }) => {
-                Err(surfaces::refused(code, message, data.as_ref()))
+        Err(error) => {
+            match (channel.missing_capability().filter(|_| failed_without_output(&error)), error) {
+                (Some(missing), _) => Err(missing),
+                (None, RuntimeError::Refused { code, message, data, .. }) => {
+                    Err(surfaces::refused(code, message, data.as_ref()))
+                }
+                (None, error) => Ok(tools::failure(id, &error, form)),
             }
-            (None, error) => Ok(tools::failure(id, &error, form)),
-        },
+        }
     }
 }
 

@@ -89,7 +89,8 @@ async fn ask(
     let call = Call::to("").with(Payload::empty());
     let cache_hint = is_sessionless.then_some(CacheHint { ttl_ms: 9 });
     let missing_scopes = OnceLock::new();
-    let asking = SurfaceRequest { market, catalog: &catalog, call, cache_hint, missing_scopes: &missing_scopes };
+    let asking =
+        SurfaceRequest { market, catalog: &catalog, call, cache_hint, missing_scopes: &missing_scopes };
     let answer = if is_list(method) {
         let cursor = (params != "{}").then(|| JsonText::parse(params.to_owned()).unwrap());
         asking.list(&id(), method, cursor.as_ref()).await

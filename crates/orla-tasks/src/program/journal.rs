@@ -208,7 +208,7 @@ impl RunJournal {
                 Ok(false)
             }
             Err(over @ (Unchanged::Unknown | Unchanged::Lost | Unchanged::Refused(_))) => {
-                Err(StateError::new(over.of(id).to_string()))
+                Err(StateError::new(over.into_error(id).to_string()))
             }
         }
     }

@@ -37,7 +37,7 @@ async fn describe_local(config: &Config, id: &str) -> Result<Value, Failure> {
         let sandbox = app.marketplace().status(entry).sandbox;
         let is_plain = |sandbox: &SandboxStatus| *sandbox == SandboxStatus::unconfined();
         if let Some(sandbox) = sandbox.filter(|sandbox| !is_plain(sandbox)) {
-            described["sandbox"] = json!({"level": sandbox.level, "missing": sandbox.missing});
+            described["sandbox"] = json!({"level": sandbox.level.name(), "missing": sandbox.missing});
         }
         described
     });

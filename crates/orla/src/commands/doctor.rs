@@ -135,7 +135,7 @@ impl Row {
     fn of(name: &str, status: SandboxStatus) -> Self {
         Self {
             name: name.to_owned(),
-            sandbox: status.level,
+            sandbox: status.level.name(),
             profile: status.profile,
             permissions: status.permissions,
             missing: status.missing,

@@ -7,11 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use orla_marketplace::SandboxLevel;
 use orla_marketplace::attestation::ContentSource;
 use orla_mcp::Handshake;
 use orla_process::Command;
 use orla_process::child::Program;
-use orla_process::confinement::{Level, Sandbox};
+use orla_process::confinement::Sandbox;
 use orla_process::supervisor::{Kind, Service};
 
 use super::protocol::{McpProtocol, Shared};
@@ -47,7 +48,8 @@ impl Service for StdioServer {
     }
 
     fn startup_remedy(&self) -> String {
-        let sandbox = self.0.sandbox.as_ref().filter(|sandbox| sandbox.level() == Level::Enforced);
+        let sandbox =
+            self.0.sandbox.as_ref().filter(|sandbox| sandbox.level() == SandboxLevel::Enforced);
         let Some(sandbox) = sandbox else { return String::new() };
         let is_cut_off = sandbox.grants().is_some_and(|grants| grants.network.is_empty());
         let network = if is_cut_off { " and has no network" } else { "" };

@@ -12,7 +12,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 
-use orla_marketplace::{ConfinedBy, SandboxGrants, SandboxStatus};
+use orla_marketplace::{ConfinedBy, SandboxGrants, SandboxLevel, SandboxStatus};
 
 use wasmtime_wasi::sockets::SocketAddrUse;
 use wasmtime_wasi::{FsPerms, WasiCtx, WasiCtxBuilder};
@@ -85,7 +85,7 @@ pub(super) fn status(permissions: &[String], base: &Path) -> SandboxStatus {
         }
     }
     let mut status = SandboxStatus::unconfined();
-    status.level = if missing.is_empty() { "enforced" } else { "unavailable" };
+    status.level = if missing.is_empty() { SandboxLevel::Enforced } else { SandboxLevel::Unavailable };
     status.by = ConfinedBy::WebAssembly;
     status.permissions = permissions.to_vec();
     status.missing = missing;
@@ -193,7 +193,7 @@ mod tests {
     fn grants_are_shown_as_for_processes() {
         let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
         let shown = status(&words(&["fs:read:./a", "net:loopback", "exec:ls"]), Path::new("/srv"));
-        assert_eq!((shown.level, shown.by), ("enforced", ConfinedBy::WebAssembly));
+        assert_eq!((shown.level, shown.by), (SandboxLevel::Enforced, ConfinedBy::WebAssembly));
         let grants = shown.grants.unwrap();
         assert_eq!(
             (&*grants.read, &*grants.network),
@@ -201,7 +201,7 @@ mod tests {
         );
         assert!(grants.run.is_empty());
         let shown = status(&words(&["fs:read"]), Path::new("/srv"));
-        assert_eq!(shown.level, "unavailable");
+        assert_eq!(shown.level, SandboxLevel::Unavailable);
         assert_eq!(shown.missing, ["fs:read cannot be granted to it: name the directories and hosts"]);
     }
 }

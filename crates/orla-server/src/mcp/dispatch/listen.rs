@@ -87,8 +87,7 @@ pub(crate) async fn listen(
     caller: &Caller,
     declares_tasks: bool,
 ) -> Result<Bytes, ErrorData> {
-    let mut watched =
-        WatchedTasks::of(core, caller.task_caller(), params, declares_tasks).await?;
+    let mut watched = WatchedTasks::of(core, caller.task_caller(), params, declares_tasks).await?;
     let params: SubscriptionsListenRequestParams = serde_json::from_str(params.as_str())
         .map_err(|err| ErrorData::invalid_params(format!("subscriptions/listen: {err}"), None))?;
     let Some(outlet) = &caller.outlet else {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use orla_marketplace::{ConfinedBy, SandboxGrants, SandboxStatus};
+use orla_marketplace::{ConfinedBy, SandboxGrants, SandboxLevel, SandboxStatus};
 use orla_process::confinement::Support;
 use serde_json::{Map, Value, json};
 
@@ -55,10 +55,10 @@ async fn status_of(name: &str, config: &Config) -> Result<(String, SandboxStatus
 fn enforced_by(status: &SandboxStatus, support: &Support) -> Vec<String> {
     let is_open = status.grants.as_ref().is_some_and(|grants| grants.is_open);
     match status.level {
-        "enforced" if status.by == ConfinedBy::WebAssembly => {
+        SandboxLevel::Enforced if status.by == ConfinedBy::WebAssembly => {
             vec!["WebAssembly, in which it reaches only what it is linked with".to_owned()]
         }
-        "enforced" => {
+        SandboxLevel::Enforced => {
             let words = status.grants.iter().flat_map(|grants| &grants.network);
             let is_of_host =
                 words.into_iter().any(|word| matches!(word.as_str(), "net" | "net:loopback"));
@@ -70,7 +70,9 @@ fn enforced_by(status: &SandboxStatus, support: &Support) -> Vec<String> {
                 "empty capability sets".to_owned(),
             ]
         }
-        "unconfined" if is_open => vec!["rlimits and a watched PID namespace (limits)".to_owned()],
+        SandboxLevel::Unconfined if is_open => {
+            vec!["rlimits and a watched PID namespace (limits)".to_owned()]
+        }
         _ => Vec::new(),
     }
 }
@@ -86,22 +88,26 @@ fn sentences(
     let is_open = grants.is_some_and(|grants| grants.is_open);
     let is_component = status.by == ConfinedBy::WebAssembly;
     let mut said = vec![match status.level {
-        "enforced" if is_component => {
+        SandboxLevel::Enforced if is_component => {
             format!("{name} is a component, confined by what it is linked with.")
         }
-        "enforced" => {
+        SandboxLevel::Enforced => {
             format!(
                 "{name} is confined: a probe in its sandbox was refused everything that is not listed here."
             )
         }
-        "unavailable" => {
+        SandboxLevel::Unavailable => {
             format!("{name} does not run, because it cannot be confined as declared.")
         }
-        _ if is_open => format!("{name} has limits and no permissions, so only its limits hold."),
-        _ => format!("{name} is not confined: it may do what the user may who runs orla."),
+        SandboxLevel::Unconfined if is_open => {
+            format!("{name} has limits and no permissions, so only its limits hold.")
+        }
+        SandboxLevel::Unconfined => {
+            format!("{name} is not confined: it may do what the user may who runs orla.")
+        }
     }];
-    let is_confined = status.level == "enforced";
-    if let Some(grants) = grants.filter(|_| is_confined || status.level == "unavailable") {
+    let is_confined = status.level == SandboxLevel::Enforced;
+    if let Some(grants) = grants.filter(|_| is_confined || status.level == SandboxLevel::Unavailable) {
         if !is_confined {
             said.push("Its declaration would allow the following.".to_owned());
         }
@@ -201,7 +207,7 @@ fn to_json(name: &str, status: &SandboxStatus, enforced_by: &[String]) -> Value 
         grants.limits.iter().map(|(name, limit)| ((*name).to_owned(), json!(limit))).collect();
     json!({
         "name": name,
-        "sandbox": status.level,
+        "sandbox": status.level.name(),
         "profile": status.profile,
         "permissions": status.permissions,
         "missing": status.missing,
@@ -221,7 +227,7 @@ mod tests {
     use super::*;
     use std::sync::Arc;
 
-    fn status(level: &'static str, grants: Option<SandboxGrants>) -> SandboxStatus {
+    fn status(level: SandboxLevel, grants: Option<SandboxGrants>) -> SandboxStatus {
         SandboxStatus { level, grants: grants.map(Arc::new), ..SandboxStatus::unconfined() }
     }
 
@@ -234,14 +240,16 @@ mod tests {
             limits: vec![("memory", 64 << 20), ("processes", 4)],
             ..SandboxGrants::default()
         };
-        let said = sentences("t", &status("enforced", Some(grants)), &[], &|path| path == "/srv/data");
+        let said = sentences("t", &status(SandboxLevel::Enforced, Some(grants)), &[], &|path| {
+            path == "/srv/data"
+        });
         assert_eq!(said[1], "It may read /srv/data and everything below it and /srv/a.txt.");
         assert_eq!(
             said[2],
             "Of the network, it may reach the loopback addresses of this machine and a.example:443."
         );
         assert!(said.last().unwrap().ends_with("at most 64 MiB of memory and 4 processes and threads."));
-        let said = sentences("t", &status("unconfined", None), &[], &|_| false);
+        let said = sentences("t", &status(SandboxLevel::Unconfined, None), &[], &|_| false);
         assert_eq!(said, ["t is not confined: it may do what the user may who runs orla."]);
     }
 }
