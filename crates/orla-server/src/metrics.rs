@@ -3,7 +3,7 @@
 //! A capability's name becomes a label only after a call of it, so there are never more series than there were
 //! capabilities.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fmt::Write;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -23,16 +23,64 @@ use prometheus_client::registry::{Registry, Unit};
 use crate::http::forbidden::ForbiddenBy;
 use crate::nodes::ClusterGauges;
 
-/// Returns the media type of the text. The text is valid in both formats, and old scrapers know only the
-/// older one.
-pub(crate) fn content_type(headers: &HeaderMap) -> &'static str {
-    const OPENMETRICS: &str = "application/openmetrics-text";
-    let accepted = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
-    if accepted.into_iter().any(|accept| accept.contains(OPENMETRICS)) {
-        "application/openmetrics-text; version=1.0.0; charset=utf-8"
-    } else {
-        "text/plain; version=0.0.4; charset=utf-8"
+/// The text formats that scrapers read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// OpenMetrics 1.0.
+    OpenMetrics,
+    /// The older format of Prometheus, for scrapers that do not name the newer one.
+    Prometheus,
+}
+
+impl Format {
+    /// Returns the format that the headers of a request ask for.
+    pub(crate) fn of(headers: &HeaderMap) -> Self {
+        let accepted = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+        if accepted.into_iter().any(|accept| accept.contains("application/openmetrics-text")) {
+            Self::OpenMetrics
+        } else {
+            Self::Prometheus
+        }
     }
+
+    pub(crate) fn media_type(self) -> &'static str {
+        match self {
+            Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            Self::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
+        }
+    }
+
+    /// Converts a text from OpenMetrics.
+    pub(crate) fn convert(self, text: String) -> String {
+        match self {
+            Self::OpenMetrics => text,
+            Self::Prometheus => prometheus_text(&text),
+        }
+    }
+}
+
+/// Converts OpenMetrics to the older format: a counter is declared under the name of its samples, and units and the end are not
+/// declared.
+fn prometheus_text(text: &str) -> String {
+    let counters: BTreeSet<&str> =
+        text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.strip_suffix(" counter")).collect();
+    let mut out = String::with_capacity(text.len());
+    for line in text.lines() {
+        let declared = line.strip_prefix("# ").and_then(|line| line.split_once(' '));
+        match declared {
+            None if line == "# EOF" => {}
+            Some(("UNIT", _)) => {}
+            Some((word @ ("HELP" | "TYPE"), rest)) => {
+                let (name, rest) = rest.split_once(' ').unwrap_or((rest, ""));
+                let suffix = if counters.contains(name) { "_total" } else { "" };
+                let _ = writeln!(out, "# {word} {name}{suffix} {rest}");
+            }
+            _ => {
+                let _ = writeln!(out, "{line}");
+            }
+        }
+    }
+    out
 }
 
 /// Values that are counted as they happen; others are read at a request.
@@ -356,4 +404,20 @@ pub(crate) struct Provider {
     pub(crate) name: String,
     pub(crate) state: String,
     pub(crate) restarts: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_older_format_declares_counters_under_the_names_of_their_samples() {
+        let text = "# HELP orla_calls Finished calls.\n# TYPE orla_calls counter\norla_calls_total{outcome=\"ok\"} 3\n\
+            # HELP orla_time_seconds How long.\n# TYPE orla_time_seconds histogram\n# UNIT orla_time_seconds seconds\n\
+            orla_time_seconds_count 3\n# EOF\n";
+        let older = "# HELP orla_calls_total Finished calls.\n# TYPE orla_calls_total counter\norla_calls_total{outcome=\"ok\"} 3\n\
+            # HELP orla_time_seconds How long.\n# TYPE orla_time_seconds histogram\norla_time_seconds_count 3\n";
+        assert_eq!(Format::Prometheus.convert(text.to_owned()), older);
+        assert_eq!(Format::OpenMetrics.convert(text.to_owned()), text);
+    }
 }

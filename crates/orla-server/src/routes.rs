@@ -279,13 +279,14 @@ async fn answer(
             only_get(parts, || json(StatusCode::OK, status::render(core, principal.as_ref())))
         }
         "/metrics" => {
-            let format = metrics::content_type(&parts.headers);
+            let format = metrics::Format::of(&parts.headers);
             only_get(parts, || {
                 let (catalog, principal) = (core.market.snapshot(), principal.as_ref());
                 let is_visible = |item: &Item| catalog.permits_item(principal, item).is_ok();
                 let metrics = core.metrics.render(&status::gauges(core, principal), is_visible);
-                let mut response = text(StatusCode::OK, metrics);
-                response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(format));
+                let mut response = text(StatusCode::OK, format.convert(metrics));
+                let media_type = HeaderValue::from_static(format.media_type());
+                response.headers_mut().insert(header::CONTENT_TYPE, media_type);
                 response
             })
         }
