@@ -124,11 +124,14 @@ pub fn forms() -> String {
 const KEYS: [&str; 3] = ["permissions", "limits", "sandbox_fallback"];
 
 /// Returns the confining key that an unknown key probably misspells: it differs by its case, its
-/// separators, or one edit.
+/// separators, or one edit, and a long one by two.
 pub fn misspelt_key(key: &str) -> Option<&'static str> {
     let folded = |key: &str| key.to_ascii_lowercase().replace(['-', '_', ' '], "");
     let key = folded(key);
-    KEYS.into_iter().find(|known| distance(&key, &folded(known)) <= 1)
+    KEYS.into_iter().find(|known| {
+        let most = if known.len() < 8 { 1 } else { 2 };
+        distance(&key, &folded(known)) <= most
+    })
 }
 
 /// Checks one word.
@@ -421,8 +424,12 @@ mod tests {
     }
 
     #[test]
-    fn a_key_one_edit_or_a_case_away_from_a_confining_one_is_found() {
+    fn a_key_an_edit_or_a_case_away_from_a_confining_one_is_found() {
         for (key, meant) in [
+            ("permision", Some("permissions")),
+            ("sandbox_falback", Some("sandbox_fallback")),
+            ("permits", None),
+            ("lines", None),
             ("permission", Some("permissions")),
             ("Permissions", Some("permissions")),
             ("premissions", Some("permissions")),
