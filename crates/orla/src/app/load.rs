@@ -43,10 +43,11 @@ impl App {
             max_output_bytes: config.max_output_bytes,
             ..orla_process::Limits::default()
         };
+        let rules = Arc::new(self.governance.rules(config)?);
         let sandboxes = self.instance.sandboxes();
+        let earlier = sandboxes.rules();
         sandboxes.set_rules(config.sandbox);
         sandboxes.tidy();
-        self.marketplace.set_confinement(config.sandbox.mode.name());
         let secrets = Resolver::of_user();
         let changes = overrides(config);
         let mut found = self
@@ -56,12 +57,15 @@ impl App {
                 let place = declared_secrets::place(file.parent().unwrap_or(file), is_confined);
                 declared_secrets::fill_texts(declared, place, &secrets)
             })
-            .map_err(|err| format!("tools_dir: {err}; it must be a directory that orla can read"))?;
+            .map_err(|err| {
+                // Processes that are restarted belong to the snapshot that stays.
+                sandboxes.set_rules(earlier);
+                format!("tools_dir: {err}; it must be a directory that orla can read")
+            })?;
         if config.is_default("tools_dir") && serves_without_tools(config) {
             // The missing directory was not configured explicitly.
             found.warnings.retain(|warning| warning.path != config.tools_dir);
         }
-        let rules = Arc::new(self.governance.rules(config)?);
         self.instance.set_environment(config.environment());
         self.provide_executors(config);
         if is_alone(config) {
@@ -161,6 +165,8 @@ impl App {
         }
         self.marketplace.quotas().configure(config.quotas.clone());
         self.served.publish(sources, &mut findings);
+        // `/status` shows the mode of the snapshot in force.
+        self.marketplace.set_confinement(config.sandbox.mode.name());
         self.find_unmatched(config, &mut findings);
         findings.redact(&self.marketplace.redaction());
         self.rules = rules;

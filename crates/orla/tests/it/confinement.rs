@@ -268,6 +268,21 @@ fn a_tool_that_cannot_be_confined_is_unavailable_unless_fallback_is_allowed() {
 }
 
 #[test]
+fn a_reload_that_fails_leaves_the_mode_as_it_was() {
+    let server = files().tool("u", probe("title: U", "t out cat other/out")).serve();
+    for (failed, mode) in [(1, "strict"), (2, "off")] {
+        server.write("orla.yaml", format!("sandbox: {mode}\ntools_dir: ./tools/u\n"), 0o644);
+        server.signal(rustix::process::Signal::HUP);
+        eventually("the reload fails", || {
+            server.log_lines().iter().filter(|line| line.says(&["reload failed", "tools_dir"])).count()
+                == failed
+        });
+        assert_eq!(server.status()["sandbox"], "declared");
+        assert_eq!(tried(&server, "u"), "out=ok");
+    }
+}
+
+#[test]
 fn strict_confines_what_declares_nothing_and_off_confines_nothing() {
     let code = "t out cat other/out";
     let declared = probe("permissions: []", code);
