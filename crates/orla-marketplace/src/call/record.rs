@@ -198,7 +198,10 @@ pub(crate) struct Recording {
     principal: Option<Principal>,
     depth: u32,
     started: Instant,
+    /// The time that earlier attempts waited for permits.
     queued: Duration,
+    /// Since when this attempt waits for them.
+    queued_since: Option<Instant>,
     observers: Option<Arc<Observers>>,
     observed: Option<Arc<dyn ObservedCall>>,
     /// Whether calls that are abandoned now end because the server stops.
@@ -224,6 +227,7 @@ impl Recording {
             depth: ctx.scope.depth,
             started: Instant::now(),
             queued: Duration::ZERO,
+            queued_since: None,
             observers,
             observed,
             stopping,
@@ -241,9 +245,20 @@ impl Recording {
         self.entry.policy.redaction.as_ref()
     }
 
+    /// Records that the call waits for its permits.
+    pub(crate) fn waits_for_permits(&mut self) {
+        self.queued_since = Some(Instant::now());
+    }
+
+    /// Returns how long the call has waited for permits, over all its attempts.
+    fn queued_until_now(&self) -> Duration {
+        self.queued + self.queued_since.map(|since| since.elapsed()).unwrap_or_default()
+    }
+
     /// Records that the call has its permits.
     pub(crate) fn admitted(&mut self) {
-        self.queued = self.started.elapsed();
+        self.queued = self.queued_until_now();
+        self.queued_since = None;
         if let Some(observed) = &self.observed {
             observed.admitted(self.queued);
         }
@@ -303,7 +318,7 @@ impl Recording {
             kind: self.entry.manifest.provider.kind(),
             outcome,
             duration: self.started.elapsed(),
-            queued: self.queued,
+            queued: self.queued_until_now(),
             error,
             rule,
             refusal,
