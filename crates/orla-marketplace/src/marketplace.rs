@@ -13,6 +13,7 @@ use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use rtfs::text::excerpt;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::approval::Approvals;
 use crate::call::record::{CallRecord, Observers, RequestObservers, RequestRecord};
@@ -64,9 +65,11 @@ pub struct CapabilityMarketplace {
 
 /// Asks providers for their capabilities before a list is made.
 struct Preparation {
-    learn: Box<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>,
+    learn: Box<Learn>,
     refresh: Box<dyn Fn() + Send + Sync>,
 }
+/// Asks all providers; with a name, returns as soon as one of them serves it.
+type Learn = dyn Fn(Option<String>) -> BoxFuture<'static, ()> + Send + Sync;
 
 /// Reports why providers serve nothing.
 struct SignIn(Box<Ask>);
@@ -171,7 +174,7 @@ impl CapabilityMarketplace {
         CallContext::new(
             self.reserve_call_id(),
             call.target.as_str().into(),
-            timeout,
+            (Instant::now(), timeout),
             call.scope.clone(),
         )
     }
@@ -393,9 +396,10 @@ impl CapabilityMarketplace {
 
     /// Sets `prepare`, which asks providers for their capabilities before a list is made, if they must
     /// be asked, and `refresh`, which asks no provider. Each publishes the resulting snapshot itself.
+    /// With a name, `prepare` may return as soon as the newest snapshot has that name.
     pub fn on_listing(
         &self,
-        prepare: impl Fn() -> BoxFuture<'static, ()> + Send + Sync + 'static,
+        prepare: impl Fn(Option<String>) -> BoxFuture<'static, ()> + Send + Sync + 'static,
         refresh: impl Fn() + Send + Sync + 'static,
     ) {
         let preparation = Preparation { learn: Box::new(prepare), refresh: Box::new(refresh) };
@@ -405,9 +409,18 @@ impl CapabilityMarketplace {
     /// Waits until the newest snapshot is ready to be listed. Returns immediately if no provider has to
     /// be asked.
     pub async fn prepare_listing(&self) {
+        self.learn(None).await;
+    }
+
+    /// Waits until the newest snapshot has `name`, or every provider that had to be asked has reported its capabilities.
+    pub async fn prepare_for(&self, name: &str) {
+        self.learn(Some(name.to_owned())).await;
+    }
+
+    async fn learn(&self, name: Option<String>) {
         let preparation = self.on_listing.load_full();
         if let Some(preparation) = preparation {
-            (preparation.learn)().await;
+            (preparation.learn)(name).await;
         }
     }
 

@@ -171,9 +171,14 @@ impl App {
         marketplace.replace_executor(Arc::new(StreamExecutor::with_instance(Arc::clone(&instance))));
         let served = Arc::new(Served::new(&marketplace, providers.clone()));
         let (listed, refreshed) = (Arc::clone(&served), Arc::clone(&served));
-        let learn = move || -> BoxFuture<'static, ()> {
+        let learn = move |name: Option<String>| -> BoxFuture<'static, ()> {
             let served = Arc::clone(&listed);
-            Box::pin(async move { served.learn().await })
+            Box::pin(async move {
+                match name {
+                    Some(name) => served.learn_name(&name).await,
+                    None => served.learn().await,
+                }
+            })
         };
         marketplace.on_listing(learn, move || refreshed.refresh());
         let known = providers.clone();

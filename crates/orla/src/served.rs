@@ -6,9 +6,10 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::pin::pin;
 use std::sync::{Arc, Weak};
 
-use futures_util::future::join_all;
+use futures_util::future::{join_all, select_all};
 use orla_document::Position;
 use orla_marketplace::attestation::ContentSource;
 use orla_marketplace::id::{Pattern, mcp_name};
@@ -122,6 +123,28 @@ impl Served {
     pub(crate) async fn learn(&self) {
         join_all(self.providers.iter().map(|source| source.learn())).await;
         self.refresh();
+    }
+
+    /// Asks the providers as [`learn`](Self::learn) does, but waits only until one of them serves `name`: no other provider,
+    /// however slow, delays a call of it.
+    pub(crate) async fn learn_name(&self, name: &str) {
+        let mut changes: Vec<_> = self.providers.iter().map(|source| source.changes()).collect();
+        let mut learned = pin!(self.learn());
+        loop {
+            self.refresh();
+            let Some(marketplace) = self.marketplace.upgrade() else { return };
+            let snapshot = marketplace.snapshot();
+            let availability = snapshot.get(name).map(|entry| &entry.policy.availability);
+            if availability.is_some_and(|availability| *availability != Availability::Unlearned) {
+                return;
+            }
+            drop(marketplace);
+            let changed = select_all(changes.iter_mut().map(|changes| Box::pin(changes.changed())));
+            tokio::select! {
+                () = &mut learned => return,
+                (Ok(()), ..) = changed => {}
+            }
+        }
     }
 
     /// Returns the names of the prompts, and those of the packages.

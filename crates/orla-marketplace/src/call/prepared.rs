@@ -105,9 +105,14 @@ impl CapabilityMarketplace {
     /// # Errors
     /// There is no such capability, its provider wants a sign-in, or the call ends before it is found.
     pub(super) async fn prepare(&self, call: Call) -> RuntimeResult<PreparedCall<'_>> {
-        let limit = call.timeout.unwrap_or(Duration::MAX);
+        let began = Instant::now();
         // The future is created only if the call has to wait.
-        let late = async { tokio::time::sleep(limit).await };
+        let late = async {
+            let newest = self.snapshot();
+            let limit = newest.timeout_of(newest.get(&call.target), &call);
+            tokio::time::sleep_until(began + limit).await;
+            limit
+        };
         let id = || excerpt(&call.target, MAX_SHOWN_CHARS);
         let mut catalog = tokio::select! {
             biased;
@@ -115,7 +120,7 @@ impl CapabilityMarketplace {
             () = call.scope.cancellation.cancelled() => {
                 return Err(RuntimeError::Cancelled { id: id(), outcome: None });
             }
-            () = late => return Err(RuntimeError::TimedOut { id: id(), limit, outcome: None }),
+            limit = late => return Err(RuntimeError::TimedOut { id: id(), limit, outcome: None }),
         };
         let principal = call.scope.principal.as_ref();
         if catalog.get(&call.target).is_none_or(|entry| !entry.is_shown_to(principal))
@@ -130,12 +135,10 @@ impl CapabilityMarketplace {
             tracing::info!(tool = excerpt(&call.target, MAX_SHOWN_CHARS), caller, "unknown tool");
             return Err(self.unknown(&catalog, &call.target, &call.scope.principal));
         };
-        let Call { target, input, timeout, default_timeout, mut scope } = call;
-        let own = entry.policy.timeout.or_else(|| entry.manifest.provider.timeout());
-        let own = own.or(default_timeout).unwrap_or(catalog.limits.timeout);
-        let timeout = timeout.map_or(own, |caller| caller.min(own));
+        let timeout = catalog.timeout_of(Some(&entry), &call);
+        let Call { target, input, mut scope, .. } = call;
         let call_id = scope.call_id.take().unwrap_or_else(|| self.reserve_call_id());
-        let mut ctx = CallContext::new(call_id, Arc::clone(&entry.name), timeout, scope);
+        let mut ctx = CallContext::new(call_id, Arc::clone(&entry.name), (began, timeout), scope);
         ctx.custody = entry.required_custody();
         let permit = CallPermit::new(catalog.admission_of(&entry), &entry.provider);
         let held = HeldPermits::with(entry.admission.as_ref(), ctx.held());
@@ -172,16 +175,12 @@ impl CapabilityMarketplace {
             Arc::ptr_eq(named, &newest) || (!is_unavailable(&newest) && !is_unavailable(named))
         });
         let catalog = named.map_or(newest, Arc::clone);
-        let is_known = match catalog.get(&call.target) {
-            Some(entry) => entry.policy.availability != Availability::Unlearned,
-            // A provider that has not answered yet may serve the capability. A session knows the
-            // capabilities it has listed.
-            None => named.is_some() && call.scope.depth == 0,
-        };
-        if is_known {
+        // A capability whose provider has not reported it yet is found too: the call waits for that provider alone, when it
+        // has begun. A session knows the capabilities it has listed.
+        if catalog.get(&call.target).is_some() || (named.is_some() && call.scope.depth == 0) {
             return catalog;
         }
-        self.prepare_listing().await;
+        self.prepare_for(&call.target).await;
         let newest = self.snapshot();
         if named.is_none() || newest.is_of_the_same_sources(&catalog) { newest } else { catalog }
     }
@@ -238,7 +237,8 @@ impl PreparedCall<'_> {
             return Ok(false);
         }
         let provider = &self.entry.manifest.provider;
-        if executor.is_settled(provider) {
+        let is_learned = self.entry.policy.availability != Availability::Unlearned;
+        if is_learned && executor.is_settled(provider) {
             return Ok(false);
         }
         self.guarded(executor.settle(provider, &self.ctx)).await?;
@@ -497,6 +497,7 @@ impl PreparedCall<'_> {
             match poll_fn(|cx| Poll::Ready(entering.as_mut().poll(cx))).await {
                 Poll::Ready(permits) => permits?,
                 Poll::Pending => {
+                    recording.waits_for_permits();
                     let _paused = self.ctx.scope.checkpoint.is_some().then(|| self.ctx.clock().pause());
                     entering.await?
                 }

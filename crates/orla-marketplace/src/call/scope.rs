@@ -163,9 +163,14 @@ impl Call {
 }
 
 impl CallContext {
-    /// Returns the context of a call that has `timeout` from now on.
-    pub(crate) fn new(call_id: Arc<str>, name: Arc<str>, timeout: Duration, scope: CallScope) -> Self {
-        let deadline = Instant::now() + timeout;
+    /// Returns the context of a call that began at an instant and has so much time.
+    pub(crate) fn new(
+        call_id: Arc<str>,
+        name: Arc<str>,
+        (began, timeout): (Instant, Duration),
+        scope: CallScope,
+    ) -> Self {
+        let deadline = began + timeout;
         let clock = Clock::new(deadline, scope.clock.clone());
         let scope = CallScope { clock: Some(Arc::clone(&clock)), ..scope };
         Self { call_id, name, deadline, timeout, custody: None, scope, clock, permit: None }

@@ -10,7 +10,7 @@ use super::prepared::BACKSTOP;
 use super::*;
 use crate::catalog::{Limits, RegistrationError};
 use crate::id::Pattern;
-use crate::manifest::{ANNOTATIONS, CapabilityManifest, Registration, TITLE};
+use crate::manifest::{ANNOTATIONS, Availability, CapabilityManifest, Registration, TITLE};
 use crate::payload::{JsonText, Payload};
 use crate::policy::{AccessPolicy, Disclosure, Rule};
 use crate::principal::{Callers, Principal};
@@ -378,7 +378,7 @@ async fn a_name_that_is_not_known_yet_is_found_by_asking_the_providers() {
     let market = Arc::new(marketplace(Limits::default(), []));
     let before = market.snapshot();
     let asked = Arc::downgrade(&market);
-    let learn = move || {
+    let learn = move |_| {
         let asked = asked.clone();
         async move {
             let market = asked.upgrade().unwrap();
@@ -396,6 +396,65 @@ async fn a_name_that_is_not_known_yet_is_found_by_asking_the_providers() {
     assert_eq!(market.call(call).await.unwrap_err().kind(), "unknown-capability");
     market.prepare_listing().await;
     assert_eq!(market.list().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_waits_for_unknown_providers_as_long_as_it_has_time_and_a_known_one_not_at_all() {
+    let market = marketplace(limits(100), []);
+    let mut unlearned = Registration::from(Canned::Echoes.manifest("here"));
+    unlearned.policy.availability = Availability::Unlearned;
+    let mut builder = market.builder(limits(100));
+    builder.capability(unlearned).unwrap();
+    market.replace(builder.build());
+    market.on_listing(|_| std::future::pending().boxed(), || {});
+    let began = Instant::now();
+    assert!(market.call(Call::to("here")).await.is_ok());
+    assert_eq!(began.elapsed(), Duration::ZERO);
+    assert_eq!(market.call(Call::to("elsewhere")).await.unwrap_err().kind(), "timeout");
+    assert_eq!(began.elapsed(), Duration::from_millis(100));
+    let mut impatient = Call::to("elsewhere");
+    impatient.timeout = Some(Duration::from_millis(30));
+    assert_eq!(market.call(impatient).await.unwrap_err().kind(), "timeout");
+    assert_eq!(began.elapsed(), Duration::from_millis(130));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_time_until_a_provider_is_known_is_time_of_the_call() {
+    let market = Arc::new(marketplace(limits(100), []));
+    let asked = Arc::downgrade(&market);
+    market.on_listing(
+        move |_| {
+            let asked = asked.clone();
+            async move {
+                tokio::time::sleep(Duration::from_millis(60)).await;
+                asked.upgrade().unwrap().register_capability(Canned::Hangs.manifest("late")).unwrap();
+            }
+            .boxed()
+        },
+        || {},
+    );
+    let began = Instant::now();
+    assert_eq!(market.call(Call::to("late")).await.unwrap_err().kind(), "timeout");
+    assert_eq!(began.elapsed(), Duration::from_millis(100));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_time_in_the_queue_is_recorded_also_for_a_call_that_ends_there() {
+    let limits = Limits { max_concurrency: 1, ..limits(100) };
+    let market = Arc::new(marketplace(limits, [("slow", Canned::Hangs), ("echo", Canned::Echoes)]));
+    let records = Arc::new(Mutex::new(Vec::new()));
+    let sink = Arc::clone(&records);
+    market.on_finished(move |record| {
+        sink.lock().push((record.name.to_string(), record.outcome, record.queued.as_millis()));
+    });
+    let mut waits = Call::to("echo");
+    waits.timeout = Some(Duration::from_millis(40));
+    let (first, second) = tokio::join!(market.call(Call::to("slow")), market.call(waits));
+    assert!(first.is_err() && second.is_err());
+    assert!(market.call(Call::to("echo")).await.is_ok());
+    let expected = [("echo", "timeout", 40), ("slow", "timeout", 0), ("echo", "ok", 0)];
+    let expected = expected.map(|(name, outcome, queued)| (name.to_owned(), outcome, queued));
+    assert_eq!(*records.lock(), expected);
 }
 
 /// Returns a registration whose calls cannot be reached so many times.

@@ -98,13 +98,20 @@ impl CapabilityExecutor for MCPExecutor {
 
     async fn settle(&self, provider: &ProviderType, ctx: &CallContext) -> RuntimeResult<()> {
         let settings: &MCPCapability = provider.settings()?;
-        let Some(Server::Process(process)) = connected(settings).map(|one| &*one.server) else {
-            return Ok(());
-        };
+        let Some(connected) = connected(settings) else { return Ok(()) };
         let shorter = within(ctx, settings.timeout_ms);
         let ctx = shorter.as_ref().unwrap_or(ctx);
-        let settled = crate::process::settle(&process.0, ctx).await;
-        settled.map_err(|ending| orla_mcp::failure(ending, ctx))
+        match &*connected.server {
+            Server::Process(process) => {
+                let settled = crate::process::settle(&process.0, ctx).await;
+                settled.map_err(|ending| orla_mcp::failure(ending, ctx))
+            }
+            // The call itself reports why the server cannot be reached.
+            remote => {
+                let _ = tokio::time::timeout_at(ctx.deadline, remote.learn()).await;
+                Ok(())
+            }
+        }
     }
 
     fn status(&self, provider: &ProviderType) -> ProviderStatus {

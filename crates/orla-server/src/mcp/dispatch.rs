@@ -731,7 +731,10 @@ async fn tools_of(core: &Core, session: &Session, tool: &str) -> Arc<Catalog> {
     if is_enough || session.has_listed_tools() {
         return known;
     }
-    core.market.prepare_listing().await;
+    match known.get(tool) {
+        Some(_) => core.market.prepare_listing().await,
+        None => core.market.prepare_for(tool).await,
+    }
     let newest = core.market.snapshot();
     if !newest.is_of_the_same_sources(&known) {
         return known;

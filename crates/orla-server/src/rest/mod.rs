@@ -117,15 +117,17 @@ pub(crate) async fn serve(
         (None, ResponseMode::Task) => return start(core, call, None).await.into_response(),
         (None, ResponseMode::Wait) => {}
     }
+    if !names(&parts.headers, "text/event-stream") {
+        return answer(core, call).await.into_response();
+    }
     let catalog = core.market.catalog_for(&call).await;
     let entry = catalog.visible(principal.as_ref(), &target);
     let is_stream =
         entry.is_some_and(|entry| matches!(entry.manifest.provider, ProviderType::Stream(_)));
-    let wants_events = names(&parts.headers, "text/event-stream");
-    match (wants_events, is_stream) {
-        (true, true) => events::stream_events(core, call).await,
-        (true, false) => events::call_events(core, call).await,
-        (false, _) => answer(core, call).await.into_response(),
+    if is_stream {
+        events::stream_events(core, call).await
+    } else {
+        events::call_events(core, call).await
     }
 }
 

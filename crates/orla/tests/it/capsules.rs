@@ -89,6 +89,30 @@ fn a_listing_does_not_wait_longer_than_a_start_may_take() {
 }
 
 #[test]
+fn its_first_call_waits_for_no_other_provider_and_no_longer_than_its_own_timeout() {
+    let hanging = "mcpServers: {hang: {command: python3, args: [-c, 'import time; time.sleep(600)']}}\n";
+    let beside = with(world(), &manifest(json!({})), &bare().python()).config(hanging).serve();
+    for mut client in beside.clients() {
+        assert!(client.call("cap", json!({})).text().starts_with("n="));
+    }
+    let all = beside.status();
+    let hang = all["capabilities"].as_array().unwrap().iter().find(|one| one["name"] == "hang");
+    assert!(hang.is_none_or(|hang| hang["state"] != "READY"), "{all}");
+    assert!(
+        !beside.log_lines().iter().any(|line| line.message().contains("hang")),
+        "its start has not ended"
+    );
+
+    let slow = bare().before("wait('go')");
+    let server = with(world(), &manifest(json!({})), &slow.python()).config("timeout: 0.3\n").serve();
+    for mut client in server.clients() {
+        let late = client.call("cap", json!({}));
+        assert!(late.is_error() && late.sentence().contains("0.3 s"), "{}", late.json);
+    }
+    server.log_says(&["call finished", "cap", "timeout"]);
+}
+
+#[test]
 fn standard_error_goes_to_the_log_line_by_line_and_is_never_parsed() {
     let hello =
         r#"{"jsonrpc": "2.0", "method": "orla.hello", "params": {"name": "cap", "version": "1.0.0"}}"#;

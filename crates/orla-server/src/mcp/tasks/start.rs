@@ -103,7 +103,8 @@ async fn entry_of(
     let is_unlearned = |entry: &Arc<Entry>| matches!(entry.policy.availability, Availability::Unlearned);
     let mut newest = core.market.snapshot();
     if newest.get(tool).is_none_or(is_unlearned) {
-        core.market.prepare_listing().await;
+        let limit = newest.limits().timeout;
+        let _ = tokio::time::timeout(limit, core.market.prepare_for(tool)).await;
         newest = core.market.snapshot();
     }
     newest.visible(principal, tool).cloned()
