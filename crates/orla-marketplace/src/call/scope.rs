@@ -283,6 +283,6 @@ impl CallContext {
     #[cfg(any(test, feature = "testing"))]
     pub fn for_tests(name: &str) -> Self {
         let timeout = Duration::from_secs(30);
-        Self::new("test-1".into(), name.into(), timeout, CallScope::default())
+        Self::new("test-1".into(), name.into(), (Instant::now(), timeout), CallScope::default())
     }
 }
