@@ -227,14 +227,19 @@ fn failed(error: &TaskError) -> Response<Body> {
         return response;
     }
     let (status, kind) = status_and_kind(error);
-    if matches!(error, TaskError::State(_)) {
-        tracing::error!(%error, "a request about a task failed");
-    }
-    let mut response = refused(status, kind, &error.to_string());
+    let mut response = refused(status, kind, &message(error));
     if matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
         retry_after(&mut response, Duration::from_secs(1));
     }
     response
+}
+
+/// Returns the message of an error for callers. A failure of the state is logged.
+pub(crate) fn message(error: &TaskError) -> String {
+    if matches!(error, TaskError::State(_)) {
+        tracing::error!(%error, "a request about a task failed");
+    }
+    error.for_callers()
 }
 
 /// Returns the status of an error, and its kind.

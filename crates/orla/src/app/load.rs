@@ -56,7 +56,10 @@ impl App {
                 let place = declared_secrets::place(file.parent().unwrap_or(file), is_confined);
                 declared_secrets::fill_texts(declared, place, &secrets)
             })
-            .map_err(|err| format!("tools_dir: {err}; it must be a directory that orla can read"))?;
+            .map_err(|err| {
+                let text = format!("tools_dir: {err}; it must be a directory that orla can read");
+                config.problem("tools_dir", text).to_string()
+            })?;
         if config.is_default("tools_dir") && serves_without_tools(config) {
             // The missing directory was not configured explicitly.
             found.warnings.retain(|warning| warning.path != config.tools_dir);

@@ -342,7 +342,7 @@ fn tools_that_cannot_start_fail_the_check() {
     let checked = world.run(&["check"]);
     assert_eq!(checked.code, Some(1), "{checked:?}");
     for words in [
-        "t: it cannot be confined as declared: fs:read:/nowhere/data",
+        "tools/t: it cannot be confined as declared: fs:read:/nowhere/data",
         "feed: no-such-program is not in PATH at orla.yaml:2:7",
     ] {
         assert!(checked.stderr.contains(words), "{words}: {checked:?}");
