@@ -21,7 +21,7 @@ use std::time::Duration;
 use http::request::Parts;
 use http::{HeaderValue, Method, Response, StatusCode, header};
 use hyper::body::Incoming;
-use orla_marketplace::{JsonText, Principal};
+use orla_marketplace::{JsonText, Principal, RuntimeError};
 use orla_mcp::federation::described;
 use orla_tasks::{MANAGE, State, Task, TaskError, Tasks, Viewer};
 use percent_encoding::percent_decode_str;
@@ -220,7 +220,12 @@ async fn complete(tasks: &Tasks, task: &Task, form: ResultForm) -> Result<String
 /// Returns the response to a request that a task, or its call, refuses.
 fn failed(error: &TaskError) -> Response<Body> {
     if let TaskError::Refused(error) = error {
-        let mut response = json_response(status_of(error), described(error).to_string());
+        let status = match error {
+            // A program that cannot be compiled: nothing has run.
+            RuntimeError::Structured { .. } => StatusCode::BAD_REQUEST,
+            error => status_of(error),
+        };
+        let mut response = json_response(status, described(error).to_string());
         if let Some(wait) = error.retry_after() {
             retry_after(&mut response, wait);
         }

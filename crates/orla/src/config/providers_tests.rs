@@ -340,11 +340,11 @@ fn every_mistake_in_a_server_is_named_with_its_place() {
         ),
         (
             "capabilities: [{id: w, providers: [{http: {base_url: 'http://h'}}], route: {by: '(:user inpt)'}}]\n",
-            "capabilities[0].route.by: 1:8: `inpt` is not defined; did you mean `input`? at orla.yaml:1:82",
+            "capabilities[0].route.by: 1:8: `inpt` is not defined; did you mean `input`? at orla.yaml:1:81",
         ),
         (
             "capabilities: [{id: w, providers: [{http: {base_url: 'http://h'}}], route: {by: '(:user input'}}]\n",
-            "capabilities[0].route.by: 1:1: `(` is never closed: `)` is missing at orla.yaml:1:82",
+            "capabilities[0].route.by: 1:1: `(` is never closed: `)` is missing at orla.yaml:1:81",
         ),
         (
             "capabilities: [{id: w, provider: {stream: {comand: ls}}}]\n",

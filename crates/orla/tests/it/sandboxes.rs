@@ -513,7 +513,7 @@ fn sandbox_run_applies_the_given_permissions() {
     let limited = run(&["--limit", "wall=0.2", "--", "sleep", "20"]);
     assert!(limited.code == Some(137) && limited.stderr.contains("its limit of wall"), "{limited:?}");
     let misspelt = run(&["--permission", "fs:raed:data", "--", "true"]);
-    assert!(misspelt.code == Some(1) && misspelt.stderr.contains("did you mean read?"), "{misspelt:?}");
+    assert!(misspelt.code == Some(2) && misspelt.stderr.contains("did you mean read?"), "{misspelt:?}");
     assert_eq!(run(&["--limit", "memry=1", "--", "true"]).code, Some(2));
     let piped = world.run_with_input(&["sandbox", "run", "--", "tr", "a-z", "A-Z"], b"hello");
     assert_eq!(piped.stdout, "HELLO");

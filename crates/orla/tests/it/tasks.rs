@@ -164,7 +164,8 @@ fn a_program_with_a_mistake_of_its_syntax_makes_no_task() {
     let server = world.serve();
     let refused = ask(&server, "POST", "/tasks", &json!({"program": "(+ 1"}));
     assert_eq!(refused.status, 400, "{}", refused.text());
-    assert!(refused.text().contains("1:1: "), "{}", refused.text());
+    let error = &refused.json()["error"];
+    assert_eq!((&error["kind"], &error["at"]), (&json!("syntax"), &json!({"line": 1, "column": 1})));
     let tasks = ask(&server, "GET", "/tasks", &Value::Null);
     assert!(!tasks.text().contains("\"id\""), "{}", tasks.text());
 }
