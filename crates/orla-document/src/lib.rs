@@ -119,7 +119,9 @@ pub fn parse_within(text: &str, max_weight: usize) -> Result<Option<Node>, Synta
     for event in Parser::new_from_str(text) {
         let (event, span) = event.map_err(|err| {
             let at = Position::of(err.marker());
-            let known = tab_near(text, at).or_else(|| reference_at(text, at));
+            let known = tab_near(text, at)
+                .or_else(|| reference_at(text, at))
+                .or_else(|| unknown_anchor(text, at, &err.info()));
             known.unwrap_or_else(|| error(at, &plainly(&err.info())))
         })?;
         builder.take(event, span)?;
@@ -164,13 +166,28 @@ pub fn decode(bytes: &[u8]) -> Result<&str, SyntaxError> {
     })
 }
 
+/// Returns the error of an alias without an anchor, if that is the parser's error.
+fn unknown_anchor(text: &str, at: Position, info: &str) -> Option<SyntaxError> {
+    if !info.contains("unknown anchor") {
+        return None;
+    }
+    let line = text.lines().nth(at.line.checked_sub(1)?)?;
+    let rest: String = line.chars().skip(at.column.checked_sub(1)?).collect();
+    let is_name = |c: &char| !c.is_whitespace() && !",[]{}".contains(*c);
+    let name: String = rest.strip_prefix('*')?.chars().take_while(is_name).collect();
+    let name = excerpt(&name, SHOWN);
+    Some(error(at, &format!("`*{name}` refers to nothing: no `&{name}` comes before it")))
+}
+
 /// Simplifies the parser's message.
 fn plainly(info: &str) -> String {
     match info {
         "recursion limit exceeded" => "nested too deep".to_owned(),
         "mapping values are not allowed in this context" => {
-            "a colon with a space after it begins a new key here: put the text in quotes".to_owned()
+            "a colon with a space after it begins a new key here: indent the line as the key before it, or put the text in quotes".to_owned()
         }
+        "unclosed bracket '['" => "`[` is never closed: `]` is missing".to_owned(),
+        "unclosed bracket '{'" => "`{` is never closed: `}` is missing".to_owned(),
         _ => excerpt(info, 2 * SHOWN),
     }
 }

@@ -367,6 +367,11 @@ impl History {
         self.0.intake.dropped()
     }
 
+    /// Returns why calls could not be written to the file, if the last attempt failed.
+    pub fn failure(&self) -> Option<String> {
+        self.0.store.failure()
+    }
+
     /// Returns how many calls could not be written to the file, until now. Blocks for a moment while one
     /// is written.
     pub fn lost(&self) -> u64 {

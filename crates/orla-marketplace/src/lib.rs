@@ -79,8 +79,8 @@ pub use executor::{
 };
 pub use manifest::{
     ANNOTATIONS, Availability, CallPolicy, CapabilityAttestation, CapabilityManifest,
-    CapabilityProvenance, DeclaredBy, LISTED, Listing, Registration, ShownTo, TASK, TITLE, TaskSupport,
-    is_idempotent,
+    CapabilityProvenance, DeclaredBy, HINTS, LISTED, Listing, Registration, ShownTo, TASK, TITLE,
+    TaskSupport, is_annotation, is_idempotent, meant_hint,
 };
 pub use marketplace::CapabilityMarketplace;
 pub use memory::{MemoryBudget, OverBudget, Reservation};

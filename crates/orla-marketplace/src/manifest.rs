@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use parking_lot::RwLock;
 use rtfs::TypeExpr;
+use rtfs::text::nearest;
 
 use crate::custody::Custody;
 use crate::principal::Principal;
@@ -44,6 +45,8 @@ pub struct CapabilityManifest {
 pub const TITLE: &str = "title";
 /// Metadata key: the JSON text of MCP's tool annotations (`readOnlyHint`, …).
 pub const ANNOTATIONS: &str = "annotations";
+/// The annotations of MCP that are true or false.
+pub const HINTS: [&str; 4] = ["readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"];
 /// Metadata key: whether the capability is called as a task, as [`TaskSupport`] writes it.
 pub const TASK: &str = "task";
 /// Metadata key: the JSON text of an object whose members clients see in lists, beside those that the manifest has
@@ -116,6 +119,20 @@ impl CapabilityManifest {
     pub fn is_idempotent(&self) -> bool {
         is_idempotent(self.metadata.get(ANNOTATIONS).map_or("{}", String::as_str))
     }
+}
+
+/// Returns the hint that a name is probably meant to be, such as `destructivHint` or `destructive`. It
+/// returns nothing for a known name: one of the [`HINTS`], or `title`.
+pub fn meant_hint(name: &str) -> Option<&'static str> {
+    if is_annotation(name) {
+        return None;
+    }
+    nearest(name, HINTS).or_else(|| nearest(&format!("{name}Hint"), HINTS))
+}
+
+/// Returns whether MCP defines an annotation of this name.
+pub fn is_annotation(name: &str) -> bool {
+    HINTS.contains(&name) || name == TITLE
 }
 
 /// Whether a capability is called as a task: a call that outlives its caller.

@@ -18,7 +18,10 @@ use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
-use rtfs::{Diagnostics, Limits, Options, Outcome as Computed, Program, Run, Source, Value, compile};
+use rtfs::{
+    Diagnostics, Limits, Options, Outcome as Computed, Program, Run, Severity, Source, Value, check,
+    compile,
+};
 use tokio::time::Instant;
 
 use crate::admission::breaker::{Breaker, BreakerLimits};
@@ -62,11 +65,17 @@ impl Expression {
     /// Compiles an expression.
     ///
     /// # Errors
-    /// All its mistakes.
+    /// All its mistakes, with those that each of its calls would make, such as an unknown name.
     pub fn new(text: &str) -> Result<Self, Diagnostics> {
         let macro_steps = limits().steps;
         let options = Options { inputs: vec![INPUT.to_owned()], macro_steps, ..Options::default() };
-        let program = compile(&Source::new("", text), &options)?;
+        let source = Source::new("", text);
+        let program = compile(&source, &options)?;
+        let mut mistakes = check(&source, &options, None);
+        mistakes.retain(|found| found.severity == Severity::Error);
+        if !mistakes.is_empty() {
+            return Err(Diagnostics(mistakes));
+        }
         Ok(Self { text: text.into(), program })
     }
 

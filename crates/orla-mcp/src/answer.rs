@@ -6,6 +6,7 @@ use std::collections::HashSet;
 
 use orla_marketplace::{
     JsonText, LogLevel, LogText, Notice, Outcome, Payload, Progress, SurfaceNotice, TaskSupport,
+    meant_hint,
 };
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -104,6 +105,22 @@ pub fn leave_out_duplicates(server: &str, tools: &mut Vec<ListedTool>) {
         let more = listed - tools.len() - 1;
         tracing::warn!(server, tool, more, "a tool is listed twice, and counts once");
     }
+}
+
+/// Warns of misspelt hints, which rules of `approve` do not see.
+pub fn warn_of_misspelt_hints(server: &str, tools: &[ListedTool]) {
+    for (tool, annotation, meant) in misspelt_hints(tools) {
+        tracing::warn!(server, tool, annotation, "unknown annotation, did you mean {meant}?");
+    }
+}
+
+/// Returns the misspelt hints of tools, each with the name of its tool and the name that is meant.
+fn misspelt_hints(tools: &[ListedTool]) -> impl Iterator<Item = (&str, &str, &'static str)> {
+    tools.iter().flat_map(|tool| {
+        let annotations = tool.annotations.as_ref().and_then(Value::as_object);
+        let names = annotations.into_iter().flat_map(Map::keys);
+        names.filter_map(|name| Some((&*tool.name, &**name, meant_hint(name)?)))
+    })
 }
 
 /// The features that a server offers, according to its answer to `initialize`.
@@ -311,6 +328,17 @@ mod tests {
 
     fn json(text: &str) -> JsonText {
         JsonText::parse(text.to_owned()).unwrap()
+    }
+
+    #[test]
+    fn misspelt_hints_are_named_with_their_tools() {
+        let page = json(
+            r#"{"tools": [{"name": "rm", "annotations": {"destructivHint": true, "title": "x", "mine": 1}},
+                {"name": "ls", "annotations": {"readOnlyHint": true}}, {"name": "ps"}]}"#,
+        );
+        let tools = ToolPage::read(&page).unwrap().tools;
+        let found: Vec<_> = misspelt_hints(&tools).collect();
+        assert_eq!(found, [("rm", "destructivHint", "destructiveHint")]);
     }
 
     fn shown(text: &str) -> String {

@@ -110,13 +110,19 @@ pub enum StoreError {
     )]
     Homeless,
     /// A file cannot be read or written.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {}", path.display(), reason(source))]
     Io {
         /// The file.
         path: PathBuf,
         /// The reason.
         source: io::Error,
     },
+}
+
+/// Returns the system's error message without its number.
+fn reason(err: &io::Error) -> String {
+    let text = err.to_string();
+    text.split(" (os error").next().unwrap_or(&text).to_owned()
 }
 
 fn io_at(path: &Path) -> impl FnOnce(io::Error) -> StoreError {

@@ -189,6 +189,8 @@ pub enum WriteError {
 pub struct StateError {
     message: String,
     is_held: bool,
+    /// Whether the message names files of this machine.
+    names_files: bool,
 }
 
 impl Change {
@@ -232,17 +234,26 @@ impl Query {
 impl StateError {
     /// Creates an error that says what failed, why, and what to do.
     pub fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into(), is_held: false }
+        Self { message: message.into(), is_held: false, names_files: false }
     }
 
     /// Returns whether another process has the store.
     pub fn is_held(&self) -> bool {
         self.is_held
     }
+
+    /// Returns the message for callers, who may be on other machines: without files of this one.
+    pub fn for_callers(&self) -> &str {
+        match self.names_files {
+            true => "the state cannot be opened; the log of the server says why",
+            false => &self.message,
+        }
+    }
 }
 
 impl From<OpenError> for StateError {
     fn from(error: OpenError) -> Self {
-        Self { message: error.to_string(), is_held: matches!(error, OpenError::Held { .. }) }
+        let is_held = matches!(error, OpenError::Held { .. });
+        Self { message: error.to_string(), is_held, names_files: true }
     }
 }

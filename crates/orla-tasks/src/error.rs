@@ -61,3 +61,32 @@ pub enum TaskError {
     #[error("{0}")]
     State(#[from] StateError),
 }
+
+impl TaskError {
+    /// Returns the message for callers, who may be on other machines: without files of this one.
+    pub fn for_callers(&self) -> String {
+        match self {
+            Self::State(error) => error.for_callers().to_owned(),
+            error => error.to_string(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use orla_state::{Embedded, OpenError};
+
+    #[test]
+    fn callers_do_not_see_where_the_state_is() {
+        // A file, where a directory is needed.
+        let place = std::env::current_exe().unwrap();
+        let error: OpenError = Embedded::open(&place).err().unwrap();
+        let error = TaskError::State(error.into());
+        assert!(error.to_string().contains(&place.display().to_string()), "{error}");
+        assert!(!error.to_string().contains("os error"), "{error}");
+        assert_eq!(error.for_callers(), "the state cannot be opened; the log of the server says why");
+        let other = TaskError::State(StateError::new("the disk is full"));
+        assert_eq!(other.for_callers(), "the disk is full");
+    }
+}

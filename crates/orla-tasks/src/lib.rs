@@ -60,7 +60,7 @@ pub use schedule::{Expression, ExpressionError, Overlap, Schedule, ScheduleStatu
 pub use service::{Filter, MANAGE, READ, Started, TaskCounts, Tasks, Viewer};
 pub use shared::{Foreign, Sharing};
 pub use start::NewTask;
-pub use state::{Event, Recovery, Repeat, State, may_begin, recovery};
+pub use state::{Event, Recovery, Repeat, State, UnknownState, may_begin, recovery};
 pub use task::{
     Failure, LogLine, Owner, Place, Question, Refusal, Task, TaskId, TaskProgress, Terms, Timestamp,
 };

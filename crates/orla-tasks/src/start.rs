@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use orla_marketplace::program::IDS;
+use orla_marketplace::program::{IDS, check_syntax};
 use orla_marketplace::{Call, JsonText, Payload, Principal};
 use orla_state::{Change, Expect, WriteError};
 
@@ -150,6 +150,9 @@ impl Tasks {
         call.scope.principal.clone_from(&new.caller);
         new.terms.apply(&mut call, &inner.market);
         inner.market.check_with_quotas(call).await?;
+        if new.is_program {
+            check_syntax(&new.input).await?;
+        }
         let input = new.input.json()?.clone();
         let bytes = input.as_str().len();
         if bytes > MAX_INPUT {

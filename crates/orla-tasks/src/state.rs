@@ -101,11 +101,19 @@ impl fmt::Display for State {
     }
 }
 
-impl FromStr for State {
-    type Err = ();
+/// The reason why a text is not a state.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "expected queued, working, input_required, completed, failed, cancelled or interrupted, got {0:?}"
+)]
+pub struct UnknownState(pub String);
 
-    fn from_str(text: &str) -> Result<Self, ()> {
-        Self::ALL.into_iter().find(|state| state.as_str() == text).ok_or(())
+impl FromStr for State {
+    type Err = UnknownState;
+
+    fn from_str(text: &str) -> Result<Self, UnknownState> {
+        let found = Self::ALL.into_iter().find(|state| state.as_str() == text);
+        found.ok_or_else(|| UnknownState(text.to_owned()))
     }
 }
 

@@ -498,6 +498,12 @@ pub(crate) struct Search {
     pub(crate) settings: Settings,
 }
 
+/// Parses the limit of a list of calls or tasks.
+fn list_limit(text: &str) -> Result<u16, String> {
+    let limit = text.parse().ok().filter(|limit| (1..=1000).contains(limit));
+    limit.ok_or_else(|| "expected a whole number from 1 to 1000".to_owned())
+}
+
 fn limit(text: &str) -> Result<usize, String> {
     let limit = text.parse().ok().filter(|limit| (1..=MAX_LIMIT).contains(limit));
     limit.ok_or_else(|| format!("expected a whole number from 1 to {MAX_LIMIT}"))

@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use clap::{Arg, Command, CommandFactory};
+use clap::{Arg, ArgAction, Command, CommandFactory};
 use orla_marketplace::ERROR_KINDS;
 
 use crate::cli::Cli;
@@ -27,6 +27,16 @@ fn the_page_of_commands_is_current() {
 }
 
 #[test]
+fn an_option_with_the_name_of_another_commands_option_is_on_the_page() {
+    let page = commands();
+    let section = |name: &str| {
+        page.split(&format!("## {name}\n")).nth(1).unwrap().split("\n## ").next().unwrap().to_owned()
+    };
+    assert!(section("orla list").contains("`--watch`"));
+    assert!(section("orla publish").contains("`--version <VERSION>`"));
+}
+
+#[test]
 fn the_page_of_errors_is_current() {
     assert_current("docs/errors.md", |_| errors());
 }
@@ -44,7 +54,8 @@ fn commands() -> String {
 }
 
 /// A command and those below it. Options that its parent has already are left out.
-fn section(out: &mut String, command: &Command, level: usize, known: &[&str]) {
+/// An option of the same name with another meaning is not left out.
+fn section(out: &mut String, command: &Command, level: usize, known: &[&Arg]) {
     let name = command.get_bin_name().unwrap_or(command.get_name()).to_owned();
     let usage = command.clone().render_usage().to_string();
     let usage = usage.trim_start_matches("Usage: ");
@@ -52,8 +63,13 @@ fn section(out: &mut String, command: &Command, level: usize, known: &[&str]) {
     let _ = write!(out, "\n{} {name}\n\n{about}.\n\n```text\n{usage}\n```\n", "#".repeat(level));
     let arguments: Vec<&Arg> = command
         .get_arguments()
-        .filter(|argument| !argument.is_hide_set() && !known.contains(&argument.get_id().as_str()))
-        .filter(|argument| !matches!(argument.get_id().as_str(), "help" | "version"))
+        .filter(|argument| !argument.is_hide_set() && !known.iter().any(|one| is_same(one, argument)))
+        .filter(|argument| {
+            !matches!(
+                argument.get_action(),
+                ArgAction::Help | ArgAction::HelpShort | ArgAction::HelpLong | ArgAction::Version
+            )
+        })
         .collect();
     if !arguments.is_empty() {
         out.push_str("\n| | |\n|---|---|\n");
@@ -64,17 +80,18 @@ fn section(out: &mut String, command: &Command, level: usize, known: &[&str]) {
     if let Some(after) = command.get_after_help() {
         let _ = write!(out, "\n```text\n{}\n```\n", after.to_string().trim_end());
     }
-    let known: Vec<&str> = command
-        .get_arguments()
-        .map(|argument| argument.get_id().as_str())
-        .filter(|_| level == 2)
-        .chain(known.iter().copied())
-        .collect();
+    let own = command.get_arguments().filter(|_| level == 2);
+    let known: Vec<&Arg> = own.chain(known.iter().copied()).collect();
     for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
         if below.get_name() != "help" {
             section(out, below, (level + 1).min(4), &known);
         }
     }
+}
+
+fn is_same(one: &Arg, other: &Arg) -> bool {
+    let meaning = |argument: &Arg| argument.get_help().map(ToString::to_string);
+    one.get_id() == other.get_id() && meaning(one) == meaning(other)
 }
 
 /// `-o, --output <FILE>`, `<NAME>`, `[KEY=VALUE]...`

@@ -20,9 +20,10 @@ use orla_marketplace::{
 };
 use orla_process::confinement::Declared;
 use orla_providers::NameRules;
+use orla_providers::tool::Finding;
 use parking_lot::Mutex;
 
-use crate::config::{Config, Placed, Problem, Rename, ToolOverride, description_of};
+use crate::config::{Config, Placed, Rename, ToolOverride, description_of};
 use crate::findings::Findings;
 use crate::governance::Rules;
 use crate::memory;
@@ -405,7 +406,8 @@ impl Sources {
                 let mut all = names.iter().map(String::as_str).chain(renamed).chain(own_ids());
                 if !all.any(|name| pattern.covers(name)) {
                     let hint = suggestion(text, names.iter().map(String::as_str));
-                    findings.warnings.push(format!("{key}: {text} matches no tool{hint}"));
+                    let problem = config.problem(key, format!("{key}: {text} matches no tool{hint}"));
+                    findings.warnings.push(problem.to_string());
                 }
             }
         }
@@ -606,8 +608,9 @@ fn check_prompt_tools(
             if catalog.get(tool).is_none() && !may_be_served(providers, tool) {
                 let near = catalog.similar(tool).into_iter().next();
                 let hint = near.map(|near| format!(", did you mean {near}?")).unwrap_or_default();
-                let text = format!("tools: {tool} is not served{hint}");
-                findings.warnings.push(Problem::at(&prompt.path, *at, text).to_string());
+                let message = format!("tools: no tool {tool} is served{hint}");
+                let found = Finding { path: prompt.path.clone(), at: Some(*at), message };
+                findings.warnings.push(found.to_string());
             }
         }
     }

@@ -6,6 +6,7 @@
 
 use std::borrow::Cow;
 
+use orla_marketplace::json::{JsonError, value_from_json};
 use orla_marketplace::rtfs::text::nearest;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
@@ -166,9 +167,30 @@ pub(crate) fn suggestion<'a>(word: &str, known: impl IntoIterator<Item = &'a str
     nearest(word, known).map(|near| format!(", did you mean {near}?")).unwrap_or_default()
 }
 
+/// Returns why a text is not JSON, with the place. A text that is JSON has no problem.
+pub(crate) fn json_problem(text: &str) -> Option<String> {
+    let JsonError { problem, position, .. } = value_from_json(text).err()?;
+    Some(match position {
+        Some((line, column)) => format!("{problem} (line {line}, column {column})"),
+        None => problem,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn broken_json_is_explained_without_the_words_of_a_library() {
+        let cases = [
+            ("{", Some("expected a key in quotes, got the end of the text (line 1, column 2)")),
+            ("{a: 1}", Some("expected a key in quotes, got 'a' (line 1, column 2)")),
+            ("[1]", None),
+        ];
+        for (text, problem) in cases {
+            assert_eq!(json_problem(text).as_deref(), problem, "{text}");
+        }
+    }
 
     #[test]
     fn control_characters_are_escaped() {

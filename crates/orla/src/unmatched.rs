@@ -2,6 +2,7 @@
 //! place of a permission. No I/O.
 
 use orla_marketplace::id::{Pattern, mcp_name};
+use orla_marketplace::rtfs::text::nearest;
 use orla_marketplace::{Catalog, Permission, discovery, program};
 use orla_providers::NameRules;
 
@@ -29,22 +30,21 @@ pub(crate) enum Finding {
     Warning(String),
 }
 
-/// The kinds of permissions that orla itself defines. Rules may name them before any capability needs
+/// The kinds of permissions of processes and providers. Rules may name them before any capability needs
 /// them.
-const KINDS: [&str; 13] = [
-    "approvals",
-    "audit",
-    "cluster",
-    "configuration",
-    "env",
-    "exec",
-    "fs",
-    "history",
-    "mcp",
-    "net",
-    "providers",
-    "quotas",
-    "tasks",
+const KINDS: [&str; 5] = ["env", "exec", "fs", "mcp", "net"];
+/// The permissions of orla's own functions.
+const OWN: [&str; 10] = [
+    "approvals:answer",
+    "audit:read",
+    "cluster:drain",
+    "configuration:read",
+    "history:cancel",
+    "history:read",
+    "providers:manage",
+    "quotas:read",
+    "tasks:manage",
+    "tasks:read",
 ];
 
 impl Known {
@@ -92,15 +92,17 @@ impl Known {
                 )))
             }
             What::Denied(permission) if self.is_no_permission(permission) => {
+                let text = permission.as_str();
+                let advice = meant(text).unwrap_or_else(|| "write `mcp:SERVER/TOOL` for a tool of an MCP server, or `capabilities: [NAME]` with `deny: [\"*\"]`".to_owned());
                 Some(Finding::Problem(format!(
-                    "{path}: `{}` is no permission that anything needs, so this denies nothing; write `mcp:SERVER/TOOL` for a tool of an MCP server, or `capabilities: [NAME]` with `deny: [\"*\"]`",
-                    permission.as_str()
+                    "{path}: `{text}` is no permission that anything needs, so this denies nothing; {advice}"
                 )))
             }
             What::Allowed(permission) if self.is_no_permission(permission) => {
+                let text = permission.as_str();
+                let advice = meant(text).unwrap_or_else(|| "write `mcp:SERVER/TOOL` for a tool of an MCP server, and names of capabilities into `capabilities`".to_owned());
                 Some(Finding::Warning(format!(
-                    "{path}: `{}` is no permission that anything needs, so this grants nothing; write `mcp:SERVER/TOOL` for a tool of an MCP server, and names of capabilities into `capabilities`",
-                    permission.as_str()
+                    "{path}: `{text}` is no permission that anything needs, so this grants nothing; {advice}"
                 )))
             }
             _ => None,
@@ -115,12 +117,40 @@ impl Known {
                 .any(|beginning| may_begin(pattern.as_str(), beginning) || pattern.is_above(beginning))
     }
 
-    /// Returns whether this is not a permission: its kind is unknown, and no capability needs it.
+    /// Returns whether this is not a permission: no capability needs it, and its kind is unknown, or
+    /// it is not one of orla's own of its kind. A kind with a rest may be that of a capability that is
+    /// not served here, unless it looks misspelt.
     fn is_no_permission(&self, permission: &Permission) -> bool {
+        if self.needs.iter().any(|need| permission.covers(need)) {
+            return false;
+        }
         let text = permission.as_str();
-        let is_kind = text == "*" || text.contains(':') || KINDS.contains(&text);
-        !is_kind && !self.needs.iter().any(|need| permission.covers(need))
+        let kind = text.split_once(':').map_or(text, |(kind, _)| kind);
+        match () {
+            () if own_kinds().any(|own| own == kind) => {
+                !OWN.iter().any(|own| permission.covers(&Permission::needed(own)))
+            }
+            () if text == "*" || KINDS.contains(&kind) => false,
+            () => kind == text || meant(text).is_some(),
+        }
     }
+}
+
+/// Returns the advice about a misspelt permission.
+fn meant(text: &str) -> Option<String> {
+    let near = nearest(text, OWN).map(str::to_owned).or_else(|| {
+        let (kind, rest) = text.split_once(':')?;
+        let is_known = |known: &str| known == kind;
+        if KINDS.into_iter().chain(own_kinds()).any(is_known) {
+            return None;
+        }
+        nearest(kind, KINDS.into_iter().chain(own_kinds())).map(|near| format!("{near}:{rest}"))
+    })?;
+    Some(format!("did you mean {near}?"))
+}
+
+fn own_kinds() -> impl Iterator<Item = &'static str> {
+    OWN.iter().filter_map(|own| own.split_once(':')).map(|(kind, _)| kind)
 }
 
 /// Returns whether a pattern fits a text that begins like this.
@@ -185,7 +215,18 @@ mod tests {
     #[test]
     fn a_name_is_no_permission() {
         let permission = |text: &str| text.parse::<Permission>().unwrap();
-        for good in ["*", "exec", "net:a.example", "mcp:memory/delete_*", "gpu", "db", "other:thing"] {
+        for good in [
+            "*",
+            "exec",
+            "net:a.example",
+            "mcp:memory/delete_*",
+            "gpu",
+            "db",
+            "other:thing",
+            "history",
+            "tasks:*",
+            "quotas:read",
+        ] {
             assert_eq!(finding(What::Denied(permission(good))), None, "{good}");
             assert_eq!(finding(What::Allowed(permission(good))), None, "{good}");
         }
@@ -195,5 +236,31 @@ mod tests {
             let allowed = finding(What::Allowed(permission(wrong)));
             assert!(matches!(allowed, Some(Finding::Warning(_))), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_misspelt_permission_is_named_with_the_meant_one() {
+        for (wrong, meant) in [
+            ("histroy:read", "history:read"),
+            ("history:raed", "history:read"),
+            ("task:manage", "tasks:manage"),
+            ("nett:a.example", "net:a.example"),
+            ("exce:/bin/ls", "exec:/bin/ls"),
+        ] {
+            let permission: Permission = wrong.parse().unwrap();
+            let advice = format!("; did you mean {meant}?");
+            let denied = finding(What::Denied(permission.clone()));
+            assert!(
+                matches!(denied, Some(Finding::Problem(text)) if text.ends_with(&advice)),
+                "{wrong}"
+            );
+            let allowed = finding(What::Allowed(permission));
+            assert!(
+                matches!(allowed, Some(Finding::Warning(text)) if text.ends_with(&advice)),
+                "{wrong}"
+            );
+        }
+        let unknown = finding(What::Allowed("history:delete".parse().unwrap()));
+        assert!(matches!(unknown, Some(Finding::Warning(_))));
     }
 }

@@ -161,6 +161,7 @@ mod tests {
             ("[1,]", "$[1]: expected a value, got ']' (line 1, column 4)"),
             ("{\"ü b\": x}", "$[\"ü b\"]: expected a value, got 'x' (line 1, column 9)"),
             ("{a: 1}", "$: expected a key in quotes, got 'a' (line 1, column 2)"),
+            ("{'a': 1}", "$: expected a key in quotes, got a single quote (line 1, column 2)"),
             ("1 2", "$: expected the end of the text, got '2' (line 1, column 3)"),
             ("01", "$: a number has no leading zeros (line 1, column 1)"),
             ("-", "$: expected a digit, got the end of the text (line 1, column 2)"),

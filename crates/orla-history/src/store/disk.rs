@@ -138,6 +138,8 @@ struct Writer {
     pending_bytes: usize,
     dropped: u64,
     tried: Option<Instant>,
+    /// Why the last write failed.
+    failure: Option<String>,
 }
 
 impl Disk {
@@ -218,7 +220,9 @@ impl Disk {
     /// Writes the waiting rows. A failure is logged once.
     fn write_pending(&self, writer: &mut Writer) {
         writer.tried = Some(Instant::now());
-        match self.try_write(writer) {
+        let written = self.try_write(writer);
+        writer.failure = written.as_ref().err().cloned();
+        match written {
             Ok(()) => {
                 writer.pending = Vec::new();
                 writer.pending_bytes = 0;
@@ -273,6 +277,13 @@ impl Store for Disk {
         if lost > 0 {
             tracing::warn!(path = %self.path.display(), lost, "calls are missing in the history: it could not be written");
         }
+    }
+
+    fn failure(&self) -> Option<String> {
+        let failure = self.writer.lock().failure.clone()?;
+        let path = self.path.display().to_string();
+        let text = if failure.contains(&path) { failure } else { format!("{path}: {failure}") };
+        Some(text.split(" (os error").next().unwrap_or(&text).to_owned())
     }
 
     fn lost(&self) -> u64 {

@@ -50,6 +50,11 @@ pub(crate) trait Store: Send + Sync {
     /// Writes what could not be written before, for the last time.
     fn close(&self) {}
 
+    /// Returns why the last write failed, with the path of the file.
+    fn failure(&self) -> Option<String> {
+        None
+    }
+
     /// Returns how many rows are not written.
     fn lost(&self) -> u64 {
         0

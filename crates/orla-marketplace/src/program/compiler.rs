@@ -85,7 +85,7 @@ impl Compiler {
         ctx: &CallContext,
         work: impl FnOnce(&str) -> T + Send + 'static,
     ) -> RuntimeResult<T> {
-        if text.len() <= MAX_INLINE_TEXT && !text.contains(MACRO) {
+        if is_small(text) {
             return Ok(work(text));
         }
         let id = || ctx.name.to_string();
@@ -106,6 +106,11 @@ impl Compiler {
             () = sleep_until(ctx.deadline) => Err(run_error(ctx, &timeout_error(ctx))),
         }
     }
+}
+
+/// Returns whether a text may be compiled on the caller's thread.
+pub(super) fn is_small(text: &str) -> bool {
+    text.len() <= MAX_INLINE_TEXT && !text.contains(MACRO)
 }
 
 #[cfg(test)]

@@ -55,7 +55,7 @@ pub use crate::provider::Language;
 pub use crate::trace::{Trace, TraceSink};
 pub use check::Served;
 pub use host::until;
-pub use tool::{IDS, LanguageExecutor, described, registrations};
+pub use tool::{IDS, LanguageExecutor, check_syntax, described, registrations};
 
 /// How long a run with only long waits (timers, events or other tasks) stays in memory.
 const SUSPEND_AFTER: Duration = Duration::from_millis(20);

@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value as Json, json};
 
 use super::check::{self, Served, described as problem};
-use super::compiler::Compiler;
+use super::compiler::{self, Compiler};
 use super::host::catalog;
 use super::{Job, run};
 use crate::call::CallContext;
@@ -138,7 +138,7 @@ impl LanguageExecutor {
                     None => errors(self.checked(&market, &arguments.program, limits.steps, ctx).await?),
                 };
                 let problems = if found.is_empty() { problems } else { Diagnostics(found) };
-                return Err(invalid(ctx, &problems));
+                return Err(invalid(&ctx.name, &problems));
             }
         };
         limits.steps = limits.steps.saturating_sub(program.macro_steps());
@@ -224,6 +224,31 @@ impl CapabilityExecutor for LanguageExecutor {
                 outcome(&checked.to_string(), &text)
             }
         }
+    }
+}
+
+/// Checks that the program in an input of `rtfs` can be compiled, before a task is made of it. Leaves
+/// a program whose macros need many steps to its run.
+///
+/// # Errors
+/// All problems of the program, with their places.
+pub async fn check_syntax(input: &Payload) -> RuntimeResult<()> {
+    const MACRO_STEPS: u64 = 100_000;
+    let Ok(arguments) = serde_json::from_str::<RunArguments<'_>>(input.json()?.as_str()) else {
+        return Ok(());
+    };
+    let compiled = |text: &str| compile(&Source::new("", text), &options(MACRO_STEPS)).err();
+    let problems = match compiler::is_small(&arguments.program) {
+        true => compiled(&arguments.program),
+        false => {
+            let text = arguments.program.into_owned();
+            let done = tokio::task::spawn_blocking(move || compiled(&text)).await;
+            done.map_err(|_| RuntimeError::Panicked { id: IDS[0].to_owned() })?
+        }
+    };
+    match problems {
+        Some(problems) if limit_of(&problems.0).is_none() => Err(invalid(IDS[0], &problems)),
+        _ => Ok(()),
     }
 }
 
@@ -335,7 +360,7 @@ fn run_error_with(ctx: &CallContext, error: &Error, found: &[Diagnostic]) -> Run
                 more.iter().for_each(|found| message.push_str(&format!("\n{found}")));
                 described["problems"] = more.iter().copied().map(problem).collect();
             }
-            structured_error(ctx, message, error.clone(), &described)
+            structured_error(&ctx.name, message, error.clone(), &described)
         }
     }
 }
@@ -356,7 +381,7 @@ fn other_findings<'f>(error: &Error, found: &'f [Diagnostic]) -> Vec<&'f Diagnos
 }
 
 /// Returns the error of a program that cannot run, with all its problems.
-fn invalid(ctx: &CallContext, problems: &Diagnostics) -> RuntimeError {
+fn invalid(name: &str, problems: &Diagnostics) -> RuntimeError {
     let message = problems.to_string();
     let all: Vec<Json> = problems.0.iter().map(problem).collect();
     let data = value_from_json(&json!({ "problems": all }).to_string()).unwrap_or_default();
@@ -367,14 +392,14 @@ fn invalid(ctx: &CallContext, problems: &Diagnostics) -> RuntimeError {
     let mut error = Error::new(kind, text).with_data(data);
     error.at = first.map(|first| Box::new(Origin { position: first.position, source: None }));
     let described = described(&error);
-    structured_error(ctx, message, error, &described)
+    structured_error(name, message, error, &described)
 }
 
-fn structured_error(ctx: &CallContext, message: String, error: Error, described: &Json) -> RuntimeError {
+fn structured_error(name: &str, message: String, error: Error, described: &Json) -> RuntimeError {
     // The text is the message, and is not repeated.
     let structured = JsonText::parse(json!({ "error": described }).to_string()).ok();
     let structured = structured.map(Payload::from_json);
-    RuntimeError::structured(&*ctx.name, message, error, structured)
+    RuntimeError::structured(name, message, error, structured)
 }
 
 /// Returns an error of a program as data: `{kind, message, capability?, data, at, cause?}`.

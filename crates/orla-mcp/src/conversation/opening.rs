@@ -11,7 +11,7 @@
 use orla_marketplace::JsonText;
 use serde_json::json;
 
-use super::super::answer::{ListedTool, Offers, ToolPage, leave_out_duplicates};
+use super::super::answer::{ListedTool, Offers, ToolPage, leave_out_duplicates, warn_of_misspelt_hints};
 use super::super::input_requests;
 use super::super::mode::{self, RequestMode};
 use super::super::wire::{self, Hello, RpcError};
@@ -173,6 +173,7 @@ impl Conversation {
         let (mut tools, _) = std::mem::take(&mut self.listed);
         tools.truncate(MAX_TOOLS);
         leave_out_duplicates(&self.name, &mut tools);
+        warn_of_misspelt_hints(&self.name, &tools);
         if std::mem::take(&mut self.list_again) {
             self.list(None);
         }

@@ -27,7 +27,9 @@ use orla_marketplace::id::Pattern;
 use orla_marketplace::rtfs::TypeExpr;
 use orla_marketplace::rtfs::text::{excerpt, nearest};
 use orla_marketplace::schema::{SchemaError, doubt, input_from_declaration, schema_from_declaration};
-use orla_marketplace::{ANNOTATIONS, CapabilityManifest, TITLE, TaskSupport};
+use orla_marketplace::{
+    ANNOTATIONS, CapabilityManifest, HINTS, TITLE, TaskSupport, is_annotation, meant_hint,
+};
 use orla_process::confinement::{Declared, Limits};
 use orla_process::environment::check_pattern;
 use serde_json::Value;
@@ -197,8 +199,6 @@ const MAX_TIMEOUT: u32 = 86_400;
 /// The beginning of a reference to a secret.
 const SECRET: &str = "${secret:";
 
-const HINTS: [&str; 4] = ["readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"];
-
 struct Reader {
     subject: Subject,
     metadata: Metadata,
@@ -245,7 +245,7 @@ impl Reader {
             "env" => env(node).map(|variables| metadata.env = variables),
             "annotations" => {
                 let read = annotations(node).map(|hints| metadata.annotations = Some(hints));
-                self.unknown_hints(node);
+                self.unknown_annotations(node);
                 read
             }
             "permissions" => {
@@ -285,16 +285,9 @@ impl Reader {
         read(&declared).map_err(fault).map_err(|(at, message)| self.remark(at, message, true)).ok()
     }
 
-    /// MCP knows other annotations than hints, and clients have their own. Only a misspelt hint is
-    /// reported.
-    fn unknown_hints(&mut self, node: &Node) {
-        let Kind::Map(members) = &node.kind else { return };
-        for (key, _) in members {
-            let hint = did_you_mean(&key.text, &HINTS);
-            if !HINTS.contains(&&*key.text) && !hint.is_empty() {
-                let shown = excerpt(&key.text, SHOWN);
-                self.remark(key.at, format!("annotations.{shown}: unknown key{hint}"), false);
-            }
+    fn unknown_annotations(&mut self, node: &Node) {
+        for Remark { at, message, is_problem } in unknown_annotations("annotations", node) {
+            self.remark(at, message, is_problem);
         }
     }
 
@@ -518,6 +511,24 @@ pub fn annotations(node: &Node) -> Result<Value, String> {
     Ok(node.to_json())
 }
 
+/// Returns the annotations that MCP does not define. A misspelt hint is a problem, because rules of
+/// `approve` would not see it. Clients may have annotations of their own, so another name is a warning.
+pub fn unknown_annotations(path: &str, node: &Node) -> Vec<Remark> {
+    let Kind::Map(members) = &node.kind else { return Vec::new() };
+    let unknown = members.iter().filter(|(key, _)| !is_annotation(&key.text));
+    unknown
+        .map(|(key, _)| {
+            let (shown, meant) = (excerpt(&key.text, SHOWN), meant_hint(&key.text));
+            let meaning = match meant {
+                Some(meant) => format!(", did you mean {meant}?"),
+                None => "; clients see it, and orla does not use it".to_owned(),
+            };
+            let message = format!("{path}.{shown}: unknown annotation{meaning}");
+            Remark { at: key.at, message, is_problem: meant.is_some() }
+        })
+        .collect()
+}
+
 fn expected(what: &str, got: &Node) -> String {
     format!("expected {what}, got {}", excerpt(got.to_json(), SHOWN))
 }
@@ -590,8 +601,12 @@ mod tests {
             ("title: x\ntimeuot: 3\n", "2:1: timeuot: unknown key, did you mean timeout?"),
             ("inputs: {a: number}\n", "1:1: inputs: unknown key, did you mean input_schema?"),
             (
-                "annotations: {readonlyHint: true}\n",
-                "1:15: annotations.readonlyHint: unknown key, did you mean readOnlyHint?",
+                "annotations: {destructive: true}\n",
+                "1:15: annotations.destructive: unknown annotation, did you mean destructiveHint?",
+            ),
+            (
+                "annotations: {audience: all}\n",
+                "1:15: annotations.audience: unknown annotation; clients see it, and orla does not use it",
             ),
             ("colour: red\n", "1:1: colour: unknown key"),
             (
@@ -602,8 +617,8 @@ mod tests {
             ("a: [1\nb: 2\n", "2:2: illegal placement of ':' indicator"),
             ("- 1\n", "1:1: expected keys with values, got [1]"),
             (
-                "args: [-k, 'x${secret:api/key}']\nannotations: {more: ['x${secret:api/key}']}\n",
-                "2:22: annotations.more: `${secret:NAME}` is filled in only in `env` and `args`; write it there",
+                "args: [-k, 'x${secret:api/key}']\ndescription: 'x${secret:api/key}'\n",
+                "2:14: description: `${secret:NAME}` is filled in only in `env` and `args`; write it there",
             ),
         ];
         for (yaml, expected) in cases {

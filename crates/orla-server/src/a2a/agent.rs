@@ -185,7 +185,7 @@ pub(super) fn refused(error: &TaskError) -> A2AError {
         TaskError::Unknown(_) => A2AError::task_not_found(&error.to_string()),
         TaskError::Full(_) => too_many_tasks(),
         TaskError::LargeInput { .. } => too_large(),
-        error => A2AError::internal(error.to_string()),
+        error => A2AError::internal(crate::tasks::message(error)),
     }
 }
 

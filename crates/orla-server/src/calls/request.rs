@@ -33,8 +33,9 @@ pub(super) fn wanted(text: &str) -> Result<Wanted, String> {
             "running" => running = flag("running", &value)?,
             "since" => {
                 let since = time_of(&value);
-                query.since =
-                    Some(since.ok_or("`since` is a duration such as 10m, or a time by RFC 3339")?);
+                query.since = Some(since.ok_or(
+                    "`since` is a duration such as 10m, or a time such as 2026-11-20T08:00:00Z",
+                )?);
             }
             "principal" => query.principal = Some(value),
             "before" => query.before = Some(value),

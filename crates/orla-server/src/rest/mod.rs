@@ -39,7 +39,7 @@ use crate::http::url::below;
 use crate::idempotency::{self, Attempt, CallOutcome, Claim, Refused, StoredAnswer};
 use crate::state::{Core, Settings};
 use crate::step_up::StepUp;
-use crate::tasks::{status_and_kind, task_json};
+use crate::tasks::{message, status_and_kind, task_json};
 use problem::Problem;
 
 const PATH: &str = "/api";
@@ -254,6 +254,7 @@ async fn start(core: &Core, call: Call, key: Option<String>) -> Answer {
         }
         Err(error) => {
             let (status, kind) = status_and_kind(&error);
+            let text = message(&error);
             // A write that failed may have been made all the same.
             let run = match error {
                 TaskError::State(_) => match tasks.started_with(&new).await {
@@ -263,7 +264,7 @@ async fn start(core: &Core, call: Call, key: Option<String>) -> Answer {
                 },
                 _ => Run::None,
             };
-            Answer { run, ..Problem::new(status, kind, error.to_string()).into_answer() }
+            Answer { run, ..Problem::new(status, kind, text).into_answer() }
         }
     }
 }

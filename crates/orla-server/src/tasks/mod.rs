@@ -21,7 +21,7 @@ use std::time::Duration;
 use http::request::Parts;
 use http::{HeaderValue, Method, Response, StatusCode, header};
 use hyper::body::Incoming;
-use orla_marketplace::{JsonText, Principal};
+use orla_marketplace::{JsonText, Principal, RuntimeError};
 use orla_mcp::federation::described;
 use orla_tasks::{MANAGE, State, Task, TaskError, Tasks, Viewer};
 use percent_encoding::percent_decode_str;
@@ -220,21 +220,31 @@ async fn complete(tasks: &Tasks, task: &Task, form: ResultForm) -> Result<String
 /// Returns the response to a request that a task, or its call, refuses.
 fn failed(error: &TaskError) -> Response<Body> {
     if let TaskError::Refused(error) = error {
-        let mut response = json_response(status_of(error), described(error).to_string());
+        let status = match error {
+            // A program that cannot be compiled: nothing has run.
+            RuntimeError::Structured { .. } => StatusCode::BAD_REQUEST,
+            error => status_of(error),
+        };
+        let mut response = json_response(status, described(error).to_string());
         if let Some(wait) = error.retry_after() {
             response.headers_mut().insert(header::RETRY_AFTER, retry_after(wait));
         }
         return response;
     }
     let (status, kind) = status_and_kind(error);
-    if matches!(error, TaskError::State(_)) {
-        tracing::error!(%error, "a request about a task failed");
-    }
-    let mut response = refused(status, kind, &error.to_string());
+    let mut response = refused(status, kind, &message(error));
     if matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
         response.headers_mut().insert(header::RETRY_AFTER, retry_after(Duration::from_secs(1)));
     }
     response
+}
+
+/// Returns the message of an error for callers. A failure of the state is logged.
+pub(crate) fn message(error: &TaskError) -> String {
+    if matches!(error, TaskError::State(_)) {
+        tracing::error!(%error, "a request about a task failed");
+    }
+    error.for_callers()
 }
 
 /// Returns the status of an error, and its kind.

@@ -74,8 +74,7 @@ pub(super) fn filter(query: &str) -> Result<Filter, String> {
         match &*name {
             "state" => {
                 for word in value.split(',') {
-                    let state =
-                        word.parse().map_err(|()| format!("{word:?} is not a state of a task"))?;
+                    let state = word.parse().map_err(|problem| format!("state: {problem}"))?;
                     filter.states.push(state);
                 }
             }

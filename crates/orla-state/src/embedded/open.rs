@@ -50,7 +50,7 @@ pub enum OpenError {
     #[error("`{}` cannot be opened: the disk is full; free some room, or choose another state_dir", .path.display())]
     NoRoom { path: PathBuf },
     /// Anything else.
-    #[error("`{}` cannot be opened: {source}", .path.display())]
+    #[error("`{}` cannot be opened: {}", .path.display(), reason(source))]
     Failed { path: PathBuf, source: io::Error },
 }
 
@@ -62,6 +62,12 @@ pub(super) struct Opened {
     pub(super) path: PathBuf,
     /// Released when it is closed.
     pub(super) lock: File,
+}
+
+/// Returns the system's error message without its number.
+fn reason(err: &io::Error) -> String {
+    let text = err.to_string();
+    text.split(" (os error").next().unwrap_or(&text).to_owned()
 }
 
 /// Returns whether a directory has a state, however it may be.

@@ -8,10 +8,16 @@ use croner::parser::{CronParser, Seconds, Year};
 use jiff::civil::DateTime;
 use jiff::tz::{AmbiguousOffset, TimeZone};
 use jiff::{Span, Zoned};
+use orla_marketplace::rtfs::text::excerpt;
 
 use crate::task::Timestamp;
 
 const FIELDS: [&str; 5] = ["minute", "hour", "day of the month", "month", "day of the week"];
+/// The values of each field.
+const VALUES: [&str; 5] =
+    ["0 to 59", "0 to 23", "1 to 31", "1 to 12 or JAN to DEC", "0 to 7 or SUN to SAT"];
+/// The maximum number of characters of a field in an error.
+const MAX_SHOWN: usize = 40;
 
 /// A cron expression of five fields in a time zone.
 ///
@@ -58,18 +64,21 @@ impl Expression {
             )));
         }
         let parser = CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).build();
-        let cron = parser.parse(text).map_err(|err| {
-            let why = err.to_string();
-            let why = why.trim_end_matches('.').trim_start_matches("Component error: ");
+        let cron = parser.parse(text).map_err(|_| {
             let is_wrong = |at: &usize| {
                 let mut alone = ["*"; FIELDS.len()];
                 alone[*at] = fields[*at];
                 parser.parse(&alone.join(" ")).is_err()
             };
-            let wrong = (0..FIELDS.len()).find(is_wrong);
-            let wrong = wrong.map(|at| format!("{} in the field of the {}: ", fields[at], FIELDS[at]));
-            let wrong = wrong.unwrap_or_default();
-            ExpressionError::Schedule(format!("expected a cron expression of five fields: {wrong}{why}"))
+            ExpressionError::Schedule(match (0..FIELDS.len()).find(is_wrong) {
+                Some(at) => format!(
+                    "{}: expected {} (also *, 1-5, 1,3 and */5), got {}",
+                    FIELDS[at],
+                    VALUES[at],
+                    excerpt(fields[at], MAX_SHOWN)
+                ),
+                None => "expected a cron expression of five fields".to_owned(),
+            })
         })?;
         let names_times = !text.split_whitespace().take(2).any(|field| field.contains(['*', '/']));
         let expression =
@@ -269,8 +278,16 @@ mod tests {
         assert!(refused("* * * *", "UTC").contains("got 4"));
         assert!(refused("0 * * * * *", "UTC").contains("got 6"));
         assert!(refused("@daily", "UTC").contains("got 1"));
-        assert!(refused("61 * * * *", "UTC").starts_with("expected a cron expression of five fields: "));
-        assert!(refused("a b c d e", "UTC").starts_with("expected a cron expression of five fields: "));
+        for (text, why) in [
+            ("61 * * * *", "minute: expected 0 to 59 (also *, 1-5, 1,3 and */5), got 61"),
+            ("a b c d e", "minute: expected 0 to 59 (also *, 1-5, 1,3 and */5), got a"),
+            (
+                "0 7 * * MOM",
+                "day of the week: expected 0 to 7 or SUN to SAT (also *, 1-5, 1,3 and */5), got MOM",
+            ),
+        ] {
+            assert_eq!(refused(text, "UTC"), why);
+        }
         assert!(refused("", "UTC").contains("got 0"));
         assert_eq!(refused("0 0 31 2 *", "UTC"), "this date never comes");
         assert!(refused("* * * * *", "Europe/Atlantis").contains("Europe/Atlantis"));

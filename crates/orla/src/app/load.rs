@@ -60,7 +60,8 @@ impl App {
             .map_err(|err| {
                 // Processes that are restarted belong to the snapshot that stays.
                 sandboxes.set_rules(earlier);
-                format!("tools_dir: {err}; it must be a directory that orla can read")
+                let text = format!("tools_dir: {err}; it must be a directory that orla can read");
+                config.problem("tools_dir", text).to_string()
             })?;
         if config.is_default("tools_dir") && serves_without_tools(config) {
             // The missing directory was not configured explicitly.

@@ -134,8 +134,7 @@ fn a_prompt_says_which_tools_it_misses() {
     assert_eq!(app.findings().prompts, 1);
     let warning = &app.findings().warnings[0];
     assert!(
-        warning.contains("list_file is not served, did you mean list_files? at ")
-            && warning.ends_with("p.md:2:9"),
+        warning.ends_with("p.md:2:9: tools: no tool list_file is served, did you mean list_files?"),
         "{warning}"
     );
 }

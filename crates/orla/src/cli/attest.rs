@@ -18,7 +18,7 @@ pub(crate) struct Attest {
     #[arg(long, value_name = "NAME")]
     pub(crate) authority: Option<String>,
     /// After how many days the attestations expire [default: never]
-    #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u32).range(1..=36_500))]
+    #[arg(long, value_name = "DAYS", value_parser = days)]
     pub(crate) expires: Option<u32>,
     /// Where to write them [default: `attestations` of the configuration, orla.attestations.json]
     #[arg(long, value_name = "FILE")]
@@ -80,6 +80,24 @@ Examples:
   orla audit verify                the file that `audit` in orla.yaml names
   orla audit verify audit.jsonl --key ed25519:… --heads /mnt/other/heads.jsonl";
 
+/// Parses a number of days; `90d` is one, too, as for `orla token create`.
+fn days(text: &str) -> Result<u32, String> {
+    let days = text.strip_suffix('d').unwrap_or(text).parse().ok();
+    days.filter(|days| (1..=36_500).contains(days))
+        .ok_or_else(|| "expected a number of days from 1 to 36500, such as 90".to_owned())
+}
+
 fn public_key(text: &str) -> Result<PublicKey, String> {
     PublicKey::parse(text).map_err(|err| err.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::days;
+
+    #[test]
+    fn days_may_have_their_unit() {
+        let read = ["90", "90d", "0", "90h", "soon", "36501"].map(|text| days(text).ok());
+        assert_eq!(read, [Some(90), Some(90), None, None, None, None]);
+    }
 }

@@ -43,7 +43,7 @@ pub(crate) struct CallsFilter {
     #[arg(long, value_name = "ID")]
     pub(crate) before: Option<String>,
     /// How many at most
-    #[arg(long, value_name = "N", default_value_t = DEFAULT_LIMIT, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_LIMIT, value_parser = super::list_limit)]
     pub(crate) limit: u16,
     /// Print further calls as they end, until Ctrl-C
     #[arg(long, conflicts_with = "before")]

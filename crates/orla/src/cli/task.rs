@@ -90,7 +90,7 @@ pub(crate) struct TaskList {
     #[arg(long, value_name = "NAME")]
     pub(crate) capability: Option<String>,
     /// How many at most
-    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = super::list_limit)]
     pub(crate) limit: u16,
     /// Only those that are older than this task
     #[arg(long, value_name = "ID")]

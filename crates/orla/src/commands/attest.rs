@@ -120,9 +120,10 @@ fn authority(attest: &cli::Attest, config: &Config, key: &SigningKey) -> Result<
         }
         return Ok(authority.clone());
     }
-    keys.iter().find(|(_, known)| **known == public).map(|(name, _)| name.clone()).ok_or_else(|| {
-        Failure::usage("whose key is it? trusted_keys does not have it: give --authority NAME")
-    })
+    keys.iter()
+        .find(|(_, known)| **known == public)
+        .map(|(name, _)| name.clone())
+        .ok_or_else(|| Failure::usage("the key is not in trusted_keys: give --authority NAME"))
 }
 
 fn read_key(path: &Path) -> Result<SigningKey, Failure> {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use orla_marketplace::{CapabilityMarketplace, Entry, TITLE};
 use orla_providers::stream;
+use orla_providers::tool::ToolProvider;
 use orla_server::Tls;
 use serde_json::Value;
 
@@ -135,10 +136,13 @@ fn unavailable(findings: &Findings, market: &CapabilityMarketplace) -> Vec<Strin
         findings.problems.iter().chain(&findings.warnings).any(|finding| finding.contains(reason))
     };
     let entries = snapshot.entries().iter();
-    let reasons = entries.filter_map(|entry| Some((&entry.manifest.id, entry.unavailable()?)));
+    let reasons = entries.filter_map(|entry| Some((entry, entry.unavailable()?)));
     reasons
         .filter(|(_, reason)| !is_given(reason))
-        .map(|(id, reason)| format!("{id}: {reason}"))
+        .map(|(entry, reason)| match entry.manifest.provider.settings::<ToolProvider>() {
+            Ok(tool) => format!("{}: {reason}", tool.path().display()),
+            Err(_) => format!("{}: {reason}", entry.manifest.id),
+        })
         .collect()
 }
 

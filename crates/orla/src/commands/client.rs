@@ -82,6 +82,9 @@ fn remedy(cause: &str) -> String {
         Some(why) => format!(
             "the certificate of the server is not trusted: {why}; name the certificate of its authority with --ca"
         ),
+        None if cause.starts_with("received corrupt message") => {
+            "the server does not speak TLS; write http:// in its address".to_owned()
+        }
         None => format!("{cause}; start a server with `orla`, or name one with --url"),
     }
 }
@@ -363,6 +366,14 @@ mod tests {
         ));
         assert!(reply(r#"{"method":"notifications/progress","params":{}}"#).is_none());
         assert!(message(b"no json").is_none());
+    }
+
+    #[test]
+    fn a_server_without_tls_is_explained_in_plain_words() {
+        assert_eq!(
+            remedy("received corrupt message of type InvalidContentType"),
+            "the server does not speak TLS; write http:// in its address"
+        );
     }
 
     #[test]

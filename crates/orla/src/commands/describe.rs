@@ -83,7 +83,7 @@ fn shown(described: &Value, url: Option<&str>) -> String {
         ("source", text(&from["source"])),
         ("  version", text(&from["version"])),
         ("  hash", text(&from["content_hash"])),
-        ("  passed by", list(&from["custody_chain"])),
+        ("  through", list(&from["custody_chain"])),
         ("  registered", instant(&from["registered_at"])),
         ("attested by", text(&described["attestation"]["authority"])),
         ("unavailable", text(&described["unavailable"])),
@@ -189,7 +189,7 @@ mod tests {
              permissions  net:a.example, net:b.example\n\
              source       git://w\n\
              \x20 version    1.2.0\n\
-             \x20 passed by  ann, bob\n\
+             \x20 through    ann, bob\n\
              input        [:map [:city :string]]\n\n\
              Example\n  orla call weather.current city=Paris\n  (call :weather.current {:city \"Paris\"})\n\n\
              Input as JSON Schema\n  {\n    \"type\": \"object\"\n  }\n"

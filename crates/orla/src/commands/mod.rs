@@ -118,7 +118,7 @@ pub(crate) fn schema() -> Result<(), Failure> {
 
 /// `orla man DIR`.
 pub(crate) fn manual(dir: &Path) -> Result<(), Failure> {
-    let failed = |err| Failure::failed(format!("{}: {err}", dir.display()));
+    let failed = |err: io::Error| Failure::failed(format!("{}: {}", dir.display(), reason(&err)));
     fs::create_dir_all(dir).map_err(failed)?;
     let root = Cli::command().disable_help_subcommand(true);
     clap_mangen::generate_to(root, dir).map_err(failed)

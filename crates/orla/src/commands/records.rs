@@ -44,7 +44,9 @@ impl CallRecords {
         let Some(history) = self.history else { return };
         let ended = tokio::time::timeout(END_TIMEOUT, history.close()).await;
         if ended.is_err() || history.lost() > 0 {
-            render::warning("calls are missing in the history: its file could not be written in time");
+            let why = history.failure();
+            let why = why.as_deref().unwrap_or("its file could not be written in time");
+            render::warning(&format!("calls are missing in the history: {why}"));
         }
     }
 }

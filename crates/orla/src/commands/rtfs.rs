@@ -24,6 +24,7 @@ use crate::config::{Config, Source};
 use crate::programs::{self, MAX_PROGRAM};
 use crate::render::progress;
 use crate::signals::Signals;
+use crate::text::json_problem;
 use crate::{Failure, cli, render};
 
 /// The largest line of `--jsonl`, in bytes.
@@ -44,7 +45,8 @@ pub(crate) fn run(rtfs: &cli::Rtfs, source: &Source) -> Result<(), Failure> {
     let config = super::load(source)?;
     let _log = super::log(&config);
     let input = rtfs.input.as_deref().map_or(Ok(Value::Nil), |json| {
-        value_from_json(json).map_err(|err| Failure::usage(format!("--input: {err}")))
+        let problem = |err| json_problem(json).unwrap_or_else(|| ToString::to_string(&err));
+        value_from_json(json).map_err(|err| Failure::usage(format!("--input: {}", problem(err))))
     })?;
     let runtime = super::small_runtime()?;
     let done = runtime.block_on(async {
@@ -181,9 +183,7 @@ impl Session<'_> {
             if line.trim_ascii().is_empty() {
                 continue;
             }
-            let read = serde_json::from_slice::<Line>(&line).map_err(|err| err.to_string());
-            let is_object = line.trim_ascii().starts_with(b"{");
-            let read = if is_object { read } else { Err("an object is expected".to_owned()) };
+            let read = read_line(&line);
             let answer = match read {
                 Ok(line) => self.answer(&line).await,
                 Err(why) => {
@@ -233,6 +233,25 @@ impl Session<'_> {
             }
         }
     }
+}
+
+/// Parses one line of `--jsonl`.
+///
+/// # Errors
+///
+/// Returns what is wrong with it.
+fn read_line(line: &[u8]) -> Result<Line, String> {
+    if !line.trim_ascii().starts_with(b"{") {
+        return Err("an object is expected".to_owned());
+    }
+    serde_json::from_slice(line).map_err(|err| {
+        let text = String::from_utf8_lossy(line);
+        let problem = json_problem(text.trim()).unwrap_or_else(|| err.to_string());
+        match problem.starts_with("missing field") {
+            true => "src is missing".to_owned(),
+            false => problem.split(" at line ").next().unwrap_or_default().to_owned(),
+        }
+    })
 }
 
 /// One line of `--jsonl`.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use orla_document::{Kind as Shape, Node};
 use orla_identity::{BearerToken, IssuerOptions};
 use orla_marketplace::id::Pattern;
+use orla_marketplace::rtfs::text::nearest;
 use orla_marketplace::{ANONYMOUS, AccessPolicy, CallerPattern, Callers, Permission, Rule};
 use serde_json::{Value, json};
 
@@ -40,8 +41,28 @@ pub(super) const CALLERS: Read<Callers> = Read(read_callers, texts_or_text);
 fn read_callers(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<Callers> {
     let texts = reader.list(path, node, "a list of callers, such as ada or group:dev")?;
     not_empty(reader, path, node, "callers")?;
+    for (text, at) in texts.iter().zip(places(node)) {
+        if let Some(meant) = meant_callers(text) {
+            reader.warning(at, || {
+                format!("{path}: `{}` is the name of a caller; did you mean {meant}?", excerpt(text))
+            });
+        }
+    }
     let callers = Callers::parse(texts).map_err(|problem| format!(": {problem}"));
     reader.noted(path, node, callers)
+}
+
+/// Returns the entry that the name of a caller is probably meant to be. A misspelt kind is a name, which
+/// no caller has.
+fn meant_callers(text: &str) -> Option<String> {
+    const KINDS: [&str; 4] = ["group", "scope", "token", "cert"];
+    if !matches!(text.parse(), Ok(CallerPattern::Named(_))) {
+        return None;
+    }
+    match text.split_once(':') {
+        Some((kind, name)) => nearest(kind, KINDS).map(|meant| format!("{meant}:{name}")),
+        None => nearest(text, [ANONYMOUS]).map(str::to_owned),
+    }
 }
 
 /// Returns a rule without permissions, for all callers and capabilities.
@@ -259,6 +280,33 @@ mod tests {
                 "{word}"
             );
         }
+    }
+
+    #[test]
+    fn a_misspelt_kind_of_caller_is_a_warning_at_its_place() {
+        let warnings = |text: &str| -> Vec<String> {
+            let config = Config::of(text).unwrap();
+            config.warnings.iter().map(ToString::to_string).collect()
+        };
+        for (wrong, meant) in [
+            ("grop:interns", "group:interns"),
+            ("Groups:interns", "group:interns"),
+            ("scop:x", "scope:x"),
+            ("anonymus", "anonymous"),
+        ] {
+            for rules in [
+                "policy: [{to: [ada, '?'], deny: ['*']}]",
+                "quotas: [{to: [ada, '?'], concurrent: 1}]",
+                "approve: [{by: [ada, '?']}]",
+            ] {
+                let found = warnings(&rules.replace('?', wrong));
+                let told =
+                    format!("`{wrong}` is the name of a caller; did you mean {meant}? at orla.yaml:1:");
+                assert!(found.iter().any(|one| one.contains(&told)), "{rules} {wrong}: {found:?}");
+            }
+        }
+        let plain = "policy: [{to: [ada, 'https://id.example:7', 'group:dev', anonymous, 'auth0:eve']}]";
+        assert_eq!(warnings(plain), Vec::<String>::new());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use orla_document::{Kind as Shape, Node};
-use orla_marketplace::ApprovalRule;
+use orla_marketplace::{ApprovalRule, HINTS, meant_hint};
 use serde_json::{Value, json};
 
 use super::Config;
@@ -12,13 +12,11 @@ use super::forms::{Flag, Form, Read, Span};
 use super::keys::{Key, key, object};
 use super::read::{Reader, excerpt, unexpected};
 use super::subjects::SERVED;
-use crate::text::{list_of, suggestion};
+use crate::text::list_of;
 
 const RULES: &str = "a list of rules (with capabilities, annotations, to, expires, by)";
 /// The longest that a call may wait for its approval.
 const MAX_EXPIRES: Duration = Duration::from_secs(7 * 86_400);
-/// MCP's annotations.
-const HINTS: [&str; 4] = ["readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"];
 
 #[rustfmt::skip] // A table: each key has a line for its value and one for its meaning.
 fn rule_keys() -> Vec<Key<ApprovalRule>> {
@@ -59,10 +57,10 @@ fn read_annotations(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<
     let mut annotations = Vec::with_capacity(pairs.len());
     for (name, node) in pairs {
         if !HINTS.contains(&name.text.as_str()) {
-            let mut hint = suggestion(&name.text, HINTS);
-            if hint.is_empty() {
-                hint = format!(": expected {}", list_of(&HINTS));
-            }
+            let hint = match meant_hint(&name.text) {
+                Some(meant) => format!(", did you mean {meant}?"),
+                None => format!(": expected {}", list_of(&HINTS)),
+            };
             let shown = excerpt(&name.text);
             reader.problem(name.at, || format!("{path}.{shown}: unknown annotation{hint}"));
             return None;
@@ -112,9 +110,13 @@ mod tests {
             ("{capabilities: [rm]}", "expected a list"),
             ("[{expires: soon}]", "approve[0].expires"),
             ("[{expires: 0s}]", "approve[0].expires"),
-            ("[{expires: 8d}]", "at most"),
+            ("[{expires: 8d}]", "at most 7d"),
             (
                 "[{annotations: {destructive: true}}]",
+                "unknown annotation, did you mean destructiveHint?",
+            ),
+            (
+                "[{annotations: {wild: true}}]",
                 "unknown annotation: expected readOnlyHint, destructiveHint, ",
             ),
             ("[{annotations: {destructiveHint: 1}}]", "true or false"),

@@ -18,7 +18,7 @@ use orla_marketplace::{
     rtfs::TypeExpr,
 };
 use orla_providers::plugin::ENTRY;
-use orla_providers::tool::metadata;
+use orla_providers::tool::metadata::{self, Remark};
 use serde_json::{Value, json};
 
 use super::forms::{
@@ -343,6 +343,12 @@ fn bind(provider: &mut ProviderType, permissions: &[String]) {
 
 fn annotations(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<String> {
     reader.pairs(path, node, "a mapping of MCP's tool annotations")?;
+    for Remark { at, message, is_problem } in metadata::unknown_annotations(path, node) {
+        match is_problem {
+            true => reader.problem(at, || message),
+            false => reader.warning(at, || message),
+        }
+    }
     match metadata::annotations(node) {
         Ok(annotations) => Some(annotations.to_string()),
         Err(problem) => {
@@ -378,7 +384,12 @@ fn route(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<Route> {
         return match Expression::new(&text) {
             Ok(expression) => Some(Route::By(expression)),
             Err(problems) => {
-                reader.problem(expression.at, || format!("{path}: {problems}"));
+                for found in problems.0 {
+                    let at = found.position;
+                    reader.problem(expression.at, || {
+                        format!("{path}: {}:{}: {}", at.line, at.column, found.message)
+                    });
+                }
                 None
             }
         };

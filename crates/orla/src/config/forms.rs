@@ -264,7 +264,12 @@ pub(super) struct Span(pub(super) Duration);
 
 impl Span {
     fn expected(&self) -> String {
-        format!("a time such as 30s, 5m, 2h or 1d, at most {}s", self.0.as_secs())
+        let seconds = self.0.as_secs();
+        let most = match seconds.is_multiple_of(86_400) {
+            true => format!("{}d", seconds / 86_400),
+            false => format!("{seconds}s"),
+        };
+        format!("a time such as 30s, 5m, 2h or 1d, at most {most}")
     }
 
     fn parse(&self, text: &str) -> Option<Duration> {

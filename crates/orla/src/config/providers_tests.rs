@@ -334,6 +334,22 @@ fn every_mistake_in_a_server_is_named_with_its_place() {
             "mcpServers: {a: {command: x}}\nservers: {a: {command: y}}\n",
             "servers.a: given twice, first on line 1 at orla.yaml:2:11",
         ),
+        (
+            "capabilities: [{id: w, provider: {http: {base_url: 'http://h'}}, annotations: {destructivHint: true}}]\n",
+            "capabilities[0].annotations.destructivHint: unknown annotation, did you mean destructiveHint? at orla.yaml:1:80",
+        ),
+        (
+            "capabilities: [{id: w, providers: [{http: {base_url: 'http://h'}}], route: {by: '(:user inpt)'}}]\n",
+            "capabilities[0].route.by: 1:8: `inpt` is not defined; did you mean `input`? at orla.yaml:1:81",
+        ),
+        (
+            "capabilities: [{id: w, providers: [{http: {base_url: 'http://h'}}], route: {by: '(:user input'}}]\n",
+            "capabilities[0].route.by: 1:1: `(` is never closed: `)` is missing at orla.yaml:1:81",
+        ),
+        (
+            "capabilities: [{id: w, provider: {stream: {comand: ls}}}]\n",
+            "capabilities[0].provider.stream.comand: unknown key, did you mean command? at orla.yaml:1:44",
+        ),
         ("inputs: {}\n", "inputs: expected a list of inputs, got a mapping at orla.yaml:1:9"),
         ("inputs: [{default: x}]\n", "inputs[0].id: missing, and required at orla.yaml:1:10"),
     ];

@@ -94,7 +94,7 @@ impl Draft {
             }
             (Some(calls), Some(per)) => Some(Rate { cost, ..Rate::new(calls, per) }),
             (Some(_), None) => return Err(".per: missing; `calls` needs second, minute, hour or day"),
-            (None, Some(_)) => return Err(".calls: missing; `per` is the time of so many calls"),
+            (None, Some(_)) => return Err(".calls: missing; `per` needs the number of calls"),
             (None, None) if !cost.is_empty() => return Err(".calls: missing; `cost` is taken from it"),
             (None, None) if rule.concurrent.is_none() => {
                 return Err(": expected `calls` and `per`, or `concurrent`; this bounds nothing");

@@ -213,7 +213,7 @@ mod tests {
             ("[{name: a, capability: b, schedule: '0 7 * *'}]", "got 4 at orla.yaml:1:44"),
             (
                 "[{name: a, capability: b, schedule: '0 25 * * *'}]",
-                "tasks[0].schedule: expected a cron expression",
+                "tasks[0].schedule: hour: expected 0 to 23 (also *, 1-5, 1,3 and */5), got 25 at orla.yaml:1:44",
             ),
             (
                 "[{name: a, capability: b, schedule: '0 0 30 2 *'}]",

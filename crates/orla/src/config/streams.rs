@@ -92,8 +92,23 @@ pub(super) fn provider(
             }
             (ProviderType::Plugin(PluginCapability::new(command, "")), StreamTransport::Lines)
         }
-        _ => {
-            reader.problem(at, || format!("{path}: expected url (an endpoint) or command (a program)"));
+        (reached, _) => {
+            let known = provider::http_keys();
+            let names = || {
+                let own = ["url", "command", "timeout_ms"].into_iter();
+                own.chain(keys.iter().map(|key| key.name)).chain(known.iter().map(|key| key.name))
+            };
+            let is_known = |name: &Name| names().any(|known| known == name.text);
+            let mut misspelt = others.iter().filter(|(name, _)| !is_known(name)).peekable();
+            if reached.is_none() && misspelt.peek().is_some() {
+                for (name, _) in misspelt {
+                    reader.unknown(name.at, &name.text, &format!("{path}."), names());
+                }
+            } else {
+                reader.problem(at, || {
+                    format!("{path}: expected url (an endpoint) or command (a program)")
+                });
+            }
             return None;
         }
     };

@@ -7,7 +7,7 @@ use serde_json::{Value as Json, json};
 
 use super::Config;
 use super::Lookup;
-use super::forms::{API_URL, HEADERS, Scalar};
+use super::forms::{HEADERS, Read, Scalar, text_schema};
 use super::keys::{Key, key};
 
 /// The keys of `telemetry`.
@@ -27,10 +27,14 @@ impl Default for TelemetryConfig {
     }
 }
 
+/// The address of a collector.
+const COLLECTOR: Read<String> =
+    Read(|reader, path, node| reader.url(path, node, "http://127.0.0.1:4318"), text_schema);
+
 #[rustfmt::skip] // A table: each key has a line for its value and one for its meaning.
 pub(super) fn keys() -> Vec<Key<Config>> {
     vec![
-        key("otlp", API_URL, |c: &mut Config| &mut c.telemetry.otlp,
+        key("otlp", COLLECTOR, |c: &mut Config| &mut c.telemetry.otlp,
             "base address of a collector that takes OTLP over HTTP; `/v1/traces` and `/v1/metrics` are appended. By default, that of `OTEL_EXPORTER_OTLP_ENDPOINT`").restart(|c| &mut c.telemetry.otlp),
         key("headers", HEADERS, |c: &mut Config| &mut c.telemetry.headers,
             "header fields for the collector").restart(|c| &mut c.telemetry.headers),
@@ -242,7 +246,10 @@ mod tests {
         let traces_alone = telemetry("", &traces_alone).unwrap();
         assert!(traces_alone.traces.is_some() && traces_alone.metrics.is_none());
         for (text, words) in [
-            ("telemetry: {otlp: collector}", "telemetry.otlp: expected an address"),
+            (
+                "telemetry: {otlp: collector}",
+                "telemetry.otlp: expected an address such as http://127.0.0.1:4318; put",
+            ),
             ("telemetry: {sample_ratio: 2}", "telemetry.sample_ratio: expected a number from 0 to 1"),
             ("telemetry: {oltp: x}", "telemetry.oltp: unknown key"),
         ] {

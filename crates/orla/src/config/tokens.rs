@@ -11,6 +11,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use orla_identity::{OWN_TOKEN, OwnToken, sha256};
 use orla_marketplace::attestation::{format_instant, parse_instant};
+use orla_marketplace::json::{JsonError, value_from_json};
 use serde::{Deserialize, Serialize};
 
 use super::{FileChange, Readers, read_text};
@@ -72,7 +73,9 @@ pub(crate) fn load(path: &Path) -> Result<Option<Vec<Token>>, String> {
         return Ok(None);
     }
     let text = read_text(path, MAX_FILE)?;
-    parse(&text).map(Some).map_err(|problem| format!("{}: {problem}", path.display()))
+    parse(&text).map(Some).map_err(|problem| {
+        format!("{}:{problem}; restore the file, or remove it and make the tokens again", path.display())
+    })
 }
 
 /// Returns the permissions of a file that other users can read or change.
@@ -99,14 +102,24 @@ pub(crate) fn change<T>(
 }
 
 fn parse(text: &str) -> Result<Vec<Token>, String> {
-    let file: Document = serde_json::from_str(text).map_err(|err| err.to_string())?;
+    let file: Document = serde_json::from_str(text).map_err(|err| match value_from_json(text) {
+        Err(JsonError { problem, position: Some((line, column)), .. }) => {
+            format!("{line}:{column}: {problem}")
+        }
+        _ => {
+            let message = err.to_string();
+            let problem = message.split(" at line ").next().unwrap_or(&message);
+            format!("{}:{}: {problem}", err.line(), err.column())
+        }
+    })?;
     if file.version != VERSION {
-        return Err(format!("expected version {VERSION}, got {}", file.version));
+        return Err(format!(" expected version {VERSION}, got {}", file.version));
     }
-    let tokens: Vec<Token> = file.tokens.into_iter().map(Row::read).collect::<Result<_, _>>()?;
+    let rows = file.tokens.into_iter().map(Row::read);
+    let tokens: Vec<Token> = rows.collect::<Result<_, _>>().map_err(|problem| format!(" {problem}"))?;
     let twice = |at: usize| tokens[..at].iter().any(|other| other.name == tokens[at].name);
     match (0..tokens.len()).find(|at| twice(*at)) {
-        Some(at) => Err(format!("tokens[{at}].name: is there twice")),
+        Some(at) => Err(format!(" tokens[{at}].name: is there twice")),
         None => Ok(tokens),
     }
 }
@@ -196,6 +209,20 @@ mod tests {
         assert_eq!(read[0].accepted(), token.accepted());
         assert_eq!(read[0].accepted().digest, sha256(secret.as_bytes()));
         assert!(!read[0].has_expired());
+    }
+
+    #[test]
+    fn a_broken_file_is_named_with_the_place_and_the_remedy() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(DEFAULT_FILE);
+        fs::write(&path, "{\n").unwrap();
+        let shown = path.display();
+        assert_eq!(
+            load(&path).unwrap_err(),
+            format!(
+                "{shown}:2:1: expected a key in quotes, got the end of the text; restore the file, or remove it and make the tokens again"
+            )
+        );
     }
 
     #[test]

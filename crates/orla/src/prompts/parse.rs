@@ -288,7 +288,7 @@ mod tests {
                 "descripton: unknown key, did you mean description? at p.md:2:1",
             ),
             ("---\n- a\n---\n", "front matter: expected a mapping, got a list at p.md:2:1"),
-            ("---\ntitle: [\n---\n", "unclosed bracket '[' at p.md:2:8"),
+            ("---\ntitle: [\n---\n", "`[` is never closed: `]` is missing at p.md:2:8"),
             ("---\narguments: [a, a]\n---\n", "arguments: a is declared twice at p.md:2:16"),
             (
                 "---\narguments: [{required: true}]\n---\n",

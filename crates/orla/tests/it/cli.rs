@@ -341,6 +341,42 @@ fn connect_reports_what_keeps_the_client_from_starting_orla() {
     assert_eq!(world.run(&["connect", "cursor", "--write", "--name", "again"]).code, Some(0));
     assert_eq!(world.read(".cursor/mcp.json.orla-backup"), old);
     assert!(world.read(".cursor/mcp.json.orla-backup-2").contains("--stdio"));
+    world.write("orla.yaml", "prot: 1\n", 0o644);
+    let broken = world.run(&["connect", "cursor"]);
+    assert_eq!(broken.code, Some(0), "{}", broken.all());
+    let warning = "warning: prot: unknown key, did you mean port? at ";
+    assert!(broken.stderr.contains(warning), "{}", broken.all());
+    assert!(!written.stderr.contains("warning"), "a variable has a note: {}", written.all());
+}
+
+#[test]
+fn a_mistake_of_an_argument_exits_2_in_plain_words() {
+    let world = world().tool("hello", sh("echo hello")).file("file", "x").file("cases.yaml", "- 1\n");
+    for (arguments, code, words) in [
+        (&["sandbox", "run", "-p", "fs:raed:.", "--", "ls"][..], 2, "fs:read:PATH"),
+        (&["task", "list", "--state", "wrking"], 2, "--state: expected queued, working, "),
+        (&["task", "list", "--limit", "x"], 2, "expected a whole number from 1 to 1000"),
+        (&["task", "event", "a", "paid", "{"], 2, "the value of an event: expected JSON such as"),
+        (&["attest", "--expires", "soon"], 2, "expected a number of days"),
+        (&["rtfs", "-e", "input", "--input", "{a: 1}"], 2, "--input: expected a key in quotes, got 'a'"),
+        (&["man", "/proc/x"], 1, "/proc/x: No such file or directory"),
+        (&["publish", "nowhere"], 1, "No such file or directory"),
+        (&["add", "mcpb:nowhere.mcpb"], 1, "nowhere.mcpb: No such file or directory"),
+        (&["call", "hello", "--tools-dir", "file"], 1, "tools_dir: "),
+    ] {
+        let run = world.run(arguments);
+        assert_eq!(run.code, Some(code), "{arguments:?}: {}", run.all());
+        assert!(run.stderr.contains(words), "{arguments:?}: {}", run.all());
+        for leaked in ["os error", "invalid digit", "EOF", "$:"] {
+            assert!(!run.stderr.contains(leaked), "{arguments:?}: {}", run.all());
+        }
+    }
+    let lines = world.run_with_input(&["rtfs", "--jsonl"], b"{\"sorc\": \"1\"}\n{\n");
+    assert!(lines.stdout.contains("src is missing"), "{}", lines.all());
+    assert!(lines.stdout.contains("got the end of the text"), "{}", lines.all());
+    world.write("orla.yaml", "tools_dir: ./file\n", 0o644);
+    let listed = world.run(&["list"]);
+    assert!(listed.stderr.contains(" at orla.yaml:1:12"), "{}", listed.all());
 }
 
 #[test]
@@ -457,7 +493,10 @@ fn check_reports_skipped_servers_and_unmatched_patterns() {
     let world = world().config("allow: ['wrod_*', 'wo*']\ndeny: [world]\n").tool("word", sh("echo"));
     let checked = world.run(&["check"]);
     assert_eq!((checked.code, checked.stdout.contains("not asked")), (Some(0), false), "{checked:?}");
-    for words in ["allow: wrod_* matches no tool", "deny: world matches no tool, did you mean word?"] {
+    for words in [
+        "allow: wrod_* matches no tool at orla.yaml:1:8",
+        "deny: world matches no tool, did you mean word? at orla.yaml:2:7",
+    ] {
         assert!(checked.stderr.contains(words), "{checked:?}");
     }
     assert!(!checked.stderr.contains("wo* "), "{checked:?}");

@@ -235,7 +235,7 @@ fn an_unknown_variable_of_ours_is_ignored_and_a_wrong_one_is_named() {
         ("prompts_dir: ./none\n", "prompts_dir: "),
         (
             "tasks: [{name: a, program: '1', schedule: '61 * * * *'}]\n",
-            "61 in the field of the minute: ",
+            "tasks[0].schedule: minute: expected 0 to 59",
         ),
     ] {
         let wrong = crate::world().config(text).run(&["check"]);

@@ -315,6 +315,8 @@ reaper=$(grep -lsax 'tool-reaper.*' /proc/[0-9]*/cmdline | cut -d/ -f3 | while r
     [ "$(awk '/PPid/ { print $2 }' "/proc/$id/status")" = "$PPID" ] && echo "$id"; done)
 sleep 100 </dev/null & child=$!
 until [ "$(cat /proc/$child/comm)" = sleep ]; do :; done
+# The reaper closes itself as the first thing that it does.
+while dd if="/proc/$reaper/environ" of=/dev/null bs=1 count=1 2>/dev/null; do :; done
 look "$PPID" server; look "$reaper" reaper; look "$child" child; kill $child"#;
     let world = world().tool("look", sh(body));
     let everyone = std::os::unix::fs::PermissionsExt::from_mode(0o777);

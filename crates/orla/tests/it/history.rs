@@ -335,6 +335,11 @@ fn calls_that_commands_make_are_in_the_file_too() {
         run.stderr
     );
     assert_eq!(calls(), 3);
+    let unwritable = crate::world().tool("hello", sh("echo hello"));
+    let unwritable = unwritable.config("history: {path: /proc/x.db}\n").run(&["call", "hello"]);
+    assert_eq!(unwritable.code, Some(0), "{}", unwritable.all());
+    assert!(unwritable.stderr.contains("missing in the history: /proc/x.db"), "{}", unwritable.stderr);
+    assert!(!unwritable.stderr.contains("os error"), "{}", unwritable.stderr);
     let other = world.config("history: {path: ./tools/hello}\n");
     let run = other.run(&["call", "hello"]);
     assert_eq!((run.code, &*run.stdout), (Some(0), "hello\n"), "{}", run.all());

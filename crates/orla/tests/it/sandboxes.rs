@@ -342,7 +342,7 @@ fn tools_that_cannot_start_fail_the_check() {
     let checked = world.run(&["check"]);
     assert_eq!(checked.code, Some(1), "{checked:?}");
     for words in [
-        "t: it cannot be confined as declared: fs:read:/nowhere/data",
+        "tools/t: it cannot be confined as declared: fs:read:/nowhere/data",
         "feed: no-such-program is not in PATH at orla.yaml:2:7",
     ] {
         assert!(checked.stderr.contains(words), "{words}: {checked:?}");
@@ -513,7 +513,7 @@ fn sandbox_run_applies_the_given_permissions() {
     let limited = run(&["--limit", "wall=0.2", "--", "sleep", "20"]);
     assert!(limited.code == Some(137) && limited.stderr.contains("its limit of wall"), "{limited:?}");
     let misspelt = run(&["--permission", "fs:raed:data", "--", "true"]);
-    assert!(misspelt.code == Some(1) && misspelt.stderr.contains("did you mean read?"), "{misspelt:?}");
+    assert!(misspelt.code == Some(2) && misspelt.stderr.contains("did you mean read?"), "{misspelt:?}");
     assert_eq!(run(&["--limit", "memry=1", "--", "true"]).code, Some(2));
     let piped = world.run_with_input(&["sandbox", "run", "--", "tr", "a-z", "A-Z"], b"hello");
     assert_eq!(piped.stdout, "HELLO");

@@ -155,6 +155,22 @@ fn callers_see_their_own_tasks_and_a_withdrawn_token_runs_nothing() {
 }
 
 #[test]
+fn a_program_with_a_mistake_of_its_syntax_makes_no_task() {
+    let world = world().file("p.rtfs", "(let [a 1]\n  (+ a 1)");
+    let run = world.run(&["task", "run", "--program", "p.rtfs"]);
+    assert_eq!(run.code, Some(1), "{}", run.all());
+    assert!(run.stderr.contains("p.rtfs:1:1: "), "{}", run.all());
+    assert!(world.run(&["task", "list"]).all().contains("There are no tasks."));
+    let server = world.serve();
+    let refused = ask(&server, "POST", "/tasks", &json!({"program": "(+ 1"}));
+    assert_eq!(refused.status, 400, "{}", refused.text());
+    let error = &refused.json()["error"];
+    assert_eq!((&error["kind"], &error["at"]), (&json!("syntax"), &json!({"line": 1, "column": 1})));
+    let tasks = ask(&server, "GET", "/tasks", &Value::Null);
+    assert!(!tasks.text().contains("\"id\""), "{}", tasks.text());
+}
+
+#[test]
 fn a_killed_server_loses_no_task_and_repeats_only_what_may_be_repeated() {
     let mut server = world()
         .tool("may", waits("may", true))
@@ -343,7 +359,8 @@ fn a_task_that_cannot_be_stored_fails_its_request() {
     let answer = ask(&server, "POST", "/tasks", &json!({"capability": "hello"}));
     let error = answer.json()["error"].clone();
     assert_eq!((answer.status, &error["kind"]), (503, &json!("unavailable")), "{error}");
-    assert!(error["message"].as_str().unwrap().contains("plain"), "{error}");
+    let message = "the state cannot be opened; the log of the server says why";
+    assert_eq!(error["message"], message, "callers see no path of the server");
     assert_eq!(server.client().call("hello", json!({})).stdout(), "hello\n");
 }
 

@@ -310,6 +310,7 @@ impl<'t> Reader<'t> {
 
     fn unexpected(&self, expected: &str) -> JsonError {
         match self.text.get(self.at..).and_then(|rest| rest.chars().next()) {
+            Some('\'') => self.problem(&format!("expected {expected}, got a single quote")),
             Some(char) => self.problem(&format!("expected {expected}, got {char:?}")),
             None => self.problem(&format!("expected {expected}, got the end of the text")),
         }

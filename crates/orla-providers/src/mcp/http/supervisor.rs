@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use orla_marketplace::{JsonText, jitter};
-use orla_mcp::answer::{self, ToolPage, leave_out_duplicates};
+use orla_mcp::answer::{self, ToolPage, leave_out_duplicates, warn_of_misspelt_hints};
 use orla_mcp::framing::{Event, Events};
 use orla_mcp::object::Object;
 use orla_mcp::wire::{self, Message};
@@ -213,6 +213,7 @@ pub(super) async fn list_tools(shared: &Shared, link: &Link) -> Result<Option<Se
         }
     }
     leave_out_duplicates(&shared.name, &mut tools);
+    warn_of_misspelt_hints(&shared.name, &tools);
     Ok(Some(ServerInfo { tools: Some(tools), offers: channel.offers.clone(), mode: channel.mode }))
 }
 

@@ -68,7 +68,7 @@ fn undeclared(why: &str) -> ErrorData {
 /// Returns the error of a request about a task. An unknown task is −32602, and so is everything else
 /// that the client can mend.
 fn refused(error: &TaskError) -> ErrorData {
-    let message = error.to_string();
+    let message = crate::tasks::message(error);
     match error {
         TaskError::Unknown(_)
         | TaskError::Over(_)

@@ -65,9 +65,9 @@ pub(crate) async fn mode<'a>(
     let method_not_found = |what: String| ErrorData::new(ErrorCode::METHOD_NOT_FOUND, what, None);
     if caller.revision.is_sessionless() {
         return match (support, core.tasks()) {
-            (Some(TaskSupport::Required), _) if !fields.declares => {
-                Err(undeclared(&format!("{name} runs only as a task")))
-            }
+            (Some(TaskSupport::Required), _) if !fields.declares => Err(undeclared(&format!(
+                "{name} runs only as a task: use `orla task run {name}`, POST /tasks, or a client that supports tasks"
+            ))),
             (Some(TaskSupport::Required | TaskSupport::Optional), Some(tasks)) if fields.declares => {
                 Ok(Mode::Task { tasks, keep_ms: None })
             }

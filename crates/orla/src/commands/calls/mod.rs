@@ -165,7 +165,9 @@ fn query(filter: &CallsFilter) -> Result<Query, Failure> {
     query.before.clone_from(&filter.before);
     query.limit = filter.limit.into();
     if let Some(since) = &filter.since {
-        let what = format!("--since {since}: expected a duration such as 10m, or a time by RFC 3339");
+        let what = format!(
+            "--since {since}: expected a duration such as 10m, or a time such as 2026-11-20T08:00:00Z"
+        );
         query.since = Some(time_of(since).ok_or_else(|| Failure::usage(what))?);
     }
     Ok(query)

@@ -7,6 +7,7 @@ mod clients;
 mod json;
 mod yaml;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::{MetadataExt, fchown};
@@ -49,6 +50,10 @@ pub(crate) fn run(connect: &cli::Connect, source: &Source) -> Result<(), Failure
     if let Some(survey) = &survey {
         notes(survey, client, source).iter().for_each(|text| render::note(text));
     }
+    if matches!(to, Entry::Here(_)) {
+        let lacking = survey.as_ref().map(|survey| &survey.variables);
+        problems(source, lacking).iter().for_each(|problem| render::warning(problem));
+    }
     if *write {
         let served = survey.map(|survey| survey.servers).unwrap_or_default();
         return write_entry(client, &path, name, &to, &served);
@@ -83,6 +88,14 @@ fn notes(survey: &Survey, client: &Client, source: &Source) -> Vec<String> {
         ));
     }
     notes
+}
+
+/// Returns why orla would not start with this configuration. A variable that the client is to have in its
+/// environment has its own note.
+fn problems(source: &Source, lacking: Option<&BTreeSet<String>>) -> Vec<String> {
+    let problems = source.load().err().unwrap_or_default().into_iter().map(|one| one.to_string());
+    let is_noted = |text: &str| lacking.into_iter().flatten().any(|name| text.contains(&**name));
+    problems.filter(|text| !is_noted(text)).collect()
 }
 
 /// Returns the server at this address, for this client.

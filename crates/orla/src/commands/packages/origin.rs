@@ -18,7 +18,7 @@ use super::environments::Program;
 use super::fetch::{Http, permitted};
 use super::git;
 use crate::Failure;
-use crate::config::Config;
+use crate::config::{Config, reason};
 use crate::packages::content::{Content, split_option};
 use crate::packages::project_of;
 
@@ -92,12 +92,12 @@ impl Origin {
             Source::Folder(path) => {
                 let folder = project.join(path);
                 if !folder.is_dir() {
-                    return Err(at(path, &"it is not a directory"));
+                    return Err(at(path, &"no such directory"));
                 }
                 pack(&folder).map_err(|error| at(path, &error))?
             }
             Source::BundleFile(path) => {
-                read_bounded(&project.join(path)).map_err(|error| at(path, &error))?
+                read_bounded(&project.join(path)).map_err(|error| at(path, &reason(&error)))?
             }
             Source::BundleUrl(url) => get(url, None).await?,
             Source::Git { url, revision } => {
@@ -390,8 +390,8 @@ async fn get(url: &str, named_by: Option<&str>) -> Result<Vec<u8>, Failure> {
 /// Returns an error if there is no current directory.
 pub(super) fn portable(source: Source, config: &Config) -> Result<Source, Failure> {
     let place = |path: String| -> Result<String, Failure> {
-        let whole =
-            std::path::absolute(&path).map_err(|error| Failure::failed(format!("{path}: {error}")))?;
+        let whole = std::path::absolute(&path)
+            .map_err(|error| Failure::failed(format!("{path}: {}", reason(&error))))?;
         let below = below_project(&whole, config);
         Ok(below.unwrap_or_else(|| whole.to_string_lossy().into_owned()))
     };

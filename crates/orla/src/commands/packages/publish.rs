@@ -13,7 +13,7 @@ use orla_packages::store::read_bounded;
 use orla_providers::capsule::packages::is_package;
 
 use super::helper;
-use crate::config::Config;
+use crate::config::{Config, reason};
 use crate::packages::content::{Content, PUBLISHED};
 use crate::{Failure, cli, render};
 
@@ -114,7 +114,7 @@ impl Published {
 
 /// Reads a tool, a folder, or the tools of a project, without the files that are `ignored`.
 fn content_of(source: &Path, ignored: &[String]) -> Result<Published, String> {
-    let text = |error: std::io::Error| error.to_string();
+    let text = |error: std::io::Error| reason(&error);
     let bytes = if source.is_dir() {
         let inner = std::fs::read_dir(source).map_err(text)?.filter_map(Result::ok);
         let inner = inner.map(|entry| entry.path()).find(|path| path.is_dir() && is_package(path));
@@ -304,7 +304,8 @@ impl Repository {
 
 /// Writes a file as a whole.
 fn write(path: &Path, content: &[u8]) -> Result<(), Failure> {
-    let failed = |error: std::io::Error| Failure::failed(format!("{}: {error}", path.display()));
+    let failed =
+        |error: std::io::Error| Failure::failed(format!("{}: {}", path.display(), reason(&error)));
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let directory = directory.unwrap_or(Path::new("."));
     std::fs::create_dir_all(directory).map_err(failed)?;

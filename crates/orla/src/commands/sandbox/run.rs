@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use orla_process::child::Program;
-use orla_process::confinement::{Declared, Fallback, Limits, Mode, Rules};
+use orla_process::confinement::{self, Declared, Fallback, Limits, Mode, Rules};
 use orla_process::signal::exit_code;
 use orla_process::{Instance, foreground, start_failure};
 use orla_providers::tool::metadata::limits;
@@ -19,6 +19,11 @@ pub(crate) fn run(run: &cli::SandboxRun, source: &Source) -> Result<(), Failure>
     let config = load(source)?;
     let _log = crate::commands::log(&config);
     let limits = limits_of(&run.limits).map_err(Failure::usage)?;
+    let wrong: Vec<String> =
+        run.permissions.iter().filter_map(|word| confinement::check(word).err()).collect();
+    if !wrong.is_empty() {
+        return Err(Failure::usage_with(wrong));
+    }
     let Some((command, args)) = run.command.split_first() else {
         return Err(Failure::usage("a command is missing"));
     };

@@ -130,8 +130,7 @@ async fn text(tasks: &Tasks, id: &str, form: ResultForm) -> Result<String, Failu
 fn filter(list: &TaskList) -> Result<Filter, Failure> {
     let mut filter = Filter::default();
     for word in &list.state {
-        let state =
-            word.parse().map_err(|()| Failure::usage(format!("{word:?} is not a state of a task")))?;
+        let state = word.parse().map_err(|problem| Failure::usage(format!("--state: {problem}")))?;
         filter.states.push(state);
     }
     filter.capability.clone_from(&list.capability);

@@ -5,15 +5,18 @@ mod print;
 mod remote;
 
 use std::io::Read;
+use std::path::Path;
 
 use orla_marketplace::JsonText;
 use orla_marketplace::rtfs::text::excerpt;
+use orla_marketplace::rtfs::{Options, Source as Text, compile};
 use serde_json::Value;
 
 use super::client::Server;
 use crate::Failure;
 use crate::cli::{Task, TaskCommand, TaskRun};
 use crate::config::{Source, reason};
+use crate::text::json_problem;
 
 pub(crate) fn run(task: &Task, source: &Source) -> Result<(), Failure> {
     let config = super::load_local_or_for_client(task.url.as_deref(), source)?;
@@ -49,18 +52,29 @@ fn wanted(run: &TaskRun) -> Result<JsonText, Failure> {
     };
     let text =
         text.map_err(|err| Failure::usage(format!("--program {}: {}", file.display(), reason(&err))))?;
+    check_syntax(file, &text)?;
     let input = run.input.as_deref().unwrap_or("null");
-    let input = JsonText::parse(input.to_owned())
-        .map_err(|err| Failure::usage(format!("--input is not JSON: {err}")))?;
+    let input = JsonText::parse(input.to_owned()).map_err(|err| {
+        let problem = json_problem(input).unwrap_or_else(|| err.to_string());
+        Failure::usage(format!("--input: {problem}"))
+    })?;
     JsonText::parse(format!(r#"{{"program":{},"input":{input}}}"#, Value::from(text)))
         .map_err(|err| Failure::usage(err.to_string()))
 }
 
+/// Checks that a program can be compiled. Its macros may need more steps here than where it runs.
+fn check_syntax(file: &Path, text: &str) -> Result<(), Failure> {
+    let name = if file == Path::new("-") { String::new() } else { file.display().to_string() };
+    let options = Options { inputs: vec!["input".to_owned()], ..Options::default() };
+    let problems = compile(&Text::new(name, text), &options).err();
+    problems.map_or(Ok(()), |problems| Err(Failure::failed(problems.to_string())))
+}
+
 fn event_value(text: Option<&str>) -> Result<JsonText, Failure> {
-    JsonText::parse(text.unwrap_or("null").to_owned()).map_err(|err| {
+    JsonText::parse(text.unwrap_or("null").to_owned()).map_err(|_| {
+        let got = excerpt(text.unwrap_or_default(), 60);
         Failure::usage(format!(
-            "{}: the value of an event is JSON: {err}",
-            excerpt(text.unwrap_or(""), 60)
+            r#"the value of an event: expected JSON such as '{{"amount": 77}}', got {got:?}"#
         ))
     })
 }

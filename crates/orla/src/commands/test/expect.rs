@@ -149,7 +149,12 @@ pub(super) fn problem_of(expected: &Value) -> Option<String> {
         Value::Object(members) => match matcher(members) {
             Some(Err(problem)) => Some(problem),
             Some(Ok(Matcher::Regex(pattern))) => {
-                Regex::new(pattern).err().map(|error| format!("$regex: {error}"))
+                // The error draws the pattern in several lines; its last one says why.
+                Regex::new(pattern).err().map(|error| {
+                    let text = error.to_string();
+                    let why = text.lines().last().unwrap_or(&text);
+                    format!("$regex: {}", why.trim_start_matches("error: "))
+                })
             }
             Some(Ok(_)) => None,
             None => members.values().find_map(problem_of),
@@ -282,7 +287,7 @@ mod tests {
         assert!(check(json!({"$ref": "#"}), &json!({"$ref": "#"})).is_empty(), "a member of the output");
         for (wrong, words) in [
             (json!({"$type": "text"}), "$type: expected string, number"),
-            (json!([{"$regex": "("}]), "$regex:"),
+            (json!([{"$regex": "("}]), "$regex: unclosed group"),
             (json!({"a": {"$approx": "3"}}), "$approx: expected a number"),
         ] {
             assert!(problem_of(&wrong).unwrap().starts_with(words), "{wrong}");
