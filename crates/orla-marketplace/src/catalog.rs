@@ -16,7 +16,6 @@ use serde_json::{Value as Json, json};
 
 use crate::admission::breaker::{Breaker, BreakerLimits};
 use crate::admission::{Admission, Bounds};
-use crate::call::Call;
 use crate::custody::Custody;
 use crate::error::RuntimeError;
 use crate::id::Pattern;
@@ -268,14 +267,6 @@ impl Catalog {
     /// Returns the capability with this id or MCP name.
     pub fn get(&self, id_or_name: &str) -> Option<&Arc<Entry>> {
         self.by_key.get(id_or_name).and_then(|at| self.entries.get(*at))
-    }
-
-    /// Returns how long a call may take: as long as its capability may, if that is known, and no longer than its caller waits.
-    pub(crate) fn timeout_of(&self, entry: Option<&Arc<Entry>>, call: &Call) -> Duration {
-        let own =
-            entry.and_then(|entry| entry.policy.timeout.or_else(|| entry.manifest.provider.timeout()));
-        let own = own.or(call.default_timeout).unwrap_or(self.limits.timeout);
-        call.timeout.map_or(own, |caller| caller.min(own))
     }
 
     pub(crate) fn with_id(&self, id: &str) -> Option<&Arc<Entry>> {

@@ -109,7 +109,7 @@ impl CapabilityMarketplace {
         // The future is created only if the call has to wait.
         let late = async {
             let newest = self.snapshot();
-            let limit = newest.timeout_of(newest.get(&call.target), &call);
+            let limit = timeout_of(&newest, newest.get(&call.target), &call);
             tokio::time::sleep_until(began + limit).await;
             limit
         };
@@ -135,7 +135,7 @@ impl CapabilityMarketplace {
             tracing::info!(tool = excerpt(&call.target, MAX_SHOWN_CHARS), caller, "unknown tool");
             return Err(self.unknown(&catalog, &call.target, &call.scope.principal));
         };
-        let timeout = catalog.timeout_of(Some(&entry), &call);
+        let timeout = timeout_of(&catalog, Some(&entry), &call);
         let Call { target, input, mut scope, .. } = call;
         let call_id = scope.call_id.take().unwrap_or_else(|| self.reserve_call_id());
         let mut ctx = CallContext::new(call_id, Arc::clone(&entry.name), (began, timeout), scope);
@@ -184,6 +184,13 @@ impl CapabilityMarketplace {
         let newest = self.snapshot();
         if named.is_none() || newest.is_of_the_same_sources(&catalog) { newest } else { catalog }
     }
+}
+
+/// Returns how long a call may take: as long as its capability may, if that is known, and no longer than its caller waits.
+fn timeout_of(catalog: &Catalog, entry: Option<&Arc<Entry>>, call: &Call) -> Duration {
+    let own = entry.and_then(|entry| entry.policy.timeout.or_else(|| entry.manifest.provider.timeout()));
+    let own = own.or(call.default_timeout).unwrap_or(catalog.limits.timeout);
+    call.timeout.map_or(own, |caller| caller.min(own))
 }
 
 impl PreparedCall<'_> {

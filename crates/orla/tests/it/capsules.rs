@@ -109,7 +109,7 @@ fn its_first_call_waits_for_no_other_provider_and_no_longer_than_its_own_timeout
         let late = client.call("cap", json!({}));
         assert!(late.is_error() && late.sentence().contains("0.3 s"), "{}", late.json);
     }
-    server.log_says(&["call finished", "cap", "timeout"]);
+    server.log_says(&["call finished", "cap", "0.3 s"]);
 }
 
 #[test]
