@@ -117,6 +117,10 @@ impl CapabilityMarketplace {
         let mut prepared = self.prepare(call).await?;
         let checked = async {
             prepared.authorize().await?;
+            // A provider that has not reported its capabilities yet declares their inputs when it starts.
+            if prepared.is_unlearned() && prepared.settle().await? {
+                prepared.authorize().await?;
+            }
             prepared.validate_input().await?;
             prepared.check_input()?;
             extra_check(&prepared)

@@ -232,6 +232,11 @@ impl PreparedCall<'_> {
         refusal.map_or(Ok(()), |reason| Err(self.lasting_error(reason.to_owned())))
     }
 
+    /// Returns whether the provider has not reported the capability yet.
+    pub(super) fn is_unlearned(&self) -> bool {
+        self.entry.policy.availability == Availability::Unlearned
+    }
+
     /// Waits while the provider starts or is restarted, and looks the capability up again. Returns
     /// whether it has changed.
     ///
@@ -244,8 +249,7 @@ impl PreparedCall<'_> {
             return Ok(false);
         }
         let provider = &self.entry.manifest.provider;
-        let is_learned = self.entry.policy.availability != Availability::Unlearned;
-        if is_learned && executor.is_settled(provider) {
+        if !self.is_unlearned() && executor.is_settled(provider) {
             return Ok(false);
         }
         self.guarded(executor.settle(provider, &self.ctx)).await?;
