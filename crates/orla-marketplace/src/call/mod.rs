@@ -108,6 +108,17 @@ impl CapabilityMarketplace {
         self.check_then(call, PreparedCall::check_quotas).await
     }
 
+    /// Waits until the provider of a call's capability has reported it, as long as the call may take. No other provider is
+    /// waited for.
+    pub async fn learn_of(&self, call: Call) {
+        if let Ok(mut prepared) = self.prepare(call).await
+            && prepared.is_unlearned()
+        {
+            // The call itself reports why the provider does not start.
+            let _ = prepared.settle().await;
+        }
+    }
+
     /// Performs the steps of a call up to the validation of its input, and then `extra_check`.
     async fn check_then<'m>(
         &'m self,

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use orla_marketplace::{
-    Availability, Catalog, Entry, JsonText, Outcome, Payload, Principal, ProviderType, RuntimeError,
-    TaskSupport,
+    Availability, Call, Catalog, Entry, JsonText, Outcome, Payload, Principal, ProviderType,
+    RuntimeError, TaskSupport,
 };
 use orla_mcp::object::Object;
 use orla_tasks::{NewTask, TaskError, Tasks};
@@ -100,12 +100,18 @@ async fn entry_of(
     if let Some(catalog) = catalog {
         return catalog.visible(principal, tool).cloned();
     }
-    let is_unlearned = |entry: &Arc<Entry>| matches!(entry.policy.availability, Availability::Unlearned);
     let mut newest = core.market.snapshot();
-    if newest.get(tool).is_none_or(is_unlearned) {
-        let limit = newest.limits().timeout;
-        let _ = tokio::time::timeout(limit, core.market.prepare_for(tool)).await;
-        newest = core.market.snapshot();
+    match newest.get(tool) {
+        Some(entry) if entry.policy.availability != Availability::Unlearned => {}
+        Some(_) => {
+            core.market.learn_of(Call::to(tool)).await;
+            newest = core.market.snapshot();
+        }
+        None => {
+            let limit = newest.limits().timeout;
+            let _ = tokio::time::timeout(limit, core.market.prepare_for(tool)).await;
+            newest = core.market.snapshot();
+        }
     }
     newest.visible(principal, tool).cloned()
 }
