@@ -58,7 +58,8 @@ pub(crate) async fn mode<'a>(
     fields: TaskFields<'_>,
 ) -> Result<Mode<'a>, ErrorData> {
     // The call itself reports an unknown capability.
-    let Some(entry) = entry_of(core, caller.principal, catalog, tool).await else {
+    let may_be_task = fields.declares || fields.task.is_some();
+    let Some(entry) = entry_of(core, caller.principal, catalog, tool, may_be_task).await else {
         return Ok(Mode::Plain);
     };
     let (support, name) = (entry.manifest.task_support(), &entry.name);
@@ -90,19 +91,20 @@ pub(crate) async fn mode<'a>(
 }
 
 /// Returns the capability that the caller may call. A provider that has not said yet what it serves is
-/// asked first, as for the call itself.
+/// asked first if that decides how the call runs, and otherwise by the call itself.
 async fn entry_of(
     core: &Core,
     principal: Option<&Principal>,
     catalog: Option<Arc<Catalog>>,
     tool: &str,
+    may_be_task: bool,
 ) -> Option<Arc<Entry>> {
     if let Some(catalog) = catalog {
         return catalog.visible(principal, tool).cloned();
     }
     let mut newest = core.market.snapshot();
     match newest.get(tool) {
-        Some(entry) if entry.policy.availability != Availability::Unlearned => {}
+        Some(entry) if !may_be_task || entry.policy.availability != Availability::Unlearned => {}
         Some(_) => {
             core.market.learn_of(Call::to(tool)).await;
             newest = core.market.snapshot();
