@@ -412,7 +412,8 @@ impl CapabilityMarketplace {
         self.learn(None).await;
     }
 
-    /// Waits until the newest snapshot has `name`, or every provider that had to be asked has reported its capabilities.
+    /// Waits until the newest snapshot has `name` as its provider reports it, or every provider that had to be asked has
+    /// answered.
     pub async fn prepare_for(&self, name: &str) {
         self.learn(Some(name.to_owned())).await;
     }

@@ -87,7 +87,7 @@ impl Inner {
         }
     }
 
-    /// Writes one heartbeat. Returns `false` if the other nodes had to take_if_free this node gone, or if
+    /// Writes one heartbeat. Returns `false` if the other nodes had to consider this node gone, or if
     /// another instance uses its name.
     async fn heartbeat(&self, shared: &Shared, own: &mut Expect) -> Result<bool, StateError> {
         if shared.is_replaced.load(Ordering::Relaxed) {

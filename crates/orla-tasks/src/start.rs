@@ -150,13 +150,13 @@ impl Tasks {
         call.scope.principal.clone_from(&new.caller);
         new.terms.apply(&mut call, &inner.market);
         inner.market.check_with_quotas(call).await?;
-        if new.is_program {
-            check_syntax(&new.input).await?;
-        }
         let input = new.input.json()?.clone();
         let bytes = input.as_str().len();
         if bytes > MAX_INPUT {
             return Err(TaskError::LargeInput { bytes });
+        }
+        if new.is_program {
+            check_syntax(&new.input).await?;
         }
         let owner = OwnerKey::of_caller(new.caller.as_ref());
         let count = inner.count_unfinished(&owner, new.caller.is_some())?;

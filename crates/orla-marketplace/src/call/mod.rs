@@ -113,6 +113,7 @@ impl CapabilityMarketplace {
     pub async fn learn_of(&self, call: Call) {
         if let Ok(mut prepared) = self.prepare(call).await
             && prepared.is_unlearned()
+            && prepared.authorize().await.is_ok()
         {
             // The call itself reports why the provider does not start.
             let _ = prepared.settle().await;

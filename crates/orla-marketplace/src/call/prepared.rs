@@ -105,7 +105,7 @@ impl CapabilityMarketplace {
     /// # Errors
     /// There is no such capability, its provider wants a sign-in, or the call ends before it is found.
     pub(super) async fn prepare(&self, call: Call) -> RuntimeResult<PreparedCall<'_>> {
-        let began = Instant::now();
+        let mut began = Instant::now();
         // The future is created only if the call has to wait.
         let late = async {
             let newest = self.snapshot();
@@ -127,7 +127,10 @@ impl CapabilityMarketplace {
             && let Some(signed_in) = self.sign_in(&catalog, &call).await
         {
             signed_in?;
-            self.prepare_listing().await;
+            // The caller, not the call, took the time until here.
+            began = Instant::now();
+            let limit = timeout_of(&catalog, None, &call);
+            let _ = tokio::time::timeout(limit, self.prepare_for(&call.target)).await;
             catalog = self.snapshot();
         }
         let Some(entry) = catalog.get(&call.target).cloned() else {
@@ -244,7 +247,8 @@ impl PreparedCall<'_> {
     /// The provider is not ready within the call's time, or no longer has the capability.
     pub(super) async fn settle(&mut self) -> RuntimeResult<bool> {
         let Ok(executor) = self.executor() else { return Ok(false) };
-        // Nested calls are answered from the recording, so their providers need not start.
+        // Nested calls are answered from the recording, so their providers need not start. What a provider reports only when
+        // it starts is then not checked.
         if self.ctx.scope.answers.is_some() && self.ctx.scope.depth > 0 {
             return Ok(false);
         }
@@ -254,8 +258,12 @@ impl PreparedCall<'_> {
         }
         self.guarded(executor.settle(provider, &self.ctx)).await?;
         let newest = self.market.refreshed();
-        // A call in a snapshot of an earlier configuration stays in it, if it can run there.
-        if !newest.is_of_the_same_sources(&self.catalog) && executor.is_settled(provider) {
+        // A call in a snapshot of an earlier configuration stays in it, if it can run there: unless its provider has reported
+        // meanwhile what is not checked there, a schema or annotations.
+        let is_reported = |entry: &Arc<Entry>| entry.policy.availability != Availability::Unlearned;
+        let is_outdated = self.is_unlearned() && newest.get(&self.target).is_some_and(is_reported);
+        if !newest.is_of_the_same_sources(&self.catalog) && executor.is_settled(provider) && !is_outdated
+        {
             return Ok(false);
         }
         let Some(entry) = newest.get(&self.target).cloned() else {

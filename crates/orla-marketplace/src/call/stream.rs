@@ -2,7 +2,7 @@
 //! (RTFS capability system §3.2).
 //!
 //! An executor returns a [`StreamHandle`] when a stream is opened ([`CapabilityExecutor::open`]). The marketplace
-//! takes the same steps as for a call (look up, authorise, validate, admit, record) and may_give_items the caller an
+//! takes the same steps as for a call (look up, authorise, validate, admit, record) and gives the caller an
 //! [`OpenStream`].
 //!
 //! # Invariants

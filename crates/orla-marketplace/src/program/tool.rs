@@ -12,6 +12,7 @@ use rtfs::{
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value as Json, json};
+use tokio::sync::Semaphore;
 
 use super::check::{self, Served, described as problem};
 use super::compiler::{self, Compiler};
@@ -234,6 +235,8 @@ impl CapabilityExecutor for LanguageExecutor {
 /// All problems of the program, with their places.
 pub async fn check_syntax(input: &Payload) -> RuntimeResult<()> {
     const MACRO_STEPS: u64 = 100_000;
+    /// One large program at a time: this is not the work of a call, which has its own limits.
+    static TURN: Semaphore = Semaphore::const_new(1);
     let Ok(arguments) = serde_json::from_str::<RunArguments<'_>>(input.json()?.as_str()) else {
         return Ok(());
     };
@@ -242,6 +245,7 @@ pub async fn check_syntax(input: &Payload) -> RuntimeResult<()> {
         true => compiled(&arguments.program),
         false => {
             let text = arguments.program.into_owned();
+            let _turn = TURN.acquire().await;
             let done = tokio::task::spawn_blocking(move || compiled(&text)).await;
             done.map_err(|_| RuntimeError::Panicked { id: IDS[0].to_owned() })?
         }

@@ -733,7 +733,10 @@ async fn tools_of(core: &Core, session: &Session, tool: &str) -> Arc<Catalog> {
     }
     match known.get(tool) {
         Some(_) => core.market.prepare_listing().await,
-        None => core.market.prepare_for(tool).await,
+        None => {
+            let limit = known.limits().timeout;
+            let _ = tokio::time::timeout(limit, core.market.prepare_for(tool)).await;
+        }
     }
     let newest = core.market.snapshot();
     if !newest.is_of_the_same_sources(&known) {

@@ -604,6 +604,25 @@ fn a_call_that_waits_for_a_restart_is_validated_against_the_new_schema() {
     }
 }
 
+#[test]
+fn a_call_that_waits_for_the_first_start_is_validated_also_after_a_reload_in_between() {
+    let code = bare().before("wait('go')").other(
+        "if method == 'initialize': out({'id': id, 'result': {'protocolVersion': p['protocolVersion'], 'capabilities': {'tools': {}}, 'serverInfo': {'name': 'x', 'version': '1'}}}); continue\n\
+         if method == 'tools/list': out({'id': id, 'result': {'tools': [{'name': 'cap', 'inputSchema': {'type': 'object', 'required': ['x']}}]}}); continue",
+    );
+    let server = serve(&manifest(json!({})), &code);
+    let mut clients = server.clients();
+    let calls: Vec<_> = clients.iter_mut().map(|client| client.begin_call("cap", json!({}))).collect();
+    until_state(&server, "STARTING");
+    server.write("tools/other", crate::sh("echo other"), 0o755);
+    server.reload();
+    open(&server, "go");
+    for (client, call) in clients.iter_mut().zip(calls) {
+        let refused = client.finish_call(call).unwrap();
+        assert!(refused.sentence().contains("required property \"x\""), "{}", refused.json);
+    }
+}
+
 /// A listing that gave up does not let the next call through without validation.
 #[test]
 fn a_call_waits_for_the_list_of_a_capsule_whose_first_list_came_too_late() {

@@ -58,7 +58,7 @@ pub(crate) async fn mode<'a>(
     fields: TaskFields<'_>,
 ) -> Result<Mode<'a>, ErrorData> {
     // The call itself reports an unknown capability.
-    let may_be_task = fields.declares || fields.task.is_some();
+    let may_be_task = fields.declares && core.tasks().is_some();
     let Some(entry) = entry_of(core, caller.principal, catalog, tool, may_be_task).await else {
         return Ok(Mode::Plain);
     };
@@ -106,7 +106,9 @@ async fn entry_of(
     match newest.get(tool) {
         Some(entry) if !may_be_task || entry.policy.availability != Availability::Unlearned => {}
         Some(_) => {
-            core.market.learn_of(Call::to(tool)).await;
+            let mut call = Call::to(tool);
+            call.scope.principal = principal.cloned();
+            core.market.learn_of(call).await;
             newest = core.market.snapshot();
         }
         None => {
