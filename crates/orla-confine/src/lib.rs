@@ -24,5 +24,5 @@ pub use limits::{Limits, size};
 pub use profile::{Network, Places, Profile};
 pub use reach::Reach;
 pub use refusal::{Allowed, Refusal, refusal};
-pub use trace::{STRACE, Surroundings, Trace, Traced};
+pub use trace::{Environment, STRACE, Trace, Traced};
 pub use word::{Preset, Word, check, confines, forms, misspelt_key, placed};

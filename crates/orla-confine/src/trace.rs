@@ -50,7 +50,7 @@ pub struct Traced<'a> {
 
 /// The environment of a program that needs no permission.
 #[derive(Clone, Copy, Debug)]
-pub struct Surroundings<'a> {
+pub struct Environment<'a> {
     /// Paths that every confined process may read, and the program's own files.
     pub base: &'a [PathBuf],
     /// The directory of the declaring file, the base of relative paths.
@@ -154,9 +154,9 @@ impl Trace {
 
     /// Returns the smallest permissions for these operations, reasonably merged: several files of a
     /// directory become the directory.
-    pub fn permissions(&self, around: &Surroundings<'_>) -> Vec<String> {
-        let is_base = |path: &Path| around.base.iter().any(|base| path.starts_with(base));
-        let is_temporary = |path: &Path| path.parent() == Some(around.temporary);
+    pub fn permissions(&self, environment: &Environment<'_>) -> Vec<String> {
+        let is_base = |path: &Path| environment.base.iter().any(|base| path.starts_with(base));
+        let is_temporary = |path: &Path| path.parent() == Some(environment.temporary);
         // Interpreters read this path to find out how much memory they may use, and do not need it.
         let is_cgroup = |path: &Path| path.starts_with("/sys/fs/cgroup");
         let needs = |path: &&PathBuf| !is_base(path) && !is_temporary(path) && !is_cgroup(path);
@@ -166,24 +166,24 @@ impl Trace {
             .filter(needs)
             .map(|path| path.parent().unwrap_or(path).to_owned())
             .collect();
-        let written = outermost(&folded(written, around));
+        let written = outermost(&folded(written, environment));
         let is_covered =
             |path: &Path, by: &BTreeSet<PathBuf>| by.iter().any(|one| path.starts_with(one));
         // An interpreter lists the directory of its script, and does not need it.
-        let listed = self.listed.iter().filter(|path| path.as_path() != around.directory);
+        let listed = self.listed.iter().filter(|path| path.as_path() != environment.directory);
         let listed: BTreeSet<PathBuf> = listed.filter(needs).cloned().collect();
         let read: BTreeSet<PathBuf> = self.read.iter().filter(needs).cloned().collect();
-        let mut read = folded(read, around);
+        let mut read = folded(read, environment);
         read.extend(listed);
-        let read = outermost(&folded(read, around));
+        let read = outermost(&folded(read, environment));
         let mut words: Vec<String> = read
             .iter()
             .filter(|path| !is_covered(path, &written))
-            .map(|path| format!("fs:read:{}", shown(path, around)))
+            .map(|path| format!("fs:read:{}", shown(path, environment)))
             .collect();
-        words.extend(written.iter().map(|path| format!("fs:write:{}", shown(path, around))));
+        words.extend(written.iter().map(|path| format!("fs:write:{}", shown(path, environment))));
         let executed = self.executed.iter().filter(|path| !is_base(path));
-        words.extend(executed.map(|path| format!("exec:{}", shown(path, around))));
+        words.extend(executed.map(|path| format!("exec:{}", shown(path, environment))));
         words.extend(self.sockets.iter().map(|path| format!("unix:{}", path.display())));
         words.extend(self.network());
         words
@@ -461,7 +461,7 @@ fn bytes(text: &str) -> Vec<u8> {
 const MANY: usize = 3;
 
 /// Replaces several entries of a directory by the directory, unless it is too wide.
-fn folded(mut paths: BTreeSet<PathBuf>, around: &Surroundings<'_>) -> BTreeSet<PathBuf> {
+fn folded(mut paths: BTreeSet<PathBuf>, environment: &Environment<'_>) -> BTreeSet<PathBuf> {
     loop {
         let mut counts: BTreeMap<PathBuf, usize> = BTreeMap::new();
         for parent in paths.iter().filter_map(|path| path.parent()) {
@@ -469,9 +469,9 @@ fn folded(mut paths: BTreeSet<PathBuf>, around: &Surroundings<'_>) -> BTreeSet<P
         }
         let is_wide = |path: &Path| {
             path.components().count() <= 2
-                || around.home.is_some_and(|home| home.starts_with(path))
-                || around.directory.starts_with(path)
-                || around.temporary.starts_with(path)
+                || environment.home.is_some_and(|home| home.starts_with(path))
+                || environment.directory.starts_with(path)
+                || environment.temporary.starts_with(path)
         };
         let many = counts.into_iter().find(|(path, count)| *count >= MANY && !is_wide(path));
         let Some((directory, _)) = many else { return paths };
@@ -488,16 +488,16 @@ fn outermost(paths: &BTreeSet<PathBuf>) -> BTreeSet<PathBuf> {
 }
 
 /// Returns a path in the form of a declaration.
-fn shown(path: &Path, around: &Surroundings<'_>) -> String {
+fn shown(path: &Path, environment: &Environment<'_>) -> String {
     let relative = |base: Option<&Path>, prefix: &str| {
         let below = path.strip_prefix(base?).ok()?;
         let below = below.display().to_string();
         Some(if below.is_empty() { prefix.to_owned() } else { format!("{prefix}/{below}") })
     };
-    let beside = around.directory.parent().filter(|parent| parent.parent().is_some());
-    relative(Some(around.directory), ".")
+    let beside = environment.directory.parent().filter(|parent| parent.parent().is_some());
+    relative(Some(environment.directory), ".")
         .or_else(|| relative(beside, ".."))
-        .or_else(|| relative(around.home.filter(|home| home.parent().is_some()), "~"))
+        .or_else(|| relative(environment.home.filter(|home| home.parent().is_some()), "~"))
         .unwrap_or_else(|| path.display().to_string())
 }
 
@@ -536,8 +536,8 @@ mod tests {
         Traced { program: Path::new(program), args, directory: Path::new("/srv") }
     }
 
-    fn around<'a>(base: &'a [PathBuf]) -> Surroundings<'a> {
-        Surroundings {
+    fn environment<'a>(base: &'a [PathBuf]) -> Environment<'a> {
+        Environment {
             base,
             directory: Path::new("/srv/tools"),
             home: Some(Path::new("/home/ada")),
@@ -551,7 +551,7 @@ mod tests {
         assert!(!trace.read.contains(Path::new("/etc/secret")), "of another process");
         let base = ["/etc/ld.so.cache", "/srv/tools/t.py"].map(PathBuf::from);
         assert_eq!(
-            trace.permissions(&around(&base)),
+            trace.permissions(&environment(&base)),
             [
                 "fs:write:~/notes",
                 "fs:write:..",
@@ -576,7 +576,7 @@ mod tests {
         ]);
         let trace = Trace { read, ..Trace::default() };
         assert_eq!(
-            trace.permissions(&around(&[])),
+            trace.permissions(&environment(&[])),
             ["fs:read:/data/in", "fs:read:~/1", "fs:read:~/2", "fs:read:~/3"]
         );
     }
@@ -588,7 +588,10 @@ mod tests {
 1 connect(3<socket:[1]>, {sa_family=AF_UNIX, sun_path="/run/x.sock"}, 16) = 0
 "#;
         let trace = Trace::of(trace.as_bytes(), &traced("/t", None));
-        assert_eq!(trace.permissions(&around(&[])), ["exec:/t", "unix:/run/x.sock", "net:10.0.0.1:80"]);
+        assert_eq!(
+            trace.permissions(&environment(&[])),
+            ["exec:/t", "unix:/run/x.sock", "net:10.0.0.1:80"]
+        );
     }
 
     #[test]
@@ -615,7 +618,7 @@ mod tests {
         #[test]
         fn no_trace_panics(lines in proptest::collection::vec("(1|2) (execve|openat|rename|connect|sendto|vfork|<\\.\\.\\. vfork resumed>)\\(?(\\PC|\"|\\\\|<|>|,|/){0,30}(<unfinished \\.\\.\\.>|\\) = [0-9-]{1,2}(</x>)?)?", 0..20)) {
             let trace = Trace::of(lines.join("\n").as_bytes(), &traced("/t", Some(&[])));
-            let _ = trace.permissions(&around(&[]));
+            let _ = trace.permissions(&environment(&[]));
         }
 
         #[test]

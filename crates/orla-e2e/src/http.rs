@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
-use crate::PATIENCE;
+use crate::TEST_TIMEOUT;
 
 /// A kept-alive connection to one server, opened when needed.
 #[derive(Debug)]
@@ -180,10 +180,10 @@ impl Http {
                 return Ok(stream);
             }
         }
-        let stream = TcpStream::connect_timeout(&self.address, PATIENCE)?;
+        let stream = TcpStream::connect_timeout(&self.address, TEST_TIMEOUT)?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(TEST_TIMEOUT))?;
+        stream.set_write_timeout(Some(TEST_TIMEOUT))?;
         Ok(stream)
     }
 }
@@ -319,7 +319,7 @@ impl Exchange {
         while self.framing != Framing::Done {
             self.read().ok()?;
         }
-        self.stream.set_read_timeout(Some(PATIENCE)).ok()?;
+        self.stream.set_read_timeout(Some(TEST_TIMEOUT)).ok()?;
         self.wire.is_empty().then_some(self.stream)
     }
 

@@ -33,5 +33,5 @@ pub use process::{Process, processes_with};
 pub use server::{LogLine, Server};
 pub use stdio::{Stdio, StdioMessage};
 pub use terminal::Terminal;
-pub use wait::{PATIENCE, eventually, within};
+pub use wait::{TEST_TIMEOUT, eventually, within};
 pub use world::{Finished, World};

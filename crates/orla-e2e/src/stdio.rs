@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::mcp::{RpcError, SESSION_BASED, ToolResult, initialize, result_of};
 use crate::process::memory_kib;
 use crate::server::show_log;
-use crate::wait::{PATIENCE, eventually};
+use crate::wait::{TEST_TIMEOUT, eventually};
 use crate::world::{World, kill, spawn};
 
 const LOG: &str = ".server.log";
@@ -87,7 +87,7 @@ impl Stdio {
 
     /// Returns the next message; `None` once the server has closed its output.
     pub fn next_message(&mut self) -> Option<StdioMessage> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TEST_TIMEOUT;
         match self.output.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
             Ok(line) => {
                 let parsed = serde_json::from_str(&line);
@@ -96,7 +96,7 @@ impl Stdio {
                 }))
             }
             Err(RecvTimeoutError::Disconnected) => None,
-            Err(RecvTimeoutError::Timeout) => panic!("no message within {PATIENCE:?}"),
+            Err(RecvTimeoutError::Timeout) => panic!("no message within {TEST_TIMEOUT:?}"),
         }
     }
 

@@ -92,7 +92,7 @@ impl Terminal {
             let at = shown.get(since..)?.find(text)?;
             Some(since + at + text.len())
         };
-        let deadline = std::time::Instant::now() + crate::wait::PATIENCE;
+        let deadline = std::time::Instant::now() + crate::wait::TEST_TIMEOUT;
         loop {
             if let Some(place) = found() {
                 return place;

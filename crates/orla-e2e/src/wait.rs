@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 /// The timeout of waits in tests. Only a failure takes this long, so the timeout allows for a machine
 /// that is busy with other work.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub const TEST_TIMEOUT: Duration = Duration::from_secs(120);
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// A condition for [`eventually`]: `true`, or `Some(value)`.
@@ -29,9 +29,9 @@ impl<T> Sign for Option<T> {
     }
 }
 
-/// Polls until the condition holds; panics with `what` after [`PATIENCE`].
+/// Polls until the condition holds; panics with `what` after [`TEST_TIMEOUT`].
 pub fn eventually<S: Sign>(what: &str, condition: impl FnMut() -> S) -> S::Value {
-    within(PATIENCE, what, condition)
+    within(TEST_TIMEOUT, what, condition)
 }
 
 /// Polls until the condition holds; panics with `what` when the time is over.

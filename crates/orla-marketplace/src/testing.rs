@@ -23,14 +23,14 @@ use crate::{CapabilityMarketplace, Limits};
 
 /// How long a test waits for a condition. Only a failure takes so long, so it allows for a machine that
 /// is busy with other work.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub const TEST_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Waits until a condition is true; panics with `what` if it does not become true.
 ///
 /// # Panics
-/// It does not hold within [`PATIENCE`].
+/// It does not hold within [`TEST_TIMEOUT`].
 pub async fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TEST_TIMEOUT;
     while !is_so() {
         assert!(Instant::now() < deadline, "not in time: {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;

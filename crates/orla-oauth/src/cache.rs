@@ -81,7 +81,7 @@ impl Slot {
     }
 
     /// Adds scopes that the next token needs.
-    pub fn want(&self, scopes: &Scopes) {
+    pub fn request(&self, scopes: &Scopes) {
         let mut wanted = self.wanted.write();
         *wanted = wanted.union(scopes);
     }

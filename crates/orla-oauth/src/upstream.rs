@@ -229,7 +229,7 @@ impl Upstream {
             let why = format!("it needs a sign-in with more scopes ({missing})");
             return Err(self.sign_in_needed(subject, &why, missing));
         }
-        slot.want(&granted.union(&missing));
+        slot.request(&granted.union(&missing));
         match self.renewed(slot, subject, Some(sent)).await? {
             Some(token) if token.scopes.covers(&missing) => Ok(()),
             _ => refused("it needs scopes that the authorization server does not grant (HTTP 403)"),

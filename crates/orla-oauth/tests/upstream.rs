@@ -20,16 +20,16 @@ type Request = (HashMap<String, String>, bool);
 
 /// What the authorization server was asked.
 #[derive(Clone, Default)]
-struct Asked(Arc<Mutex<Vec<Request>>>);
+struct SeenRequests(Arc<Mutex<Vec<Request>>>);
 
-impl Asked {
+impl SeenRequests {
     fn grants(&self) -> Vec<String> {
         self.0.lock().iter().map(|(form, _)| form["grant_type"].clone()).collect()
     }
 }
 
 /// Returns an authorization server whose metadata name this issuer, or itself.
-async fn authority(issuer: Option<&'static str>) -> (Url, Asked) {
+async fn authority(issuer: Option<&'static str>) -> (Url, SeenRequests) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a test's server");
     let base = format!("http://{}", listener.local_addr().expect("a test's server"));
     let own = base.clone();
@@ -42,7 +42,7 @@ async fn authority(issuer: Option<&'static str>) -> (Url, Asked) {
             _ => format!(r#"{{"issuer":"{issuer}","token_endpoint":"{own}/token"}}"#),
         }
     };
-    let asked = Asked::default();
+    let asked = SeenRequests::default();
     let app = Router::new()
         .route("/token", axum::routing::post(token))
         .fallback(metadata)
@@ -52,7 +52,7 @@ async fn authority(issuer: Option<&'static str>) -> (Url, Asked) {
     (Url::parse(&base).expect("a test's server"), asked)
 }
 
-async fn token(State(asked): State<Asked>, headers: HeaderMap, body: Bytes) -> String {
+async fn token(State(asked): State<SeenRequests>, headers: HeaderMap, body: Bytes) -> String {
     let form: HashMap<String, String> = form_urlencoded::parse(&body).into_owned().collect();
     let who = form.get("subject_token").cloned().unwrap_or_else(|| "orla".to_owned());
     let scope = form.get("scope").cloned().unwrap_or_default();

@@ -129,13 +129,13 @@ enum Activity {
 #[derive(Debug)]
 struct Waiting {
     child: Child,
-    watched: Arc<Watched>,
+    watched: Arc<PolledDescriptors>,
     since: Instant,
 }
 
 /// The descriptors that the thread polls while a call may take the process.
 #[derive(Debug)]
-struct Watched {
+struct PolledDescriptors {
     exit: ExitWatch,
     stdout: Option<OwnedFd>,
 }
@@ -149,7 +149,7 @@ pub struct Started {
 }
 
 impl Standby {
-    /// Creates a standby without programs; see [`want`](Self::want).
+    /// Creates a standby without programs; see [`prestart`](Self::prestart).
     ///
     /// # Errors
     /// The server has no file descriptors left.
@@ -159,7 +159,7 @@ impl Standby {
 
     /// Sets which programs are prestarted. Waiting processes of unchanged programs are kept, all others
     /// are ended.
-    pub fn want(&self, wanted: Vec<Wanted>, limits: StandbyLimits) {
+    pub fn prestart(&self, wanted: Vec<Wanted>, limits: StandbyLimits) {
         let environment = self.shared.instance.environment();
         let mut state = self.shared.lock();
         state.limits = limits;
@@ -277,7 +277,7 @@ impl Shared {
                 self.lock().add(&start, version, child);
                 continue;
             }
-            let watched: Vec<Arc<Watched>> = state.watched().cloned().collect();
+            let watched: Vec<Arc<PolledDescriptors>> = state.watched().cloned().collect();
             let until = state.next_look(now);
             drop(state);
             self.sleep(&watched, until);
@@ -301,7 +301,7 @@ impl Shared {
     }
 
     /// Sleeps until a process acts, a call arrives, or this much time has passed.
-    fn sleep(&self, watched: &[Arc<Watched>], until: Option<Duration>) {
+    fn sleep(&self, watched: &[Arc<PolledDescriptors>], until: Option<Duration>) {
         let mut fds = vec![PollFd::from_borrowed_fd(self.wake.fd(), PollFlags::IN)];
         for watched in watched {
             let pipes = [watched.exit.fd(), watched.stdout.as_ref().map(AsFd::as_fd)];
@@ -421,7 +421,7 @@ impl State {
         }
     }
 
-    fn watched(&self) -> impl Iterator<Item = &Arc<Watched>> {
+    fn watched(&self) -> impl Iterator<Item = &Arc<PolledDescriptors>> {
         self.pools.iter().flat_map(|pool| &pool.waiting).map(|waiting| &waiting.watched)
     }
 
@@ -470,7 +470,7 @@ impl Waiting {
     fn new(child: Child) -> Self {
         let exit = ExitWatch::new(child.pid());
         let stdout = child.stdout.as_ref().and_then(|pipe| pipe.as_fd().try_clone_to_owned().ok());
-        Self { child, watched: Arc::new(Watched { exit, stdout }), since: Instant::now() }
+        Self { child, watched: Arc::new(PolledDescriptors { exit, stdout }), since: Instant::now() }
     }
 
     /// Returns whether the process did anything but wait: it has exited, has written, or has closed its

@@ -237,7 +237,7 @@ fn concerns(targets: &[Target], path: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use orla_marketplace::testing::PATIENCE;
+    use orla_marketplace::testing::TEST_TIMEOUT;
     use std::fs;
 
     const QUIET: Duration = Duration::from_millis(30);
@@ -247,7 +247,7 @@ mod tests {
     }
 
     async fn change(watcher: &mut Watcher) -> Change {
-        tokio::time::timeout(PATIENCE, watcher.changed()).await.expect("no change was noticed")
+        tokio::time::timeout(TEST_TIMEOUT, watcher.changed()).await.expect("no change was noticed")
     }
 
     fn canonical() -> (tempfile::TempDir, PathBuf) {

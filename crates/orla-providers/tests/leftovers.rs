@@ -20,7 +20,7 @@ use orla_process::{Instance, PoolLimits, init, reaper};
 use orla_providers::tool::{Loader, ToolExecutor};
 use rustix::process::{Pid, Signal, kill_process};
 
-use orla_marketplace::testing::PATIENCE;
+use orla_marketplace::testing::TEST_TIMEOUT;
 const CALLS: usize = 15;
 
 fn main() -> ExitCode {
@@ -277,7 +277,7 @@ fn is_gone(pid: i32) -> bool {
 }
 
 fn eventually<T>(mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TEST_TIMEOUT;
     loop {
         if let Some(found) = look() {
             return found;

@@ -26,7 +26,7 @@ pub enum Protection {
 /// The name of the service in the keyring.
 const SERVICE: &str = "orla";
 /// How long a user may take to unlock the keyring.
-const PATIENCE: Duration = Duration::from_secs(60);
+const UNLOCK_TIMEOUT: Duration = Duration::from_secs(60);
 /// The maximum size of a file in bytes.
 pub(crate) const MAX_FILE: u64 = 16 << 20;
 
@@ -98,8 +98,8 @@ fn in_time<T: Send + 'static>(
     }
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || sender.send(ask()));
-    receiver.recv_timeout(PATIENCE).unwrap_or_else(|_| {
-        let seconds = PATIENCE.as_secs();
+    receiver.recv_timeout(UNLOCK_TIMEOUT).unwrap_or_else(|_| {
+        let seconds = UNLOCK_TIMEOUT.as_secs();
         Err(NoKeyring::Refused(format!("it gave no answer within {seconds} s; is it locked?")))
     })
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use orla_marketplace::rtfs::Value;
-use orla_marketplace::testing::{Canned, MockExecutor, PATIENCE};
+use orla_marketplace::testing::{Canned, MockExecutor, TEST_TIMEOUT};
 use orla_marketplace::{CapabilityMarketplace, JsonText, Limits, Payload};
 use orla_state::testing::{Fault, Link, LinkState, Shared};
 use orla_state::{Change, Query, StateStore as _};
@@ -90,7 +90,7 @@ impl Node {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
-        tokio::time::timeout(PATIENCE, stops).await.unwrap()
+        tokio::time::timeout(TEST_TIMEOUT, stops).await.unwrap()
     }
 
     async fn falls_asleep(&self, id: &str) {
@@ -99,17 +99,17 @@ impl Node {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
-        tokio::time::timeout(PATIENCE, asleep).await.unwrap();
+        tokio::time::timeout(TEST_TIMEOUT, asleep).await.unwrap();
     }
 
     async fn close(&self) {
-        self.tasks.close(PATIENCE).await;
+        self.tasks.close(TEST_TIMEOUT).await;
     }
 
     async fn reaches(&self, id: &str, state: State) -> Arc<Task> {
         let mut changes = self.tasks.subscribe(id, ANYONE).await.unwrap();
         let reached = changes.wait_for(|task| task.state == state);
-        Arc::clone(&*tokio::time::timeout(PATIENCE, reached).await.unwrap().unwrap())
+        Arc::clone(&*tokio::time::timeout(TEST_TIMEOUT, reached).await.unwrap().unwrap())
     }
 }
 
@@ -123,8 +123,8 @@ async fn a_task_is_run_by_a_node_that_has_its_capability() {
     assert_eq!(task.runner.as_ref().unwrap().node, "alpha");
     let result = beta.tasks.result(&task.id).await.unwrap().unwrap();
     assert!(result.as_str().contains(r#""structuredContent":7"#), "{result}");
-    alpha.tasks.close(PATIENCE).await;
-    beta.tasks.close(PATIENCE).await;
+    alpha.tasks.close(TEST_TIMEOUT).await;
+    beta.tasks.close(TEST_TIMEOUT).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -140,7 +140,7 @@ async fn a_task_that_no_node_can_run_shows_its_reason() {
     let alpha = node(&common, "alpha", Canned::Echoes, true).await;
     assert_eq!(gamma.reaches(&id, State::Completed).await.waiting_for, None);
     for node in [alpha, beta, gamma] {
-        node.tasks.close(PATIENCE).await;
+        node.tasks.close(TEST_TIMEOUT).await;
     }
 }
 
@@ -164,7 +164,7 @@ async fn tasks_accepted_for_other_nodes_are_bounded() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, has_room).await.unwrap();
+    tokio::time::timeout(TEST_TIMEOUT, has_room).await.unwrap();
     alpha.close().await;
     beta.close().await;
 }
@@ -220,7 +220,7 @@ async fn a_task_is_cancelled_at_any_node() {
     beta.tasks.cancel(&id, ANYONE).await.unwrap();
     assert_eq!(alpha.reaches(&id, State::Cancelled).await.state, State::Cancelled);
     // Its call has ended.
-    alpha.tasks.close(PATIENCE).await;
+    alpha.tasks.close(TEST_TIMEOUT).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -241,7 +241,7 @@ async fn a_node_that_lost_its_task_changes_nothing_of_it() {
     assert!(matches!(refused, TaskError::State(_)), "{refused}");
 
     alpha.link.set(LinkState::Open);
-    alpha.tasks.close(PATIENCE).await;
+    alpha.tasks.close(TEST_TIMEOUT).await;
     for before in [taken, interrupted] {
         let after = beta.tasks.get(before.id.as_str(), ANYONE).await.unwrap();
         assert_eq!((after.state, after.revision), (before.state, before.revision));
@@ -441,6 +441,6 @@ async fn six_hundred_programs_woken_at_once_all_continue() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, is_woken).await.unwrap();
+    tokio::time::timeout(TEST_TIMEOUT, is_woken).await.unwrap();
     alpha.tasks.close(Duration::ZERO).await;
 }

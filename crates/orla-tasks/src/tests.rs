@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use orla_marketplace::id::Pattern;
 use orla_marketplace::rtfs::Value;
-use orla_marketplace::testing::{Canned, MockExecutor, PATIENCE};
+use orla_marketplace::testing::{Canned, MockExecutor, TEST_TIMEOUT};
 use orla_marketplace::{
     ANNOTATIONS, ApprovalRule, Approvers, CapabilityMarketplace, Limits, MayAnswer, Payload, Principal,
     RuntimeError,
@@ -121,12 +121,15 @@ fn new(capability: &str) -> NewTask {
 const ANYONE: Viewer<'_> = Viewer::Caller(None);
 
 async fn ended(tasks: &Tasks, id: &str) -> Arc<Task> {
-    tasks.wait(id, ANYONE, Instant::now() + PATIENCE).await.unwrap()
+    tasks.wait(id, ANYONE, Instant::now() + TEST_TIMEOUT).await.unwrap()
 }
 
 async fn reaches(tasks: &Tasks, id: &str, state: State) {
     let mut changes = tasks.subscribe(id, ANYONE).await.unwrap();
-    tokio::time::timeout(PATIENCE, changes.wait_for(|task| task.state == state)).await.unwrap().unwrap();
+    tokio::time::timeout(TEST_TIMEOUT, changes.wait_for(|task| task.state == state))
+        .await
+        .unwrap()
+        .unwrap();
 }
 
 #[tokio::test]
@@ -182,7 +185,7 @@ async fn a_task_whose_run_panics_runs_again_and_is_counted_once() {
     assert_eq!(ended(&tasks, started.task.id.as_str()).await.state, State::Completed);
     assert!(!store.panics.load(Ordering::Relaxed));
     tasks.wait_stopped(&started.task.id).await;
-    tasks.close(PATIENCE).await;
+    tasks.close(TEST_TIMEOUT).await;
     assert_eq!(tasks.0.unfinished.lock().len(), 0, "it is no longer counted");
     let counts = tasks.counts().by_state;
     assert_eq!(counts, State::ALL.map(|state| u64::from(state == State::Completed)));

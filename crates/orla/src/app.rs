@@ -502,7 +502,7 @@ impl App {
             let tool: &ToolProvider = entry.manifest.provider.settings().ok()?;
             prestarted(tool, &entry.name, &self.instance)
         });
-        self.standby.want(wanted.collect(), config.prestarted);
+        self.standby.prestart(wanted.collect(), config.prestarted);
     }
 
     /// Counts the changes of what MCP servers list.

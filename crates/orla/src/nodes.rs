@@ -52,9 +52,9 @@ impl Nodes for ClusterNodes {
         instance: &str,
         caller: Option<&Principal>,
         question: Bytes,
-        patience: Duration,
+        max_wait: Duration,
     ) -> Result<Bytes, NoAnswer> {
-        let answer = self.0.ask(instance, caller, question, patience).await;
+        let answer = self.0.ask(instance, caller, question, max_wait).await;
         answer.map_err(|error| match error {
             NoReply::Gone => NoAnswer::Gone,
             other => NoAnswer::Silent(other.to_string()),

@@ -14,12 +14,13 @@ use orla_document::Position;
 use orla_marketplace::attestation::ContentSource;
 use orla_marketplace::id::{Pattern, mcp_name};
 use orla_marketplace::{
-    Availability, CapabilityMarketplace, Catalog, CatalogBuilder, Disclosure, Limits, Principal,
-    ProviderProblem, ProviderType, Redactor, Registration, RegistrationError, Rejected, Source,
-    discovery, program,
+    Availability, CapabilityManifest, CapabilityMarketplace, Catalog, CatalogBuilder, Disclosure,
+    Limits, Principal, ProviderProblem, ProviderType, Redactor, Registration, RegistrationError,
+    Rejected, Source, discovery, program,
 };
 use orla_process::confinement::Declared;
 use orla_providers::NameRules;
+use orla_providers::capsule::capsule_of;
 use orla_providers::tool::Finding;
 use parking_lot::Mutex;
 
@@ -184,13 +185,14 @@ fn change(config: &Config, tools: Vec<Tool>) -> Changed<'_> {
             continue;
         }
         for (name, change) in wider {
-            apply(&mut tool.registration, change);
+            apply(&mut tool.registration, name, change);
             if change.rename.is_some() || change.description.is_some() {
                 changed.several.entry(name).or_insert_with(|| tool.id().to_owned());
             }
         }
         if let Some(change) = own {
-            apply(&mut tool.registration, change);
+            let name = tool.id().to_owned();
+            apply(&mut tool.registration, &name, change);
             if let Some(description) = &change.description {
                 tool.registration.manifest.description.clone_from(description);
             }
@@ -467,10 +469,16 @@ impl Sources {
         let unknown = |(name, change): &(&String, &ToolOverride)| {
             let is_confined_as_renamed = is_name_to_be(config, name) && change.is_confinement_alone();
             let of_several = Pattern::new(*name);
+            let is_confining = change.declared != Declared::default();
             // A server's own declaration confines it, and no setting here does.
-            let may_be_of_several = || {
-                change.declared == Declared::default() && may_be_served(providers, &format!("{name}."))
+            let may_be_of_several = || !is_confining && may_be_served(providers, &format!("{name}."));
+            // A confinement is for a name that there is, as soon as the others beside it are known.
+            let is_beside_others = || {
+                let container = name.rsplit_once('.').map(|(container, _)| Pattern::new(container));
+                container.is_some_and(|container| names.iter().any(|served| container.is_above(served)))
             };
+            let may_be_served =
+                || may_be_served(providers, name) && !(is_confining && is_beside_others());
             let switch =
                 ToolOverride { enabled: change.enabled, at: change.at, ..ToolOverride::default() };
             let is_switched = own_ids().any(|own| own == *name) && **change == switch;
@@ -478,7 +486,7 @@ impl Sources {
                 || is_switched
                 || self.denied.iter().any(|denied| NameRules::default().may_serve(denied, name))
                 || names.iter().any(|served| of_several.is_above(served))
-                || may_be_served(providers, name)
+                || may_be_served()
                 || may_be_of_several();
             !is_known && !is_confined_as_renamed
         };
@@ -564,29 +572,47 @@ fn overrides<'c>(
 ) -> (Vec<(&'c String, &'c ToolOverride)>, Option<&'c ToolOverride>) {
     let names = id.match_indices('.').map(|(dot, _)| &id[..dot]);
     let wider = names.filter_map(|name| config.tools.get_key_value(name)).collect();
-    (wider, config.tools.get(id).or_else(|| config.tools.get(&mcp_name(id))))
+    (wider, config.change_of(id))
 }
 
-/// Applies the changes to a tool apart from its name and its description.
-fn apply(registration: &mut Registration, change: &ToolOverride) {
+/// Applies the changes of `tools.KEY` to a tool, apart from its name and its description.
+fn apply(registration: &mut Registration, key: &str, change: &ToolOverride) {
     if let Some(timeout) = change.timeout {
         registration.policy = registration.policy.clone().with_timeout(timeout);
     }
     if let Some(support) = change.task {
         registration.manifest.set_task_support(support);
     }
-    let is_own_process = matches!(registration.manifest.provider, ProviderType::Custom(_));
-    if !is_own_process && change.declared != Declared::default() {
-        registration.policy = registration.policy.clone().unavailable(
-            "`permissions`, `limits` and `sandbox_fallback` of `tools` confine tools and packages alone; for a plugin or an \
-             MCP server, write them in its entry of `plugins` or `mcpServers`",
-        );
+    if change.declared != Declared::default()
+        && let Err(reason) = is_confined_by(key, &registration.manifest)
+    {
+        registration.policy = registration.policy.clone().unavailable(reason);
     }
     registration.policy.max_concurrency = change.max_concurrency.or(registration.policy.max_concurrency);
     if change.max_concurrency.is_some() {
         registration.policy.concurrency_scope = change.scope.unwrap_or_default();
     }
     registration.policy.retries = change.retries.or(registration.policy.retries);
+}
+
+/// Checks that the confinement in `tools.KEY` is that of the process behind a tool. A process is confined when it is declared, by
+/// the name of its tool or its package.
+///
+/// # Errors
+/// The reason why it is not, and where to write the confinement.
+fn is_confined_by(key: &str, manifest: &CapabilityManifest) -> Result<(), String> {
+    let ProviderType::Custom(_) = manifest.provider else {
+        let text = "`permissions`, `limits` and `sandbox_fallback` of `tools` confine tools and packages alone; for a plugin or an \
+                    MCP server, write them in its entry of `plugins` or `mcpServers`";
+        return Err(text.to_owned());
+    };
+    let declared = capsule_of(&manifest.provider).unwrap_or_else(|| manifest.id.clone());
+    if key == declared || key == mcp_name(&declared) {
+        return Ok(());
+    }
+    Err(format!(
+        "`permissions`, `limits` and `sandbox_fallback` of tools.{key} confine no process; write them in tools.{declared}"
+    ))
 }
 
 fn placed(config: &Config, at: Option<Position>, text: String) -> String {

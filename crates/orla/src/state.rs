@@ -36,8 +36,8 @@ pub(crate) enum ServerState {
 ///
 /// Returns an error if it exists and cannot be used.
 pub(crate) async fn of_server(config: &Config) -> Result<ServerState, Failure> {
-    let patience = if config.transport == Transport::Stdio { Duration::ZERO } else { HELD };
-    match until_free(patience, async || open(config).await).await {
+    let max_wait = if config.transport == Transport::Stdio { Duration::ZERO } else { HELD };
+    match until_free(max_wait, async || open(config).await).await {
         Ok(store) => Ok(ServerState::Usable(store)),
         Err(held @ OpenError::Held { .. }) if config.transport == Transport::Stdio => {
             Ok(ServerState::InUse(held.to_string()))
@@ -74,14 +74,14 @@ fn server_needed_error(what: &str, config: &Config) -> Failure {
 
 /// Opens a state, retrying for this long while it is in use.
 async fn until_free<T>(
-    patience: Duration,
+    max_wait: Duration,
     open: impl AsyncFn() -> Result<T, OpenError>,
 ) -> Result<T, OpenError> {
     const PAUSE: Duration = Duration::from_millis(20);
     let began = Instant::now();
     loop {
         match open().await {
-            Err(OpenError::Held { .. }) if began.elapsed() < patience => {
+            Err(OpenError::Held { .. }) if began.elapsed() < max_wait => {
                 tokio::time::sleep(PAUSE).await;
             }
             opened => return opened,

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use super::stats::Round;
 
 /// How long one answer may take before the bench gives up.
-const PATIENCE: Duration = Duration::from_secs(100);
+const TIMEOUT: Duration = Duration::from_secs(100);
 
 /// One keep-alive connection.
 pub(crate) struct Connection {
@@ -36,7 +36,7 @@ impl Connection {
         let stream = TcpStream::connect(address).map_err(|err| format!("{address}: {err}"))?;
         stream
             .set_nodelay(true)
-            .and_then(|()| stream.set_read_timeout(Some(PATIENCE)))
+            .and_then(|()| stream.set_read_timeout(Some(TIMEOUT)))
             .map_err(|err| err.to_string())?;
         Ok(Self { stream, buffer: Vec::with_capacity(4096) })
     }

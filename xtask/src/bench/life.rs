@@ -24,7 +24,7 @@ const DEBOUNCE: Duration = Duration::from_millis(50);
 const FEW: usize = 10;
 
 /// How long a restart may take before the bench gives up.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// From starting the program to its first answer, with few and with many tools.
 pub(super) fn start(programs: &Programs, effort: Effort) -> Result<Vec<Figure>, String> {
@@ -314,7 +314,7 @@ pub(super) fn capsule_reload(programs: &Programs, effort: Effort) -> Result<Vec<
         let saved = Instant::now();
         fs::rename(directory.join("new"), directory.join("main")).map_err(|err| err.to_string())?;
         while ask()? == old {
-            if saved.elapsed() > PATIENCE {
+            if saved.elapsed() > TIMEOUT {
                 return Err("the old process still answers".to_owned());
             }
             std::thread::sleep(Duration::from_micros(500));
@@ -353,7 +353,7 @@ pub(super) fn inside(programs: &Programs, _effort: Effort) -> Result<Vec<Figure>
         connection.exchange(&call)?;
     }
     for _ in 0..CALLS {
-        let milliseconds = orla.wait_for(PATIENCE, |line| {
+        let milliseconds = orla.wait_for(TIMEOUT, |line| {
             let line: Value = serde_json::from_str(line).ok()?;
             (line["message"] == "call finished").then(|| line["duration_ms"].as_f64()).flatten()
         })?;
@@ -425,7 +425,7 @@ pub(super) fn first_call(programs: &Programs, effort: Effort) -> Result<Vec<Figu
     connection.exchange(&call)?;
     for _ in 0..effort.reloads {
         orla.hang_up()?;
-        orla.wait_for(PATIENCE, |line| {
+        orla.wait_for(TIMEOUT, |line| {
             let line: Value = serde_json::from_str(line).ok()?;
             (line["message"] == "reloaded").then_some(())
         })?;

@@ -17,7 +17,7 @@ use super::{Effort, Programs};
 use crate::server::Server;
 
 /// How long programs that wake together may take before the bench gives up.
-const PATIENCE: Duration = Duration::from_secs(300);
+const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Compares accepting a task with the plain program and one `fdatasync`, in interleaved rounds.
 pub(crate) fn acceptance(binary: &Path, folder: &Path, rounds: usize) -> Result<Vec<Figure>, String> {
@@ -103,7 +103,7 @@ pub(super) fn wake(programs: &Programs, effort: Effort) -> Result<Vec<Figure>, S
         if status["tasks"]["completed"].as_u64() >= Some(count as u64) {
             break SystemTime::now();
         }
-        if began.elapsed() > PATIENCE {
+        if began.elapsed() > TIMEOUT {
             return Err(format!("not all have ended: {}", status["tasks"]));
         }
         std::thread::sleep(Duration::from_millis(20));

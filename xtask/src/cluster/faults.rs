@@ -7,7 +7,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use super::{ECHO, Node, ONCE, PATIENCE, WHERE, World, eventually, same, signal, write};
+use super::{ECHO, Node, ONCE, TIMEOUT, WHERE, World, eventually, same, signal, write};
 use crate::process;
 
 /// Calls whose input a hostile node announces and never sends.
@@ -123,7 +123,7 @@ impl World {
             let mut command = Command::new(&self.binary);
             let url = format!("http://{}", gamma.server.address);
             command.args(["cluster", "drain", node, "--url", &url]).args(more);
-            process::run(&mut command, &gamma.folder, PATIENCE)
+            process::run(&mut command, &gamma.folder, TIMEOUT)
         };
         std::thread::scope(|scope| {
             let running = scope.spawn(|| gamma.call("once", &json!({})));
@@ -249,7 +249,7 @@ struct Raw {
 impl Raw {
     fn connect(port: u16) -> Result<Self, String> {
         let stream = TcpStream::connect(("127.0.0.1", port)).map_err(|err| err.to_string())?;
-        stream.set_read_timeout(Some(PATIENCE)).map_err(|err| err.to_string())?;
+        stream.set_read_timeout(Some(TIMEOUT)).map_err(|err| err.to_string())?;
         let mut raw = Self { reader: BufReader::new(stream) };
         raw.say("CONNECT {\"verbose\":false,\"headers\":true,\"no_responders\":true}\r\n")?;
         Ok(raw)

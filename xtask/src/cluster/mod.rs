@@ -25,7 +25,7 @@ use crate::tally::Tally;
 use crate::{Outcome, root, target};
 
 /// How long anything may take that is waited for.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// How long the installation may take.
 const INSTALL: Duration = Duration::from_secs(300);
 /// Calls of one measurement, and of a quick one.
@@ -196,7 +196,7 @@ impl World {
         fs::set_permissions(&later, fs::Permissions::from_mode(0o755)).map_err(|err| err.to_string())?;
         alpha.server.hang_up()?;
         eventually("beta lists what came later", || beta.lists("later"))?;
-        let gone = alpha.server.end(PATIENCE)?;
+        let gone = alpha.server.end(TIMEOUT)?;
         if !gone.success() {
             return Err(format!("alpha ended with {gone}"));
         }
@@ -343,7 +343,7 @@ impl World {
             let folder = self.folder_of("refused", &config, &[])?;
             let mut command = Command::new(&self.binary);
             command.args(["--port", "0"]).current_dir(&folder);
-            let ended = process::run(&mut command, &folder, PATIENCE)?;
+            let ended = process::run(&mut command, &folder, TIMEOUT)?;
             let lines: Vec<&str> = ended.stderr.lines().collect();
             if ended.status.code() != Some(2) || lines.len() != 1 || !lines[0].contains(words) {
                 return Err(format!("{words}: {} {:?}", ended.status, lines));
@@ -576,7 +576,7 @@ fn install() -> Result<PathBuf, String> {
 }
 
 fn eventually(what: &str, holds: impl Fn() -> Result<bool, String>) -> Result<(), String> {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     while !holds()? {
         if Instant::now() > end {
             return Err(format!("never: {what}"));

@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use serde_json::{Value, json};
 
 use super::shared::message;
-use super::{Node, PATIENCE, WHERE, World, eventually, same, write};
+use super::{Node, TIMEOUT, WHERE, World, eventually, same, write};
 
 /// A tool that says how far it is, and goes on when it may.
 const STEPS: &str = "#!/bin/sh\n# /// orla\n# description: Says how far it is.\n# ///\necho '::progress 1/4' >&2; while [ ! -f go ]; do sleep 0.05; done; for i in 2 3 4; do echo \"::progress $i/4\" >&2; done; echo done\n";
@@ -94,7 +94,7 @@ impl Events {
     fn open(node: &Node, request: &[u8]) -> Result<Self, String> {
         let open = || {
             let mut stream = TcpStream::connect(&node.server.address)?;
-            stream.set_read_timeout(Some(PATIENCE))?;
+            stream.set_read_timeout(Some(TIMEOUT))?;
             stream.write_all(request)?;
             Ok(Self(BufReader::new(stream)))
         };

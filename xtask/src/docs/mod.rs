@@ -209,8 +209,8 @@ impl<'a> World<'a> {
             Step::Type { terminal, command, printed, .. } => {
                 let (command, shown) = (self.localize(command), self.shown(printed));
                 let is_first = terminal.is_empty();
-                let patience = if self.is_settling { SETTLED } else { Duration::ZERO };
-                let end = Instant::now() + patience;
+                let max_wait = if self.is_settling { SETTLED } else { Duration::ZERO };
+                let end = Instant::now() + max_wait;
                 if !is_first || !shown.is_empty() {
                     self.is_settling = !is_first && shown.is_empty();
                 }

@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use super::session::{is_shown, shown_until};
 
 /// How long a command may take, or what it prints may be waited for.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 /// Comes before the number and the status of a command that ended.
 const MARK: char = '\u{1}';
 
@@ -78,7 +78,7 @@ impl Terminal {
 
     /// Waits until the running command has printed what is shown.
     pub(super) fn wait_for(&mut self, shown: &[String]) -> Result<(), Vec<String>> {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         loop {
             let text = self.text().map_err(|err| vec![err])?;
             let new = text.get(self.seen..).unwrap_or_default();
@@ -109,7 +109,7 @@ impl Terminal {
 
     /// Waits for the end of the command, and says what it printed.
     fn end(&mut self) -> Result<String, String> {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         let mark = format!("{MARK}{} ", self.count);
         loop {
             let text = self.text()?;
@@ -119,7 +119,7 @@ impl Terminal {
                 return Ok(new[..at].to_owned());
             }
             if Instant::now() > end {
-                return Err(format!("it has not ended after {PATIENCE:?}; it printed: {new}"));
+                return Err(format!("it has not ended after {TIMEOUT:?}; it printed: {new}"));
             }
             std::thread::sleep(Duration::from_millis(5));
         }

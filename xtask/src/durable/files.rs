@@ -8,7 +8,7 @@ use std::process::Command;
 
 use serde_json::json;
 
-use super::{Context, PATIENCE, all_tasks, ask, get, problem, start};
+use super::{Context, TIMEOUT, all_tasks, ask, get, problem, start};
 use crate::bench::client::{self, Connection};
 use crate::process::{self, Finished};
 use crate::server::Server;
@@ -74,7 +74,7 @@ fn stopped(orla: &Path, folder: &Path) -> Result<(), String> {
         ask(&mut connection, &get(&format!("/tasks/{id}?wait=20")), 200)?;
     }
     drop(connection);
-    server.end(PATIENCE)?;
+    server.end(TIMEOUT)?;
     Ok(())
 }
 
@@ -91,7 +91,7 @@ fn commands(orla: &Path, folder: &Path) -> [Command; 2] {
 fn refused(orla: &Path, folder: &Path, words: &[&str]) -> Result<(), String> {
     let before = contents(&folder.join(STATE))?;
     for mut command in commands(orla, folder) {
-        let finished = process::run(&mut command, folder, PATIENCE)?;
+        let finished = process::run(&mut command, folder, TIMEOUT)?;
         one_line(&finished, words)?;
         if contents(&folder.join(STATE))? != before {
             return Err("a file was changed".to_owned());
@@ -129,7 +129,7 @@ fn full_disks(context: &mut Context, good: &Path) -> Result<(), String> {
     let folder = context.folder.join("files/full");
     fs::create_dir_all(&folder).map_err(problem(&folder))?;
     let may_mount = "mount -t tmpfs -o size=1m tmpfs .";
-    if !process::run(&mut unshared(&folder, may_mount, &[]), &folder, PATIENCE)
+    if !process::run(&mut unshared(&folder, may_mount, &[]), &folder, TIMEOUT)
         .is_ok_and(|finished| finished.status.success())
     {
         println!("      left out: full disks, which need unshare and the right to mount");
@@ -164,7 +164,7 @@ fn opened_on_a_full_disk(orla: &Path, good: &Path, folder: &Path) -> Result<(), 
         done
         [ "$before" = "$(sums)" ] && echo same
     "#;
-    let finished = process::run(&mut unshared(folder, SCRIPT, &[orla, good]), folder, PATIENCE)?;
+    let finished = process::run(&mut unshared(folder, SCRIPT, &[orla, good]), folder, TIMEOUT)?;
     let lines: Vec<&str> = finished.stderr.lines().collect();
     let is_said =
         |line: &&str| line.starts_with("error") && line.contains(FILE) && line.contains("full");

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::{Context, PATIENCE, ask, get, lines, start, tool};
+use super::{Context, TIMEOUT, ask, get, lines, start, tool};
 use crate::bench::client::{Connection, side_by_side};
 use crate::server::Server;
 
@@ -108,7 +108,7 @@ fn killed(orla: &Path, folder: &Path) -> Result<Seen, String> {
 /// Waits for another call, or until the program is over. Whether there is another call.
 fn more(server: &Server, id: &str, steps: &Path, known: usize) -> Result<bool, String> {
     let mut connection = Connection::open(&server.address)?;
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     for round in 0_u32.. {
         if lines(steps).len() > known {
             return Ok(true);

@@ -34,7 +34,7 @@ use crate::server;
 use crate::tally::Tally;
 
 /// How long anything may take that is waited for.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What the parts share.
 struct Context {

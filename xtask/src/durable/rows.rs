@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use super::{Context, PATIENCE, all_tasks, ask, figure, get, start};
+use super::{Context, TIMEOUT, all_tasks, ask, figure, get, start};
 use crate::bench::client::Connection;
 use crate::bench::stats::{median, percentile};
 use crate::process;
@@ -55,7 +55,7 @@ pub(super) fn run(context: &mut Context) -> Result<(), String> {
         for (folder, times) in [(&small, &mut smalls), (&large, &mut larges)] {
             let (server, took) = first_list(&context.orla, folder)?;
             times.push(took);
-            if !server.end(PATIENCE)?.success() {
+            if !server.end(TIMEOUT)?.success() {
                 return Err("the server did not end well".to_owned());
             }
         }
@@ -98,7 +98,7 @@ fn one_task(orla: &Path, folder: &Path) -> Result<(), String> {
         return Err(format!("it is not completed: {task}"));
     }
     drop(connection);
-    let ended = server.end(PATIENCE)?;
+    let ended = server.end(TIMEOUT)?;
     if ended.success() { Ok(()) } else { Err(format!("the server ended with {ended}")) }
 }
 

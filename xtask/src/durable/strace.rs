@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::{PATIENCE, problem};
+use super::{TIMEOUT, problem};
 use crate::server::Server;
 
 /// Returns whether there is a strace that may trace, on a machine with the system calls that are recorded. On
@@ -39,10 +39,10 @@ pub(super) fn command(orla: &Path, folder: &Path, record: &Path, options: &[&str
 pub(super) fn end(server: Server, record: &Path) -> Result<(), String> {
     const TAIL: u64 = 64 << 10;
     let pid = server.pid().to_string();
-    if !server.end(PATIENCE)?.success() {
+    if !server.end(TIMEOUT)?.success() {
         return Err("the server did not end well".to_owned());
     }
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     let mut file = File::open(record).map_err(problem(record))?;
     loop {
         let mut tail = Vec::new();

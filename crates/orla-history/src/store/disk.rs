@@ -161,13 +161,13 @@ impl Disk {
         let connection = match &mut writer.connection {
             Some(connection) => connection,
             none => {
-                let patience = match self.is_failing.load(Ordering::Relaxed) {
+                let max_wait = match self.is_failing.load(Ordering::Relaxed) {
                     true => STILL_LOCKED,
                     false => LOCKED,
                 };
-                check(&self.path, patience).map_err(|err| err.to_string())?;
+                check(&self.path, max_wait).map_err(|err| err.to_string())?;
                 create(&self.path).map_err(|err| err.to_string())?;
-                none.insert(connect(&self.path, patience).map_err(|err| err.to_string())?)
+                none.insert(connect(&self.path, max_wait).map_err(|err| err.to_string())?)
             }
         };
         let written = insert(connection, &writer.pending, &self.options.read().clone());
@@ -339,7 +339,7 @@ impl Store for Disk {
 ///
 /// Closing any descriptor of a file releases all POSIX locks of the process on it, so only SQLite opens
 /// the file.
-fn check(path: &Path, patience: Duration) -> Result<(), OpenError> {
+fn check(path: &Path, max_wait: Duration) -> Result<(), OpenError> {
     let failed = |source| OpenError::Failed { path: path.to_owned(), source };
     let foreign = || OpenError::NotHistory { path: path.to_owned() };
     // Looked at before it is opened: opening a fifo would wait for its writer.
@@ -352,7 +352,7 @@ fn check(path: &Path, patience: Duration) -> Result<(), OpenError> {
     let numbers = || {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(path, flags)?;
-        connection.busy_timeout(patience)?;
+        connection.busy_timeout(max_wait)?;
         let number = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i32>(0));
         Ok((number("application_id")?.cast_unsigned(), number("user_version")?.cast_unsigned()))
     };
@@ -402,9 +402,9 @@ fn create(path: &Path) -> io::Result<()> {
     linked
 }
 
-fn connect(path: &Path, patience: Duration) -> Result<Connection, rusqlite::Error> {
+fn connect(path: &Path, max_wait: Duration) -> Result<Connection, rusqlite::Error> {
     let connection = Connection::open_with_flags(path, flags())?;
-    connection.busy_timeout(patience)?;
+    connection.busy_timeout(max_wait)?;
     connection.pragma_update(None, "trusted_schema", false)?;
     // In WAL mode, a crash of the process loses nothing, and a crash of the machine loses the last
     // moments.

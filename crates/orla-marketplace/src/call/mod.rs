@@ -5,7 +5,8 @@
 //! streams.
 //!
 //! - [`scope`]: a call, and its context for an executor
-//! - [`prepared`]: the implementation of each step
+//! - [`lookup`]: which capability a call calls, and in which snapshot
+//! - [`prepared`]: the implementation of the other steps
 //! - [`admission`](crate::admission): how many calls run at once, fair queueing, and the circuit breakers of failing
 //!   providers
 //! - [`retry`]: when a failed call is retried
@@ -22,6 +23,7 @@ mod answers;
 mod checkpoint;
 mod clock;
 pub(crate) mod hops;
+mod lookup;
 mod observe;
 mod prepared;
 pub(crate) mod record;

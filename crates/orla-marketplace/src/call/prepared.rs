@@ -1,4 +1,4 @@
-//! The steps of a call.
+//! The steps of a call whose capability has been found, each as a method.
 
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,21 +16,20 @@ use tokio_util::sync::CancellationToken;
 use super::record::{Recorded, Recording};
 use super::retry::{jitter, wait_before_retry};
 use super::stream::StreamHandle;
-use super::{Answering, Call, CallContext};
+use super::{Answering, CallContext};
 use crate::admission::breaker::{Attempt, Breaker};
-use crate::admission::{Admission, CallPermit, HeldPermits, Lane, Permit, RunningCall};
+use crate::admission::{Admission, CallPermit, Lane, Permit, RunningCall};
 use crate::approval::{ApprovalSubject, WaitingCall};
 use crate::catalog::{Catalog, Entry};
 use crate::error::{
     MAX_SHOWN_CHARS, RuntimeError, RuntimeResult, Undeclared, Violation, millis_down, seconds,
 };
 use crate::executor::CapabilityExecutor;
-use crate::manifest::{Availability, DeclaredBy, TaskSupport};
+use crate::manifest::{DeclaredBy, TaskSupport};
 use crate::marketplace::CapabilityMarketplace;
 use crate::memory::OverBudget;
 use crate::outcome::Outcome;
 use crate::payload::Payload;
-use crate::principal::{ANONYMOUS, Principal};
 use crate::quota::{Charge, ClusterPermit, CountScope};
 use crate::schema::{self, Validator};
 
@@ -62,18 +61,18 @@ const LONGEST_CHECK: Duration = Duration::from_secs(10);
 
 /// A call whose capability has been found.
 pub(super) struct PreparedCall<'m> {
-    market: &'m CapabilityMarketplace,
-    catalog: Arc<Catalog>,
-    entry: Arc<Entry>,
-    target: String,
-    input: Payload,
-    ctx: CallContext,
-    permit: Arc<CallPermit>,
+    pub(super) market: &'m CapabilityMarketplace,
+    pub(super) catalog: Arc<Catalog>,
+    pub(super) entry: Arc<Entry>,
+    pub(super) target: String,
+    pub(super) input: Payload,
+    pub(super) ctx: CallContext,
+    pub(super) permit: Arc<CallPermit>,
     /// Cluster-wide counts that already include the call.
-    counted: Vec<Arc<str>>,
-    losses: Losses,
+    pub(super) counted: Vec<Arc<str>>,
+    pub(super) losses: Losses,
     /// The approved content and the rule, if the call needed an approval.
-    approved: Option<(ApprovalSubject, String)>,
+    pub(super) approved: Option<(ApprovalSubject, String)>,
 }
 
 /// The permits with which a call runs.
@@ -85,7 +84,7 @@ pub(super) struct Permits {
 
 /// Tokens that are cancelled when the cluster no longer counts the call: one for its quotas, one for its permit.
 #[derive(Default)]
-struct Losses {
+pub(super) struct Losses {
     quota: Option<CancellationToken>,
     permit: Option<CancellationToken>,
 }
@@ -97,103 +96,6 @@ pub(super) struct Circuit(Option<Attempt>);
 pub(super) struct Retries {
     max: u32,
     made: u32,
-}
-
-impl CapabilityMarketplace {
-    /// Looks up the capability in the call's snapshot, and computes the context of the call.
-    ///
-    /// # Errors
-    /// There is no such capability, its provider wants a sign-in, or the call ends before it is found.
-    pub(super) async fn prepare(&self, call: Call) -> RuntimeResult<PreparedCall<'_>> {
-        let mut began = Instant::now();
-        // The future is created only if the call has to wait.
-        let late = async {
-            let newest = self.snapshot();
-            let limit = timeout_of(&newest, newest.get(&call.target), &call);
-            tokio::time::sleep_until(began + limit).await;
-            limit
-        };
-        let id = || excerpt(&call.target, MAX_SHOWN_CHARS);
-        let mut catalog = tokio::select! {
-            biased;
-            catalog = self.catalog_for(&call) => catalog,
-            () = call.scope.cancellation.cancelled() => {
-                return Err(RuntimeError::Cancelled { id: id(), outcome: None });
-            }
-            limit = late => return Err(RuntimeError::TimedOut { id: id(), limit, outcome: None }),
-        };
-        let principal = call.scope.principal.as_ref();
-        if catalog.get(&call.target).is_none_or(|entry| !entry.is_shown_to(principal))
-            && let Some(signed_in) = self.sign_in(&catalog, &call).await
-        {
-            signed_in?;
-            // The caller, not the call, took the time until here.
-            began = Instant::now();
-            let limit = timeout_of(&catalog, None, &call);
-            let _ = tokio::time::timeout(limit, self.prepare_for(&call.target)).await;
-            catalog = self.snapshot();
-        }
-        let Some(entry) = catalog.get(&call.target).cloned() else {
-            let caller = call.scope.principal.as_ref().map_or(ANONYMOUS, Principal::name);
-            tracing::info!(tool = excerpt(&call.target, MAX_SHOWN_CHARS), caller, "unknown tool");
-            return Err(self.unknown(&catalog, &call.target, &call.scope.principal));
-        };
-        let timeout = timeout_of(&catalog, Some(&entry), &call);
-        let Call { target, input, mut scope, .. } = call;
-        let call_id = scope.call_id.take().unwrap_or_else(|| self.reserve_call_id());
-        let mut ctx = CallContext::new(call_id, Arc::clone(&entry.name), (began, timeout), scope);
-        ctx.custody = entry.required_custody();
-        let permit = CallPermit::new(catalog.admission_of(&entry), &entry.provider);
-        let held = HeldPermits::with(entry.admission.as_ref(), ctx.held());
-        let mut ctx = ctx.with_permits(&permit, held);
-        if let Some(redactor) = &entry.policy.redaction {
-            ctx.scope.notices = ctx.scope.notices.redacted(redactor);
-        }
-        let counted = ctx.scope.counted.clone();
-        Ok(PreparedCall {
-            market: self,
-            catalog,
-            entry,
-            target,
-            input,
-            ctx,
-            permit,
-            counted,
-            losses: Losses::default(),
-            approved: None,
-        })
-    }
-
-    /// Returns the snapshot in which a call is looked up. Waits for the providers that may serve it and
-    /// have not answered yet.
-    pub async fn catalog_for(&self, call: &Call) -> Arc<Catalog> {
-        let newest = self.snapshot();
-        // What is unavailable now is not called, although a session has listed it; and a session may call
-        // what has become available since.
-        let is_unavailable = |catalog: &Catalog| {
-            catalog.get(&call.target).is_some_and(|entry| entry.unavailable().is_some())
-        };
-        let named = call.scope.catalog.as_ref();
-        let named = named.filter(|named| {
-            Arc::ptr_eq(named, &newest) || (!is_unavailable(&newest) && !is_unavailable(named))
-        });
-        let catalog = named.map_or(newest, Arc::clone);
-        // A capability whose provider has not reported it yet is found too: the call waits for that provider alone, when it
-        // has begun. A session knows the capabilities it has listed.
-        if catalog.get(&call.target).is_some() || (named.is_some() && call.scope.depth == 0) {
-            return catalog;
-        }
-        self.prepare_for(&call.target).await;
-        let newest = self.snapshot();
-        if named.is_none() || newest.is_of_the_same_sources(&catalog) { newest } else { catalog }
-    }
-}
-
-/// Returns how long a call may take: as long as its capability may, if that is known, and no longer than its caller waits.
-fn timeout_of(catalog: &Catalog, entry: Option<&Arc<Entry>>, call: &Call) -> Duration {
-    let own = entry.and_then(|entry| entry.policy.timeout.or_else(|| entry.manifest.provider.timeout()));
-    let own = own.or(call.default_timeout).unwrap_or(catalog.limits.timeout);
-    call.timeout.map_or(own, |caller| caller.min(own))
 }
 
 impl PreparedCall<'_> {
@@ -233,46 +135,6 @@ impl PreparedCall<'_> {
         }
         let refusal = entry.unavailable().or_else(|| self.task_refusal());
         refusal.map_or(Ok(()), |reason| Err(self.lasting_error(reason.to_owned())))
-    }
-
-    /// Returns whether the provider has not reported the capability yet.
-    pub(super) fn is_unlearned(&self) -> bool {
-        self.entry.policy.availability == Availability::Unlearned
-    }
-
-    /// Waits while the provider starts or is restarted, and looks the capability up again. Returns
-    /// whether it has changed.
-    ///
-    /// # Errors
-    /// The provider is not ready within the call's time, or no longer has the capability.
-    pub(super) async fn settle(&mut self) -> RuntimeResult<bool> {
-        let Ok(executor) = self.executor() else { return Ok(false) };
-        // Nested calls are answered from the recording, so their providers need not start. What a provider reports only when
-        // it starts is then not checked.
-        if self.ctx.scope.answers.is_some() && self.ctx.scope.depth > 0 {
-            return Ok(false);
-        }
-        let provider = &self.entry.manifest.provider;
-        if !self.is_unlearned() && executor.is_settled(provider) {
-            return Ok(false);
-        }
-        self.guarded(executor.settle(provider, &self.ctx)).await?;
-        let newest = self.market.refreshed();
-        // A call in a snapshot of an earlier configuration stays in it, if it can run there: unless its provider has reported
-        // meanwhile what is not checked there, a schema or annotations.
-        let is_reported = |entry: &Arc<Entry>| entry.policy.availability != Availability::Unlearned;
-        let is_outdated = self.is_unlearned() && newest.get(&self.target).is_some_and(is_reported);
-        if !newest.is_of_the_same_sources(&self.catalog) && executor.is_settled(provider) && !is_outdated
-        {
-            return Ok(false);
-        }
-        let Some(entry) = newest.get(&self.target).cloned() else {
-            return Err(self.market.unknown(&newest, &self.target, &self.ctx.scope.principal));
-        };
-        let is_another = !Arc::ptr_eq(&entry, &self.entry);
-        self.ctx.custody = entry.required_custody();
-        (self.catalog, self.entry) = (newest, entry);
-        Ok(is_another)
     }
 
     /// Checks that the call runs on the node that it names.
@@ -674,7 +536,7 @@ impl PreparedCall<'_> {
         scope.answers.as_ref()?.answer(&self.entry, &self.input, scope.depth)
     }
 
-    fn executor(&self) -> RuntimeResult<Arc<dyn CapabilityExecutor>> {
+    pub(super) fn executor(&self) -> RuntimeResult<Arc<dyn CapabilityExecutor>> {
         let provider = &self.entry.manifest.provider;
         self.market.executor_of(provider).ok_or_else(|| {
             self.unavailable(format!("no executor runs providers of kind {}", provider.kind()))
@@ -683,7 +545,10 @@ impl PreparedCall<'_> {
 
     /// Returns the result of an executor's future. The future is abandoned if it ignores its deadline or
     /// cancellation.
-    async fn guarded<T>(&self, execution: impl Future<Output = RuntimeResult<T>>) -> RuntimeResult<T> {
+    pub(super) async fn guarded<T>(
+        &self,
+        execution: impl Future<Output = RuntimeResult<T>>,
+    ) -> RuntimeResult<T> {
         let Self { ctx, .. } = self;
         let overdue = async {
             tokio::select! {

@@ -74,7 +74,7 @@ use parking_lot::{Mutex, RwLock};
 #[cfg(target_os = "linux")]
 pub(crate) use launcher::{Start, installation};
 pub use orla_confine::{
-    Limits, Refusal, STRACE, Surroundings, Trace, Traced, check, misspelt_key, placed, size,
+    Environment, Limits, Refusal, STRACE, Trace, Traced, check, misspelt_key, placed, size,
 };
 pub use support::Support;
 
@@ -292,7 +292,7 @@ impl ProcessKey {
         &self.address
     }
 
-    /// Returns the sandbox of the process; `None` if no permission confines it.
+    /// Returns the sandbox of the process; `None` if it is not confined.
     pub fn sandbox(&self, sandboxes: &Sandboxes) -> Option<Arc<Sandbox>> {
         sandboxes.of_words(&self.permissions)
     }
@@ -584,10 +584,9 @@ impl Sandboxes {
     }
 
     /// Returns the sandbox of a program that a capability with these permissions starts by its own address;
-    /// `None` if none of them confines. Paths are absolute.
+    /// `None` if none of them confines and nothing else has to be confined. Paths are absolute.
     pub fn of_words(&self, permissions: &[String]) -> Option<Arc<Sandbox>> {
-        let declared = Declared::of_words(permissions);
-        declared.permissions.is_some().then(|| self.of(&declared, Path::new("/")))?
+        self.of(&Declared::of_words(permissions), Path::new("/"))
     }
 
     /// Returns the status of a sandbox; `None` stands for a process that declares nothing.

@@ -12,7 +12,7 @@ use super::*;
 use crate::limits::PoolLimits;
 
 /// Far beyond what anything here takes on a busy machine.
-use orla_marketplace::testing::PATIENCE;
+use orla_marketplace::testing::TEST_TIMEOUT;
 
 fn start(job: &mut Job) -> &mut Start {
     match &mut job.process {
@@ -46,7 +46,7 @@ impl Script {
                 env: vec![("DIR", directory.path().into())],
             }),
             stdin: vec![],
-            deadline: Instant::now() + PATIENCE,
+            deadline: Instant::now() + TEST_TIMEOUT,
             limits: Limits::default(),
             stderr: None,
         };
@@ -88,11 +88,12 @@ impl Script {
 
 fn wait(running: Running) -> io::Result<Ended> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-    runtime.block_on(async { tokio::time::timeout(PATIENCE, running).await.expect("it never ended") })
+    runtime
+        .block_on(async { tokio::time::timeout(TEST_TIMEOUT, running).await.expect("it never ended") })
 }
 
 fn eventually<T>(mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TEST_TIMEOUT;
     loop {
         if let Some(found) = look() {
             return found;
@@ -195,7 +196,7 @@ fn a_deadline_ends_the_group_and_keeps_what_was_written() {
 fn a_program_that_ignores_sigterm_is_killed_after_the_grace() {
     let body = "trap '' TERM; sh -c 'echo $$ > $DIR/pid; while :; do sleep 1; done' & \
                 echo $$ > $DIR/leader; while :; do sleep 1; done";
-    let script = Script::sh(body).timeout(PATIENCE, Duration::from_millis(300));
+    let script = Script::sh(body).timeout(TEST_TIMEOUT, Duration::from_millis(300));
     let (running, directory, _runners) = script.start();
     let (pid, _) = (Script::wrote(&directory, "pid"), Script::wrote(&directory, "leader"));
     let asked = Instant::now();
@@ -209,7 +210,7 @@ fn a_program_that_ignores_sigterm_is_killed_after_the_grace() {
 #[test]
 fn the_grace_is_for_the_whole_group_and_not_for_its_leader_alone() {
     let body = "sh -c 'trap \"echo cleaned up; exit\" TERM; echo > $DIR/ready; while :; do sleep 0.01; done' & wait";
-    let script = Script::sh(body).timeout(PATIENCE, Duration::from_secs(20));
+    let script = Script::sh(body).timeout(TEST_TIMEOUT, Duration::from_secs(20));
     let (running, directory, _runners) = script.start();
     Script::wrote(&directory, "ready");
     running.cancel();
@@ -220,7 +221,7 @@ fn the_grace_is_for_the_whole_group_and_not_for_its_leader_alone() {
 #[test]
 fn a_stopped_program_is_ended_too() {
     let (running, directory, _runners) = Script::sh("echo $$ > $DIR/pid; kill -STOP $$")
-        .timeout(PATIENCE, Duration::from_secs(20))
+        .timeout(TEST_TIMEOUT, Duration::from_secs(20))
         .start();
     let pid = Script::wrote(&directory, "pid");
     eventually(|| {
@@ -319,7 +320,7 @@ fn a_leader_that_has_left_its_group_is_killed_all_the_same() {
     let script = Script::of(
         "#!/usr/bin/env perl\nsetpgrp(0, getpgrp(getppid())); open(F, '>', \"$ENV{DIR}/pid\"); print F \"$$\\n\"; close F; sleep 1000;\n",
     )
-    .timeout(PATIENCE, Duration::from_millis(50));
+    .timeout(TEST_TIMEOUT, Duration::from_millis(50));
     let (running, directory, _runners) = script.start();
     let pid = Script::wrote(&directory, "pid");
     running.cancel();
@@ -368,7 +369,7 @@ fn idle_threads_end() {
 
 #[test]
 fn a_program_that_outlasts_its_kill_does_not_hold_the_call_and_is_reaped_later() {
-    // No patience at all stands for a process which the kernel will not let go of.
+    // No max_wait at all stands for a process which the kernel will not let go of.
     let mut script = Script::sh("exec sleep 1000").timeout(Duration::from_millis(100), Duration::ZERO);
     script.job.limits.kill_wait = Duration::ZERO;
     let (running, _directory, runners) = script.start();

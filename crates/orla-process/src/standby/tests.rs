@@ -5,7 +5,7 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use orla_marketplace::testing::PATIENCE;
+use orla_marketplace::testing::TEST_TIMEOUT;
 
 use super::*;
 
@@ -50,7 +50,7 @@ impl Fixture {
 
     fn keep_same(&self, program: &Arc<Program>, count: usize, limits: StandbyLimits) {
         let program = Arc::clone(program);
-        self.standby.want(vec![Wanted { program, args: vec![], env: vec![], count }], limits);
+        self.standby.prestart(vec![Wanted { program, args: vec![], env: vec![], count }], limits);
     }
 
     /// Waits until so many have started, and the thread knows of them.
@@ -62,7 +62,7 @@ impl Fixture {
 }
 
 fn eventually(what: &str, is_so: impl Fn() -> bool) {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TEST_TIMEOUT;
     while !is_so() {
         assert!(Instant::now() < end, "not in time: {what}");
         thread::sleep(Duration::from_millis(2));
@@ -102,7 +102,7 @@ fn a_program_that_is_not_wanted_has_no_process() {
     let path = fixture.script(ECHO);
     let program = fixture.keep(&path, 2);
     fixture.waits(2);
-    fixture.standby.want(Vec::new(), StandbyLimits::default());
+    fixture.standby.prestart(Vec::new(), StandbyLimits::default());
     assert!(fixture.standby.take(&program).unwrap().is_none());
     eventually("both end", || fixture.started().into_iter().all(is_gone));
 }

@@ -38,15 +38,15 @@ pub struct Process {
 
 #[derive(Debug)]
 enum Exit {
-    Watched(AsyncFd<Watched>),
+    Watched(AsyncFd<ExitDescriptor>),
     /// Without a descriptor to wait for, the process is polled.
     Polled(ExitWatch),
 }
 
 #[derive(Debug)]
-struct Watched(ExitWatch, RawFd);
+struct ExitDescriptor(ExitWatch, RawFd);
 
-impl AsRawFd for Watched {
+impl AsRawFd for ExitDescriptor {
     fn as_raw_fd(&self) -> RawFd {
         self.1
     }
@@ -172,7 +172,7 @@ impl Exit {
     fn new(watch: ExitWatch) -> io::Result<Self> {
         match watch.fd().map(|fd| fd.as_raw_fd()) {
             Some(fd) => {
-                AsyncFd::with_interest(Watched(watch, fd), Interest::READABLE).map(Self::Watched)
+                AsyncFd::with_interest(ExitDescriptor(watch, fd), Interest::READABLE).map(Self::Watched)
             }
             None => Ok(Self::Polled(watch)),
         }

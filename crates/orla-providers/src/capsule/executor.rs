@@ -84,6 +84,12 @@ pub fn is_capsule(provider: &ProviderType) -> bool {
         || provider.settings::<ToolProvider>().is_ok_and(|tool| tool.is_capsule)
 }
 
+/// Returns the name of the capsule that a capability is a tool of, if any.
+pub fn capsule_of(provider: &ProviderType) -> Option<String> {
+    let capsule = provider.settings::<CapsuleProvider>().ok()?;
+    Some(capsule.capsule.0.service().manifest.name.clone())
+}
+
 /// Returns the directory of the package that a capability belongs to, if any.
 pub fn package_of(provider: &ProviderType) -> Option<PathBuf> {
     let capsule = provider.settings::<CapsuleProvider>();

@@ -10,7 +10,7 @@ pub mod packages;
 mod service;
 mod source;
 
-pub use executor::{CapsuleExecutor, is_capsule, is_unlearned, package_of};
+pub use executor::{CapsuleExecutor, capsule_of, is_capsule, is_unlearned, package_of};
 pub use manifest::Mode;
 pub use packages::{Package, Packages};
 pub use source::Capsules;

@@ -24,7 +24,7 @@ use tokio_util::task::TaskTracker;
 
 use super::*;
 
-use orla_marketplace::testing::{PATIENCE, eventually};
+use orla_marketplace::testing::{TEST_TIMEOUT, eventually};
 
 /// A capsule that answers `tools/call` and nothing else. PRE, POST and CALL are replaced.
 const BARE: &str = r#"#!/usr/bin/env python3
@@ -158,7 +158,7 @@ impl World {
     }
 
     async fn call_with(&self, call: Call) -> RuntimeResult<Outcome> {
-        tokio::time::timeout(PATIENCE, self.market.call(call)).await.expect("the call hangs")
+        tokio::time::timeout(TEST_TIMEOUT, self.market.call(call)).await.expect("the call hangs")
     }
 
     async fn call(&self, arguments: &str) -> RuntimeResult<Outcome> {

@@ -132,7 +132,7 @@ impl HttpExecutor {
         address: &str,
         redirects: Redirects,
         max_bytes: usize,
-        patience: Duration,
+        max_wait: Duration,
     ) -> Result<Bytes, String> {
         let mut http = HttpCapability::new(address, None, 0);
         http.options.method = Some("GET".to_owned());
@@ -146,9 +146,9 @@ impl HttpExecutor {
         })?;
         let arrived = AtomicUsize::new(NOTHING);
         let exchange = self.exchange(&http, prepared, "it", None, &arrived);
-        let whole = tokio::time::timeout(patience, exchange)
+        let whole = tokio::time::timeout(max_wait, exchange)
             .await
-            .map_err(|_| format!("it did not arrive within {}", seconds(patience)))?
+            .map_err(|_| format!("it did not arrive within {}", seconds(max_wait)))?
             .map_err(|err| err.to_string())?;
         match whole.status.is_success() {
             true => Ok(whole.body),

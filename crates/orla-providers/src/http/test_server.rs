@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 
-use orla_marketplace::testing::{PATIENCE, eventually};
+use orla_marketplace::testing::{TEST_TIMEOUT, eventually};
 use parking_lot::Mutex;
 
 /// A received request.
@@ -116,7 +116,7 @@ impl Drop for Server {
 
 /// Answers requests until an answer is incomplete, or the client disconnects.
 fn serve(stream: TcpStream, seen: &Seen, handle: &Handler) {
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
     let mut reader = BufReader::new(stream);
     while let Some(request) = read(&mut reader) {
         seen.requests.lock().push(request.clone());
@@ -173,7 +173,7 @@ pub(crate) fn without_tls() -> (SocketAddr, JoinHandle<()>) {
     let address = listener.local_addr().unwrap();
     let thread = thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
         stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
         let _ = stream.read_to_end(&mut Vec::new());
     });
@@ -195,7 +195,7 @@ pub(crate) fn tls() -> (SocketAddr, JoinHandle<()>) {
     let address = listener.local_addr().unwrap();
     let thread = thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
         let mut connection = rustls::ServerConnection::new(Arc::new(config)).unwrap();
         let mut seen = Vec::new();
         while connection.complete_io(&mut stream).is_ok_and(|(read, _)| read > 0) {

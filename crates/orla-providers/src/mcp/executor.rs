@@ -10,8 +10,8 @@ use orla_marketplace::{
     CallContext, CapabilityExecutor, JsonText, MCPCapability, Outcome, Payload, ProviderStatus,
     ProviderType, RuntimeError, RuntimeResult, Violation,
 };
-use orla_mcp::Peer;
 use orla_mcp::object::{self, Object};
+use orla_mcp::{Ending, Peer};
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -108,8 +108,12 @@ impl CapabilityExecutor for MCPExecutor {
             }
             // The call itself reports why the server cannot be reached.
             remote => {
-                let _ = tokio::time::timeout_at(ctx.deadline, remote.learn()).await;
-                Ok(())
+                tokio::select! {
+                    _ = tokio::time::timeout_at(ctx.deadline, remote.learn()) => Ok(()),
+                    () = ctx.scope.cancellation.cancelled() => {
+                        Err(orla_mcp::failure(Ending::Cancelled, ctx))
+                    }
+                }
             }
         }
     }

@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 
 use super::*;
 
-use orla_marketplace::testing::{PATIENCE, eventually};
+use orla_marketplace::testing::{TEST_TIMEOUT, eventually};
 const FAKE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/mcp/fake_server.py");
 
 /// Servers, and a marketplace that serves what they are known to serve.
@@ -54,7 +54,7 @@ impl World {
             .register_executor(Arc::new(MCPExecutor::with_servers(Arc::clone(&world.servers))))
             .unwrap();
         world.servers.load(servers, capabilities, quick());
-        tokio::time::timeout(PATIENCE, world.servers.learn()).await.expect("nothing is learnt");
+        tokio::time::timeout(TEST_TIMEOUT, world.servers.learn()).await.expect("nothing is learnt");
         world.serve();
         world
     }
@@ -74,7 +74,7 @@ impl World {
     }
 
     pub(super) async fn call_with(&self, call: Call) -> RuntimeResult<Outcome> {
-        tokio::time::timeout(PATIENCE, self.market.call(call)).await.expect("the call hangs")
+        tokio::time::timeout(TEST_TIMEOUT, self.market.call(call)).await.expect("the call hangs")
     }
 
     pub(super) async fn call(&self, target: &str, arguments: &str) -> RuntimeResult<Outcome> {
@@ -192,7 +192,7 @@ async fn tools_are_listed_again_after_list_changed() {
     let mut changes = world.servers.changes();
     changes.mark_unchanged();
     world.text("f__change", "{}").await;
-    tokio::time::timeout(PATIENCE, changes.changed()).await.unwrap().unwrap();
+    tokio::time::timeout(TEST_TIMEOUT, changes.changed()).await.unwrap().unwrap();
     world.serve();
     assert!(world.names().contains("f__new"), "{}", world.names());
 }
@@ -278,7 +278,7 @@ async fn a_server_of_the_new_revision_alone_is_spoken_to_in_it() {
     let ctx = world.market.surface_context(&Call::to("f"));
     let uri = json(r#"{"uri":"mem://a"}"#);
     surface.request("resources/subscribe", &uri, &ctx).await.unwrap();
-    let notice = tokio::time::timeout(PATIENCE, notices.recv()).await.unwrap().unwrap();
+    let notice = tokio::time::timeout(TEST_TIMEOUT, notices.recv()).await.unwrap().unwrap();
     assert_eq!(notice, SurfaceNotice::ResourceUpdated { uri: "mem://a".into() });
 }
 
@@ -302,7 +302,7 @@ async fn prompts_and_resources_pass_through() {
     assert!(ask("resources/read", r#"{"uri":"mem://b"}"#).await.is_err());
     let mut notices = surface.notices().unwrap();
     ask("resources/subscribe", r#"{"uri":"mem://a"}"#).await.unwrap();
-    let notice = tokio::time::timeout(PATIENCE, notices.recv()).await.unwrap().unwrap();
+    let notice = tokio::time::timeout(TEST_TIMEOUT, notices.recv()).await.unwrap().unwrap();
     assert_eq!(notice, SurfaceNotice::ResourceUpdated { uri: "mem://a".into() });
 }
 

@@ -405,7 +405,7 @@ fn named(names: &[&str]) -> String {
 }
 
 /// The default timeout of fetching a document.
-pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const FETCH_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[cfg(test)]
 #[path = "import_tests.rs"]

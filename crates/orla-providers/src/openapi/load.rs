@@ -12,12 +12,12 @@ use url::Url;
 
 use super::bundle::{Bundle, MAX_BYTES};
 use super::document::Document;
-use super::import::{Imported, PATIENCE, import};
+use super::import::{FETCH_TIMEOUT, Imported, import};
 use super::settings::{Location, OpenApiSettings};
 use crate::http::HttpExecutor;
 
 /// How many files of one document are fetched at once.
-const TOGETHER: usize = 8;
+const MAX_CONCURRENT_FETCHES: usize = 8;
 
 /// The reason why a document could not be used. Displayed as `FILE: …`, with line and column if they are
 /// known.
@@ -54,8 +54,8 @@ pub async fn load(settings: &OpenApiSettings) -> Result<Imported, ImportError> {
         Location::Url(address) => {
             let url = Url::parse(address).map_err(|err| error(address, err.to_string()))?;
             let shown = crate::http::shown(address);
-            let patience = settings.timeout.unwrap_or(PATIENCE).max(Duration::from_secs(1));
-            let document = fetch(&url, patience).await;
+            let timeout = settings.timeout.unwrap_or(FETCH_TIMEOUT).max(Duration::from_secs(1));
+            let document = fetch(&url, timeout).await;
             document
                 .and_then(|document| import(&document, settings, &shown, Some(&url)))
                 .map_err(|problem| error(&shown, problem))
@@ -64,12 +64,12 @@ pub async fn load(settings: &OpenApiSettings) -> Result<Imported, ImportError> {
 }
 
 /// Fetches a document, and then the files that it refers to, a few at a time.
-async fn fetch(url: &Url, patience: Duration) -> Result<Document, String> {
+async fn fetch(url: &Url, timeout: Duration) -> Result<Document, String> {
     let executor = HttpExecutor::new();
-    let deadline = Instant::now() + patience;
+    let deadline = Instant::now() + timeout;
     let get = async |url: &Url, redirects, max_bytes| {
-        let patience = deadline.saturating_duration_since(Instant::now());
-        let bytes = executor.fetch(url.as_str(), redirects, max_bytes, patience).await?;
+        let timeout = deadline.saturating_duration_since(Instant::now());
+        let bytes = executor.fetch(url.as_str(), redirects, max_bytes, timeout).await?;
         decoded(&bytes)
     };
     let text = get(url, Redirects::Any, MAX_BYTES).await?;
@@ -79,7 +79,7 @@ async fn fetch(url: &Url, patience: Duration) -> Result<Document, String> {
         if waiting.is_empty() {
             return bundle.finish();
         }
-        let rest = waiting.split_off(waiting.len().min(TOGETHER));
+        let rest = waiting.split_off(waiting.len().min(MAX_CONCURRENT_FETCHES));
         let max_bytes = bundle.remaining() / waiting.len();
         let texts = join_all(waiting.iter().map(|(_, url)| get(url, Redirects::SameOrigin, max_bytes)));
         for ((name, url), text) in waiting.iter().zip(texts.await) {

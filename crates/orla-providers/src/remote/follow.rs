@@ -191,7 +191,7 @@ async fn ask(
     let server = url.clone();
     let request = request::of_catalogue(url, settings.token.as_deref(), version, WAIT)?;
     let client = context.clients.configured()?;
-    let patience = if version.is_some() { WAIT + ANSWER } else { ANSWER };
+    let max_wait = if version.is_some() { WAIT + ANSWER } else { ANSWER };
     let reason = |err: RuntimeError| match err {
         RuntimeError::Unavailable { reason, .. } => reason,
         other => other.to_string(),
@@ -218,8 +218,8 @@ async fn ask(
         };
         listing::read(&body, settings, &context.own).map(Some)
     };
-    let done = timeout(patience, exchange).await;
-    done.unwrap_or_else(|_| Err(format!("{host} does not answer within {} s", patience.as_secs())))
+    let done = timeout(max_wait, exchange).await;
+    done.unwrap_or_else(|_| Err(format!("{host} does not answer within {} s", max_wait.as_secs())))
 }
 
 #[cfg(test)]

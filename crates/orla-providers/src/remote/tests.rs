@@ -132,6 +132,6 @@ async fn a_catalogue_is_followed_through_changes_and_failures() {
     .await;
     remotes.load([]);
     server.eventually_ended(1).await;
-    let ended = tokio::time::timeout(orla_marketplace::testing::PATIENCE, remotes.shutdown()).await;
+    let ended = tokio::time::timeout(orla_marketplace::testing::TEST_TIMEOUT, remotes.shutdown()).await;
     assert!(ended.is_ok());
 }

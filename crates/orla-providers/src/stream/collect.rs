@@ -33,7 +33,7 @@ pub(super) struct Wanted {
     pub(super) input: JsonText,
     pub(super) send: Vec<Payload>,
     limit: Option<usize>,
-    patience: Duration,
+    max_wait: Duration,
 }
 
 /// Parses the input of a call.
@@ -49,7 +49,7 @@ pub(super) fn read(inputs: &JsonText, ctx: &CallContext) -> RuntimeResult<Wanted
     let members: BTreeMap<String, &RawValue> = serde_json::from_str(inputs.as_str()).map_err(|_| {
         invalid("input", "an object with input, limit, for_ms and send", inputs.as_str())
     })?;
-    let (mut input, mut limit, mut patience, mut send) = (None, None, FOR, Vec::new());
+    let (mut input, mut limit, mut max_wait, mut send) = (None, None, FOR, Vec::new());
     for (name, raw) in &members {
         let text = raw.get();
         match name.as_str() {
@@ -63,7 +63,7 @@ pub(super) fn read(inputs: &JsonText, ctx: &CallContext) -> RuntimeResult<Wanted
             "for_ms" => {
                 let expected = "a whole number of milliseconds, 0 or more";
                 let ms = text.parse().map_err(|_| invalid("input.for_ms", expected, text))?;
-                patience = Duration::from_millis(ms);
+                max_wait = Duration::from_millis(ms);
             }
             "send" => {
                 let expected = "a list of values to send";
@@ -82,7 +82,7 @@ pub(super) fn read(inputs: &JsonText, ctx: &CallContext) -> RuntimeResult<Wanted
         input: input.map_or_else(empty, |input| Ok(text(input)))?,
         send: send.iter().map(|value| Payload::from_json(text(value))).collect(),
         limit,
-        patience,
+        max_wait,
     })
 }
 
@@ -136,7 +136,7 @@ pub(super) async fn collect(
         stream.feed(wanted.send).await?;
     }
     let end =
-        (Instant::now() + wanted.patience).min(ctx.deadline.checked_sub(MARGIN).unwrap_or(ctx.deadline));
+        (Instant::now() + wanted.max_wait).min(ctx.deadline.checked_sub(MARGIN).unwrap_or(ctx.deadline));
     let mut items = Items::default();
     let time_is_up = sleep_until(end);
     tokio::pin!(time_is_up);
@@ -258,7 +258,7 @@ mod tests {
             text(r#"{"input": {"n": 1.10}, "limit": 3, "for_ms": 50, "send": [1, {"a": 2}]}"#).unwrap();
         assert_eq!(wanted.input.as_str(), r#"{"n": 1.10}"#);
         assert_eq!((wanted.send.len(), wanted.limit), (2, Some(3)));
-        assert_eq!(wanted.patience, Duration::from_millis(50));
+        assert_eq!(wanted.max_wait, Duration::from_millis(50));
         assert_eq!(text("{}").unwrap().input.as_str(), "{}");
         for (bad, words) in [
             (r#"{"limit": 0}"#, "input.limit: expected a whole number from 1 to 100000, got 0"),

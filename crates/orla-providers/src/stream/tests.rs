@@ -180,7 +180,9 @@ async fn v5_a_flood_waits_and_ends_when_nobody_wants_it_any_more() {
     .await;
     assert!(before < 64 * 1024 * 1024, "{before}");
     drop(handle);
-    tokio::time::timeout(orla_marketplace::testing::PATIENCE, server.eventually_ended(1)).await.unwrap();
+    tokio::time::timeout(orla_marketplace::testing::TEST_TIMEOUT, server.eventually_ended(1))
+        .await
+        .unwrap();
 
     let called = called(&stream, r#"{"limit": 1000, "for_ms": 20000}"#).await;
     assert!(called.ends_with(r#"],"ended_by":"limit"}"#), "{}", &called[called.len() - 50..]);
@@ -306,7 +308,7 @@ async fn an_endless_program_ends_with_its_stream() {
     assert!(!state().is_empty());
     drop(handle);
     let gone = eventually("its end", || state().is_empty() || state().contains(") Z "));
-    tokio::time::timeout(orla_marketplace::testing::PATIENCE, gone).await.unwrap();
+    tokio::time::timeout(orla_marketplace::testing::TEST_TIMEOUT, gone).await.unwrap();
 }
 
 #[tokio::test]

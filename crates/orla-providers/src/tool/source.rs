@@ -137,7 +137,8 @@ impl Loader {
         let mut before = std::mem::take(&mut self.made);
         for tool in found.tools {
             let (path, read) = (tool.path.clone(), Arc::clone(&tool.read));
-            let change = changes.get(&tool.name).cloned().unwrap_or_default();
+            let change = changes.get(&tool.name).or_else(|| changes.get(&mcp_name(&tool.name)));
+            let change = change.cloned().unwrap_or_default();
             let declared = tool.metadata.declared.changed_by(&change.declared);
             let sandbox = sandboxes.of(&declared, &directory_of(&path));
             let declared_texts = tool.metadata.texts();

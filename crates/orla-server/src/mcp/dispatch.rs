@@ -6,44 +6,44 @@
 //! owned data, with arguments and parameters shared with the body's bytes. [`answer`] runs the job and
 //! returns the finished message. Notifications go to the caller's outlet meanwhile.
 
+mod caller;
 mod listen;
 pub(crate) mod pending;
+mod tool_call;
 
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
 use http::{HeaderMap, Response, StatusCode, header};
 use orla_marketplace::rtfs::text::excerpt;
-use orla_marketplace::{
-    Call, Catalog, Client, JsonText, LogLevel, MAX_SHOWN_CHARS, Payload, Principal, RuntimeError,
-};
-use parking_lot::Mutex;
+use orla_marketplace::{Call, Catalog, Client, JsonText, LogLevel, MAX_SHOWN_CHARS, Payload, Principal};
 use rmcp::model::{
     DiscoverResult, ErrorCode, ErrorData, InitializeResult, ResultType, ServerConfig, TASKS_EXTENSION_ID,
 };
 use serde_json::value::RawValue;
-use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
 use crate::http::body::Body;
 use crate::http::response::{json, retry_after};
 use crate::mcp::input::requests::InputRequests;
-use crate::mcp::notify::notices::{NoticeOptions, NoticeReceiver, Outlet};
+use crate::mcp::notify::notices::NoticeOptions;
 use crate::mcp::protocol::Revision;
 use crate::mcp::request_mode::{self, Refused};
 use crate::mcp::rpc::{self, Id, Meta, Params, push_json};
 use crate::mcp::session::Session;
 use crate::mcp::session::client::SessionClient;
-use crate::mcp::surfaces::{self, SurfaceRequest, method_not_found};
-use crate::mcp::tasks::{self, TaskCaller};
-use crate::mcp::tools::{self, CacheHint, Form, ListForm, Listing};
+use crate::mcp::surfaces::{self, method_not_found};
+use crate::mcp::tasks;
+use crate::mcp::tools::{self, ListForm, Listing};
 use crate::state::{Core, capabilities, implementation, instructions};
-use crate::step_up::{self, StepUp};
+use crate::step_up::StepUp;
 use orla_mcp::object::Object;
 use pending::InputFields;
+use tool_call::{ToolRequest, call_or_start_task};
+
+pub(crate) use caller::Caller;
 
 /// A request, with all the data needed to answer it.
 pub(crate) struct Job {
@@ -89,19 +89,6 @@ enum Operation {
     Tasks(JsonText),
     Unknown,
     Refused(ErrorData),
-}
-
-/// The client of a request.
-pub(crate) struct Caller {
-    pub(crate) revision: Revision,
-    pub(crate) session: Option<Arc<Session>>,
-    pub(crate) principal: Option<Principal>,
-    /// Receives notifications; `None` if the client wants none.
-    pub(crate) outlet: Option<Arc<dyn Outlet>>,
-    /// Cancelled when the client withdraws the request.
-    pub(crate) cancellation: CancellationToken,
-    /// The scopes that would help, if the policy denies the request.
-    pub(crate) missing_scopes: OnceLock<Vec<String>>,
 }
 
 /// The response to a request.
@@ -438,131 +425,6 @@ fn wanted_notices(meta: &Meta, session: Option<&Session>) -> NoticeOptions {
     }
 }
 
-impl Caller {
-    fn is_sessionless(&self) -> bool {
-        self.revision.is_sessionless()
-    }
-
-    fn cache_hint(&self, core: &Core) -> Option<CacheHint> {
-        self.is_sessionless().then(|| core.cache_hint())
-    }
-
-    fn call(
-        &self,
-        target: String,
-        input: Payload,
-        notices: NoticeOptions,
-        traceparent: Option<Arc<str>>,
-        channel: &ClientChannel,
-    ) -> Call {
-        let mut call = Call::to(target).with(input);
-        call.scope.cancellation = self.cancellation.clone();
-        call.scope.principal.clone_from(&self.principal);
-        call.scope.traceparent = traceparent;
-        call.scope.client = channel.client();
-        let receiver = match channel {
-            ClientChannel::InputRequests(requests) => requests.receiver.clone(),
-            ClientChannel::Session(_) => {
-                let outlet = self.outlet.as_ref().filter(|_| notices.wants_any());
-                outlet.map(|outlet| NoticeReceiver::new(notices, Arc::clone(outlet)))
-            }
-        };
-        if let Some(receiver) = receiver {
-            call.scope.notices = receiver.sink(call.target.as_str().into());
-        }
-        call
-    }
-
-    /// Returns the client in the form for requests about tasks.
-    fn task_caller(&self) -> TaskCaller<'_> {
-        TaskCaller {
-            revision: self.revision,
-            principal: self.principal.as_ref(),
-            session: self.session.as_deref(),
-            outlet: self.outlet.as_ref(),
-            cancellation: &self.cancellation,
-            missing_scopes: &self.missing_scopes,
-        }
-    }
-
-    /// Returns the scopes that the caller's token lacks, if the request was denied for that reason.
-    fn step_up(&self, core: &Core) -> Option<StepUp> {
-        StepUp::with(core, self.principal.as_ref(), self.missing_scopes.get()?)
-    }
-
-    /// Returns the capabilities with which the client of a call can be asked.
-    fn client_capabilities(&self, declared: Option<JsonText>) -> Option<JsonText> {
-        match &self.session {
-            Some(session) => session.capabilities.clone(),
-            None => declared,
-        }
-    }
-
-    /// Returns a call to surfaces for this request.
-    fn surface_call(
-        &self,
-        notices: NoticeOptions,
-        traceparent: Option<Arc<str>>,
-        channel: &ClientChannel,
-    ) -> Call {
-        self.call(String::new(), Payload::empty(), notices, traceparent, channel)
-    }
-
-    /// Returns the session's client for this request, if it can be asked.
-    fn session_client(&self, core: &Core, job: &Job) -> Option<Arc<SessionClient>> {
-        let (session, outlet) = (self.session.as_ref()?, self.outlet.as_ref()?);
-        let waits_for_task = &*job.method == "tasks/result";
-        let capabilities = session.capabilities.clone().filter(|_| job.may_ask() || waits_for_task)?;
-        let limit = match waits_for_task {
-            true => tasks::methods::MAX_WAIT,
-            false => limit(&session.tools(), &job.method, job.subject()),
-        };
-        Some(Arc::new(SessionClient {
-            session: Arc::clone(session),
-            capabilities,
-            outlet: Arc::clone(outlet),
-            numbers: Arc::clone(&core.question_numbers),
-            cancellation: self.cancellation.clone(),
-            deadline: Instant::now() + limit + longest_wait(core),
-            open: Mutex::new(Some(Vec::new())),
-        }))
-    }
-
-    /// Returns the snapshot for everything except tools: the one that the session last listed, or else
-    /// the newest.
-    fn surfaces(&self, core: &Core) -> Arc<Catalog> {
-        match &self.session {
-            None => core.market.snapshot(),
-            Some(session) => session.surfaces(),
-        }
-    }
-
-    /// Moves the session's surfaces to the newest snapshot, for a list that begins.
-    fn relist_surfaces(&self, core: &Core) -> Arc<Catalog> {
-        let newest = core.market.snapshot();
-        if let Some(session) = &self.session {
-            session.move_surfaces_to(&newest);
-        }
-        newest
-    }
-
-    /// Returns a request to the surfaces of a snapshot.
-    pub(crate) fn surface_request<'a>(
-        &'a self,
-        core: &'a Core,
-        catalog: &'a Arc<Catalog>,
-        call: Call,
-    ) -> SurfaceRequest<'a> {
-        SurfaceRequest {
-            market: &core.market,
-            catalog,
-            call,
-            cache_hint: self.cache_hint(core),
-            missing_scopes: &self.missing_scopes,
-        }
-    }
-}
-
 /// Begins a session or refuses to. Returns the answer to `initialize`.
 pub(crate) fn initialize(core: &Core, id: &Id, revision: Revision) -> Bytes {
     let catalog = core.market.snapshot();
@@ -622,128 +484,6 @@ async fn list_tools(
         None => ListForm::Session { has_tasks: core.tasks().is_some() },
     };
     tools::list_page(id, &catalog, &listing, cursor, principal, form)
-}
-
-/// A `tools/call`.
-struct ToolRequest {
-    call: Call,
-    /// The node on which the call must run.
-    node: Option<Arc<str>>,
-    /// The capabilities with which its client can be asked.
-    capabilities: Option<JsonText>,
-    /// `params.task`, unchecked.
-    task_params: Option<JsonText>,
-    declares_tasks: bool,
-}
-
-/// Calls a tool, or starts a task that calls it.
-async fn call_or_start_task(
-    core: &Core,
-    id: &Id,
-    request: ToolRequest,
-    caller: &Caller,
-    channel: &ClientChannel,
-) -> Result<Bytes, ErrorData> {
-    let ToolRequest { mut call, node, capabilities, task_params, declares_tasks } = request;
-    let fields = tasks::start::TaskFields { task: task_params.as_ref(), declares: declares_tasks };
-    // One snapshot decides both whether the call becomes a task and how it is made.
-    let catalog = match &caller.session {
-        Some(session) => Some(tools_of(core, session, &call.target).await),
-        None => None,
-    };
-    let mode =
-        tasks::start::mode(core, caller.task_caller(), catalog.clone(), &call.target, fields).await?;
-    match mode {
-        tasks::start::Mode::Plain => {}
-        tasks::start::Mode::Task { .. } if node.is_some() => {
-            let what = "the call of a task cannot be given a node (_meta[\"orla/node\"])";
-            return Err(ErrorData::invalid_params(what.to_owned(), None));
-        }
-        tasks::start::Mode::Task { tasks, keep_ms } => {
-            let start = tasks::start::Start { keep_ms, capabilities };
-            let task = start.run(tasks, caller.task_caller(), id, &call.target, call.input);
-            return Box::pin(task).await;
-        }
-    }
-    call.scope.catalog = catalog;
-    call.scope.node = node;
-    let continues = declares_tasks.then_some(tasks::start::Start { keep_ms: None, capabilities });
-    call_tool(core, id, call, caller, channel, continues).await
-}
-
-async fn call_tool(
-    core: &Core,
-    id: &Id,
-    call: Call,
-    caller: &Caller,
-    channel: &ClientChannel,
-    continues: Option<tasks::start::Start>,
-) -> Result<Bytes, ErrorData> {
-    let form = match &call.scope.catalog {
-        Some(catalog) => core.listings.of(catalog).session_form(catalog, &call.target),
-        None => Form::Sessionless,
-    };
-    let target = call.target.clone();
-    let continues = continues.filter(|_| {
-        let catalog = call.scope.catalog.clone().unwrap_or_else(|| core.market.snapshot());
-        tasks::start::may_continue(&catalog, &target)
-    });
-    let result = core.market.call(call).await;
-    if let Err(error) = &result {
-        step_up::note_denial(&caller.missing_scopes, error);
-    }
-    match result {
-        Ok(outcome) => {
-            if let (Some(start), Some(tasks)) = (continues, core.tasks())
-                && let Some(input) = tasks::start::continuation(&outcome)
-            {
-                return Box::pin(start.run(tasks, caller.task_caller(), id, &target, input)).await;
-            }
-            Ok(tools::success(id, &outcome, form))
-        }
-        Err(error @ RuntimeError::Unknown { .. }) => {
-            Err(ErrorData::invalid_params(error.to_string(), None))
-        }
-        // The output before the error belongs to the caller.
-        Err(error) => {
-            match (channel.missing_capability().filter(|_| failed_without_output(&error)), error) {
-                (Some(missing), _) => Err(missing),
-                (None, RuntimeError::Refused { code, message, data, .. }) => {
-                    Err(surfaces::refused(code, message, data.as_ref()))
-                }
-                (None, error) => Ok(tools::failure(id, &error, form)),
-            }
-        }
-    }
-}
-
-/// Returns whether a call itself failed and has no output.
-fn failed_without_output(error: &RuntimeError) -> bool {
-    error.kind() == "failed" && error.outcome().is_none()
-}
-
-/// Returns the snapshot in which a session calls a tool: the one that it last listed. Before the first
-/// list, an unknown tool may belong to a provider that has not been asked yet, and so may the tools that
-/// a tool calls.
-async fn tools_of(core: &Core, session: &Session, tool: &str) -> Arc<Catalog> {
-    let known = session.tools();
-    let is_enough = known.get(tool).is_some_and(|entry| !entry.reaches_others());
-    if is_enough || session.has_listed_tools() {
-        return known;
-    }
-    match known.get(tool) {
-        Some(_) => core.market.prepare_listing().await,
-        None => {
-            let limit = known.limits().timeout;
-            let _ = tokio::time::timeout(limit, core.market.prepare_for(tool)).await;
-        }
-    }
-    let newest = core.market.snapshot();
-    if !newest.is_of_the_same_sources(&known) {
-        return known;
-    }
-    session.begin_tools_with(&newest);
-    newest
 }
 
 async fn complete(

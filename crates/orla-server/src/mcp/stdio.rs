@@ -67,13 +67,13 @@ where
         tasks: TaskTracker::new(),
     };
     let mut lines = Lines::new(reader, options.max_line_bytes);
-    let mut patience = END_OF_INPUT_GRACE;
+    let mut max_wait = END_OF_INPUT_GRACE;
     loop {
         let line = tokio::select! {
             biased;
             () = ended.cancelled() => break,
             () = shutdown.cancelled() => {
-                patience = options.drain;
+                max_wait = options.drain;
                 break;
             }
             line = lines.next() => line,
@@ -96,7 +96,7 @@ where
     // Dropping the session ends its subscriptions.
     drop(session);
     tasks.close();
-    if tokio::time::timeout(patience, tasks.wait()).await.is_err() {
+    if tokio::time::timeout(max_wait, tasks.wait()).await.is_err() {
         if shutdown.is_cancelled() {
             core.market.stop();
         }

@@ -21,7 +21,7 @@ use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
 /// The timeout of all waits in tests.
-pub(crate) use orla_marketplace::testing::PATIENCE as DEADLINE;
+pub(crate) use orla_marketplace::testing::TEST_TIMEOUT as DEADLINE;
 
 /// The behaviour of a capability.
 #[derive(Clone, Debug)]

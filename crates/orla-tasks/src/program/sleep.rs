@@ -160,9 +160,9 @@ impl Inner {
     /// in the meantime.
     pub(crate) async fn wake(&self, all: Vec<Waking>) -> Result<bool, StateError> {
         /// The number of tasks woken at once. Each needs two changes.
-        const TOGETHER: usize = MAX_CHANGES / 2;
+        const MAX_BATCH: usize = MAX_CHANGES / 2;
         let mut is_done = true;
-        for some in all.chunks(TOGETHER) {
+        for some in all.chunks(MAX_BATCH) {
             if self.wake_together(some).await? {
                 continue;
             }

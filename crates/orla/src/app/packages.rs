@@ -67,7 +67,7 @@ impl App {
         missing.extend(unserved);
         self.refuse(missing, findings);
         for package in &mut packages.packages {
-            let change = config.tools.get(&package.manifest.name);
+            let change = config.change_of(&package.manifest.name);
             package.pass_env.extend(change.into_iter().flat_map(|change| change.pass_env.clone()));
             let changed = change.map(|change| declared(config, change)).unwrap_or_default();
             package.confine(self.instance.sandboxes(), &changed);

@@ -64,7 +64,7 @@ use orla_cluster::ClusterSettings;
 use orla_console::Setting;
 use orla_document::Position;
 use orla_identity::{BearerToken, IssuerOptions, OwnToken};
-use orla_marketplace::id::Pattern;
+use orla_marketplace::id::{Pattern, mcp_name};
 use orla_marketplace::{
     AccessPolicy, ApprovalRule, CountScope, Permission, Principal, QuotaRule, Redactor, Registration,
     TaskSupport, rtfs,
@@ -736,6 +736,11 @@ impl Config {
     /// Returns the certificates of the listener, if it has any.
     pub(crate) fn tls(&self) -> Option<&TlsSettings> {
         Some(&self.tls).filter(|tls| !tls.cert.as_os_str().is_empty())
+    }
+
+    /// Returns the entry of `tools` for what is declared with this name, which may be given in its form for MCP.
+    pub(crate) fn change_of(&self, name: &str) -> Option<&ToolOverride> {
+        self.tools.get(name).or_else(|| self.tools.get(&mcp_name(name)))
     }
 
     /// Returns a problem with the value of a key, with the place where it was set.

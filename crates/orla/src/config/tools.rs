@@ -54,6 +54,9 @@ pub(super) fn read(reader: &mut Reader<'_>, config: &mut Config, path: &str, nod
     for (name, node) in pairs {
         let place = format!("{path}.{}", name.text);
         let mut entry = ToolOverride { at: Some(name.at), ..ToolOverride::default() };
+        if name.text.contains('*') {
+            reader.problem(name.at, || format!("{place}: expected the name of a tool, without `*`"));
+        }
         let since = reader.secrets.count();
         if let Some(pairs) = reader.pairs(&place, node, &expected) {
             reader.mapping(&place, node.at, pairs, &keys, &mut entry);

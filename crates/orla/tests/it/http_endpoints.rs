@@ -54,7 +54,7 @@ impl Drop for Api {
 }
 
 fn serve(stream: TcpStream, seen: &Mutex<Vec<String>>) {
-    stream.set_read_timeout(Some(orla_e2e::PATIENCE)).expect("a time");
+    stream.set_read_timeout(Some(orla_e2e::TEST_TIMEOUT)).expect("a time");
     let mut reader = BufReader::new(stream);
     let (mut head, mut length) = (String::new(), 0);
     loop {
@@ -400,7 +400,7 @@ fn check_reads_a_document_at_an_address() {
     let address = listener.local_addr().unwrap();
     let serving = thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
-        stream.set_read_timeout(Some(orla_e2e::PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(orla_e2e::TEST_TIMEOUT)).unwrap();
         let (mut head, mut byte) = (Vec::new(), [0]);
         while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).is_ok_and(|count| count > 0) {
             head.push(byte[0]);
@@ -447,7 +447,7 @@ fn a_document_may_be_at_an_address() {
     let serving = thread::spawn(move || {
         for body in answers {
             let (mut stream, _) = listener.accept().unwrap();
-            stream.set_read_timeout(Some(orla_e2e::PATIENCE)).unwrap();
+            stream.set_read_timeout(Some(orla_e2e::TEST_TIMEOUT)).unwrap();
             let mut head = Vec::new();
             let mut byte = [0];
             while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).is_ok_and(|count| count > 0) {

@@ -248,8 +248,8 @@ fn malformed_http_is_refused() {
     ];
     for bytes in floods {
         let mut stream = TcpStream::connect(server.address()).unwrap();
-        stream.set_read_timeout(Some(orla_e2e::PATIENCE)).unwrap();
-        stream.set_write_timeout(Some(orla_e2e::PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(orla_e2e::TEST_TIMEOUT)).unwrap();
+        stream.set_write_timeout(Some(orla_e2e::TEST_TIMEOUT)).unwrap();
         let _ = stream.write_all(&bytes);
         let _ = stream.shutdown(std::net::Shutdown::Write);
         let mut answer = Vec::new();

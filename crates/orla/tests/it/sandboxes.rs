@@ -3,9 +3,10 @@
 
 use serde_json::{Value, json};
 
+use crate::capsule::{manifest, with};
 use crate::mcp_script::mcp_script;
 use crate::{sh, world};
-use orla_e2e::{Server, World};
+use orla_e2e::{Server, World, eventually};
 
 /// A permission that cannot be enforced.
 const UNENFORCEABLE: &str = "fs:read:/no/such/path";
@@ -601,4 +602,55 @@ fn describe_shows_how_far_a_tool_is_confined() {
     assert_eq!(impossible["level"], "unavailable", "{impossible}");
     assert!(impossible["missing"][0].as_str().unwrap().contains("/no/such/path"), "{impossible}");
     assert!(world.run(&["describe", "confined"]).stdout.contains("enforced"));
+}
+
+#[test]
+fn a_reload_to_strict_confines_the_programs_of_capabilities_that_run_already() {
+    let config = |mode: &str| {
+        let capabilities = OWN.iter().enumerate();
+        let capabilities = capabilities.map(|(k, own)| format!("- {{id: own{k}, provider: {own}}}\n"));
+        format!("sandbox: {mode}\ncapabilities:\n{}", capabilities.collect::<String>())
+    };
+    let server = looking_world().config(&config("declared")).serve();
+    let reads = |name: &str| {
+        let path = server.path("other/out");
+        server.client().call(name, json!({ "path": path })).text().contains("outside")
+    };
+    assert!(reads("own0") && reads("own1"));
+    server.write("orla.yaml", config("strict"), 0o644);
+    server.signal(rustix::process::Signal::HUP);
+    server.log_says(&["reloaded"]);
+    assert!(!reads("own0") && !reads("own1"));
+}
+
+/// A package that runs one program for each call.
+const PACKAGE: &str =
+    "name: my.tool\nversion: 1.0.0\ndescription: Looks.\nentrypoint: run.sh\nruntime: {mode: simple}\n";
+
+#[test]
+fn a_confinement_of_a_package_holds_under_its_name_for_mcp_too() {
+    let world = world()
+        .config("tools: {my__tool: {permissions: []}}\n")
+        .file("other/out", "outside")
+        .file("tools/pack/tool.yaml", PACKAGE);
+    world.write(
+        "tools/pack/run.sh",
+        sh(&format!("cat {}; echo", world.path("other/out").display())),
+        0o755,
+    );
+    assert_eq!(row(&doctor(&world).1, "my__tool")["sandbox"], "enforced");
+    assert!(!world.serve().client().call("my__tool", json!({})).text().contains("outside"));
+}
+
+#[test]
+fn a_confinement_of_one_tool_of_a_capsule_makes_that_tool_unavailable() {
+    let code = include_str!("../fixtures/full_capsule.py");
+    let config = "tools:\n  cap.one: {permissions: []}\n  cap.thre: {permissions: []}\n";
+    let server = with(world().config(config), &manifest(json!({})), code).serve();
+    eventually("its tools are known", || server.client().tool_names().contains(&"cap__two".to_owned()));
+    let one = server.client().call("cap__one", json!({}));
+    assert!(one.is_error() && one.sentence().contains("write them in tools.cap"), "{}", one.json);
+    server.log_says(&["tools.cap.thre", "no tool has this name"]);
+    let pattern = world().config("tools: {'cap.*': {permissions: []}}\n").run(&["check"]);
+    assert!(pattern.code != Some(0) && pattern.stderr.contains("without `*`"), "{pattern:?}");
 }

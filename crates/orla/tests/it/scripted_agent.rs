@@ -100,7 +100,7 @@ impl Agent {
                     if script.stop.load(Ordering::Relaxed) {
                         return;
                     }
-                    stream.set_read_timeout(Some(orla_e2e::PATIENCE)).expect("a time");
+                    stream.set_read_timeout(Some(orla_e2e::TEST_TIMEOUT)).expect("a time");
                     let script = Arc::clone(&script);
                     thread::spawn(move || serve(stream, &script));
                 }

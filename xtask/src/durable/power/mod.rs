@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 
-use super::{Context, PATIENCE, ask, get, problem, start, strace, write};
+use super::{Context, TIMEOUT, ask, get, problem, start, strace, write};
 use crate::bench::client::{Connection, side_by_side};
 use crate::process;
 use crate::server::{self, Server};
@@ -189,7 +189,7 @@ impl Moment {
         let command = |arguments: &[&str]| {
             let mut command = Command::new(orla);
             command.arg("task").args(arguments).current_dir(folder);
-            process::run(&mut command, folder, PATIENCE)?.stdout_of_success()
+            process::run(&mut command, folder, TIMEOUT)?.stdout_of_success()
         };
         let listed = command(&["list", "--limit", "1000", "--json"])?;
         let listed: Vec<Value> =

@@ -120,12 +120,12 @@ impl<S: Service> Task<S> {
         }
         match event {
             ProcessEvent::Hello => {
-                let patience = match self.takes_part {
+                let max_wait = match self.takes_part {
                     Some(true) => self.service.startup_timeout(),
                     Some(false) => Duration::ZERO,
                     None => HANDSHAKE,
                 };
-                self.handshake = Some(Instant::now() + patience);
+                self.handshake = Some(Instant::now() + max_wait);
                 self.handle_event(Event::Hello, "it said hello").await;
             }
             ProcessEvent::Handshaking => {

@@ -97,10 +97,10 @@ async fn prompts_and_resources_pass_through() {
     .unwrap();
     eventually("another process", || world.status().restarts == Some(1)).await;
     eventually("it is ready", || world.status().state.as_deref() == Some("READY")).await;
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TEST_TIMEOUT;
     while !ask("resources/read", uri).await.unwrap().contains("cap://a\\\"]") {
         assert!(Instant::now() < deadline, "the subscription is lost");
     }
-    let notice = tokio::time::timeout(PATIENCE, notices.recv()).await.unwrap().unwrap();
+    let notice = tokio::time::timeout(TEST_TIMEOUT, notices.recv()).await.unwrap().unwrap();
     assert_eq!(notice, SurfaceNotice::ResourceUpdated { uri: "cap://a".into() });
 }

@@ -145,7 +145,7 @@ async fn changes_arrive_on_notification_streams() {
         let mut changes = world.servers.changes();
         changes.mark_unchanged();
         world.text("h__change", "{}").await;
-        tokio::time::timeout(orla_marketplace::testing::PATIENCE, changes.changed())
+        tokio::time::timeout(orla_marketplace::testing::TEST_TIMEOUT, changes.changed())
             .await
             .unwrap()
             .unwrap();
@@ -153,7 +153,7 @@ async fn changes_arrive_on_notification_streams() {
         assert!(world.names().contains("h__new"));
         let updated = serde_json::json!({"jsonrpc": "2.0", "method": "notifications/resources/updated", "params": {"uri": "a:b"}});
         fake.state.unsolicited.send(updated).unwrap();
-        let notice = tokio::time::timeout(orla_marketplace::testing::PATIENCE, notices.recv())
+        let notice = tokio::time::timeout(orla_marketplace::testing::TEST_TIMEOUT, notices.recv())
             .await
             .unwrap()
             .unwrap();
@@ -214,7 +214,7 @@ async fn a_server_that_starts_late_is_connected() {
     assert_eq!(world.text("h__echo", "{}").await, "{}");
     drop(fake);
     // The server answers on connections that are open for a moment after it was dropped.
-    let deadline = tokio::time::Instant::now() + orla_marketplace::testing::PATIENCE;
+    let deadline = tokio::time::Instant::now() + orla_marketplace::testing::TEST_TIMEOUT;
     let error = loop {
         match world.call("h__echo", "{}").await {
             Ok(_) => assert!(tokio::time::Instant::now() < deadline, "it still answers"),

@@ -100,7 +100,7 @@ impl Drop for Exchange {
 /// Answers plainly if the answer comes first, otherwise with a stream of events.
 pub(crate) async fn respond(mut exchange: Exchange) -> Response<Body> {
     let in_session = exchange.session.is_some();
-    let patience = if in_session { PLAIN_SESSION_RESPONSE_TIMEOUT } else { PLAIN_RESPONSE_TIMEOUT };
+    let max_wait = if in_session { PLAIN_SESSION_RESPONSE_TIMEOUT } else { PLAIN_RESPONSE_TIMEOUT };
     let stream = exchange.stream.clone();
     let withdrawn = exchange.withdrawn();
     tokio::select! {
@@ -116,7 +116,7 @@ pub(crate) async fn respond(mut exchange: Exchange) -> Response<Body> {
         },
         () = async { if let Some(stream) = &stream { stream.ready().await } else { std::future::pending().await } } => {}
         () = withdrawn => return events(futures_util::stream::empty()),
-        () = tokio::time::sleep(patience) => {}
+        () = tokio::time::sleep(max_wait) => {}
     }
     let stream = exchange.stream.clone().unwrap_or_else(|| match &exchange.session {
         Some((session, _)) => session.new_stream(),

@@ -30,7 +30,7 @@ use crate::start::accepted;
 use crate::state::{Event, Recovery, Repeat, State, recovery};
 use crate::task::TaskId;
 use plain::Plain;
-use run::{Form, Run, StepOutcome, Surroundings, outcome, until};
+use run::{Form, Run, RunContext, StepOutcome, outcome, until};
 use store::{Store, happens, record_of};
 
 const KEY: &str = "a key starts one task, whatever answers are lost";
@@ -636,13 +636,13 @@ impl World {
     fn finish_sleep(&mut self, task: usize) {
         let Some(waits) = self.leaving.remove(&task) else { return };
         let id = self.id(task);
-        let surroundings = Surroundings { store: &self.store, now: self.now };
+        let context = RunContext { store: &self.store, now: self.now };
         let is_due = waits.iter().any(|wait| match wait {
             Wait::Until(_) => until(std::slice::from_ref(wait)).is_some_and(|until| until <= self.now),
             Wait::Event(name) => self.store.below(&crate::keys::events(&id, name)).next().is_some(),
             Wait::Task(awaited) => self
                 .task(awaited)
-                .is_some_and(|awaited| surroundings.answer(&id, Form::Task(awaited)).is_some()),
+                .is_some_and(|awaited| context.answer(&id, Form::Task(awaited)).is_some()),
             _ => true,
         });
         if is_due {
@@ -712,8 +712,8 @@ impl World {
                 }
             },
             (_, Running::Program(run)) => {
-                let surroundings = Surroundings { store: &self.store, now: self.now };
-                run.advance(&id, &surroundings, &mut self.tasks[task], random.below(4) as usize);
+                let context = RunContext { store: &self.store, now: self.now };
+                run.advance(&id, &context, &mut self.tasks[task], random.below(4) as usize);
                 StepOutcome::Continues
             }
             (_, Running::Plain(run)) => {

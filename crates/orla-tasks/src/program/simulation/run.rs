@@ -280,13 +280,13 @@ impl Run {
     pub(super) fn advance(
         &mut self,
         id: &TaskId,
-        surroundings: &Surroundings<'_>,
+        context: &RunContext<'_>,
         made: &mut Made,
         pick: usize,
     ) {
-        let store = surroundings.store;
+        let store = context.store;
         if self.pending_sleep.is_some() {
-            self.finish_sleep(id, surroundings);
+            self.finish_sleep(id, context);
             return;
         }
         let last = self.next().checked_sub(1);
@@ -329,7 +329,7 @@ impl Run {
                         let key = self.waits.take(ticket);
                         key.map(|key| event_value(store.get(&key).expect("an event that came").0))
                     }
-                    wait => surroundings.answer(id, wait),
+                    wait => context.answer(id, wait),
                 };
                 match answer {
                     Some(answer) => self.answer(ticket, answer, false),
@@ -359,19 +359,18 @@ impl Run {
         }
     }
 
-    fn finish_sleep(&mut self, id: &TaskId, surroundings: &Surroundings<'_>) {
+    fn finish_sleep(&mut self, id: &TaskId, context: &RunContext<'_>) {
         let Some(PendingSleep { changes, noted, open }) = self.pending_sleep.take() else { return };
         let forms = self.open.iter().filter_map(|open| match open {
             Open::Wait(_, form) => Some(*form),
             _ => None,
         });
         let forms: Vec<Form> = forms.collect();
-        let is_due = forms.iter().any(|form| surroundings.answer(id, *form).is_some());
+        let is_due = forms.iter().any(|form| context.answer(id, *form).is_some());
         let (changes, then) = match is_due {
             true => (changes, Then::Nothing),
             false => {
-                let waits: Vec<Wait> =
-                    forms.iter().map(|form| wait(*form, surroundings.store)).collect();
+                let waits: Vec<Wait> = forms.iter().map(|form| wait(*form, context.store)).collect();
                 let sleep = sleep_changes(id, None, &waits, open);
                 let all = [changes.clone(), sleep].concat();
                 (all, Then::Sleep { instead: changes, waits })
@@ -382,13 +381,13 @@ impl Run {
 }
 
 /// The part of the world that a run sees.
-pub(super) struct Surroundings<'w> {
+pub(super) struct RunContext<'w> {
     pub(super) store: &'w Store,
     /// The current second.
     pub(super) now: u64,
 }
 
-impl Surroundings<'_> {
+impl RunContext<'_> {
     /// Returns the current answer to a wait of a task.
     pub(super) fn answer(&self, id: &TaskId, form: Form) -> Option<i64> {
         match form {

@@ -7,7 +7,7 @@ use orla_confine::{Limits, Places, Profile, Word};
 use orla_marketplace::id::Pattern;
 use orla_packages::store::Presence;
 use orla_process::child::Program;
-use orla_process::confinement::{STRACE, Surroundings, Trace, Traced, base, placed};
+use orla_process::confinement::{Environment, STRACE, Trace, Traced, base, placed};
 use orla_process::file::program_in_path;
 use orla_process::supervisor::Managed;
 use orla_process::{Instance, foreground};
@@ -110,7 +110,7 @@ pub(crate) fn run(learn: &cli::SandboxLearn, source: &Source) -> Result<(), Fail
     let preset = preset(&subject, home.as_deref());
     let downloaded = preset.iter().flat_map(|(_, caches)| caches.clone());
     let own: Vec<PathBuf> = base().into_iter().chain(subject.own).chain(downloaded).collect();
-    let mut words = trace.permissions(&Surroundings {
+    let mut words = trace.permissions(&Environment {
         base: &own,
         directory: &subject.directory,
         home: home.as_deref(),
