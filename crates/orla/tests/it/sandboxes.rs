@@ -467,7 +467,7 @@ fn a_capsule_stays_confined_when_its_files_change() {
     assert_eq!(server.client().call("cap", json!({})).text(), "refused 1");
     server.write("tools/cap/tool.yaml", format!("{manifest}description: Changed.\n"), 0o644);
     server.write("tools/cap/run.py", capsule.replace("VERSION", "2"), 0o755);
-    orla_e2e::eventually("the capsule was restarted", || {
+    eventually("the capsule was restarted", || {
         let text = server.client().call("cap", json!({})).text();
         assert!(!text.contains("outside"), "{text}");
         text == "refused 2"
