@@ -403,6 +403,8 @@ impl History {
         let mut call = NewCall::to(detail.row.call.capability).with(Payload::from_json(input));
         let market = &self.0.market;
         call.scope = scope;
+        // Nobody waits for a replay, as for a task.
+        call.scope.is_task = market.snapshot().requires_task(&call.target);
         let cancellation = self.0.ending.child_token();
         call.scope.cancellation = cancellation.clone();
         market.check(call.clone()).await.map_err(ReplayError::Refused)?;

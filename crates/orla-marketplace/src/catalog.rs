@@ -21,6 +21,7 @@ use crate::error::RuntimeError;
 use crate::id::Pattern;
 use crate::manifest::{
     Availability, CallPolicy, CapabilityAttestation, CapabilityManifest, CapabilityProvenance, Listing,
+    TaskSupport,
 };
 use crate::payload::{JsonText, Payload};
 use crate::permission::Permission;
@@ -329,6 +330,11 @@ impl Catalog {
     /// that are listed and available.
     pub fn offered(&self) -> impl Iterator<Item = &Arc<Entry>> {
         self.entries.iter().filter(|entry| entry.is_offered())
+    }
+
+    /// Returns whether a capability runs only as a task.
+    pub fn requires_task(&self, name: &str) -> bool {
+        self.get(name).is_some_and(|entry| entry.manifest.task_support() == Some(TaskSupport::Required))
     }
 
     /// Checks that this caller may call a capability.

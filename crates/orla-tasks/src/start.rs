@@ -305,12 +305,18 @@ impl Inner {
         Ok(UnfinishedCount { inner: self, owner: Some(owner.clone()) })
     }
 
-    /// Returns the task that the caller started with this key.
+    /// Returns the task that the caller started with this key. A caller whom the policy denies the capability by now gets the
+    /// answer of a new call.
     ///
     /// # Errors
     ///
     /// Returns an error if that task makes another call.
     async fn find_same(&self, new: &NewTask, key: &str) -> Result<Option<Task>, TaskError> {
+        let catalog = self.market.snapshot();
+        let entry = catalog.get(&new.capability);
+        if entry.is_some_and(|entry| catalog.permits(new.caller.as_ref(), entry).is_err()) {
+            return Ok(None);
+        }
         let owner = OwnerKey::of_caller(new.caller.as_ref());
         let row = keys::idempotency(&owner, key, new.schedule.as_deref());
         let Some(row) = self.store.get(&row).await? else { return Ok(None) };

@@ -19,8 +19,8 @@ use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use crate::{
-    Event, Filter, NewTask, Recovery, Repeat, State, Task, TaskError, TaskOptions, Tasks, Viewer,
-    may_begin, recovery,
+    Event, Filter, NewTask, Recovery, Repeat, State, Task, TaskError, TaskOptions, Tasks, Timestamp,
+    Viewer, keys, may_begin, recovery, timers,
 };
 
 /// A store in memory that fails on request.
@@ -298,6 +298,25 @@ async fn expired_tasks_are_removed_with_all_their_records() {
     }
 }
 
+#[tokio::test]
+async fn a_task_is_kept_as_long_as_the_newest_options_say() {
+    let store: Arc<Store> = Arc::default();
+    let tasks = tasks(&store).await;
+    let id = tasks.start(new("echo")).await.unwrap().task.id.clone();
+    ended(&tasks, id.as_str()).await;
+    // As if it had ended when tasks were kept for a shorter time.
+    let early = keys::timer(Timestamp(1), timers::KEEP, id.as_str());
+    tasks.0.write(vec![Change::put(early.clone(), Bytes::new())]).await.unwrap();
+    tasks.0.timer_set.notify_one();
+    let begun = Instant::now();
+    while store.rows.lock().contains_key(&early) {
+        assert!(begun.elapsed() < TEST_TIMEOUT, "the timer is not run");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert!(tasks.get(id.as_str(), ANYONE).await.is_ok());
+    tasks.close(Duration::ZERO).await;
+}
+
 /// Rewrites the record of a task in the store.
 fn rewrite(store: &Store, id: &str, from: &str, to: &str) {
     let mut rows = store.rows.lock();
@@ -398,8 +417,8 @@ async fn a_task_of_an_earlier_process_waits_for_its_provider_to_start() {
     let (served, lost) = (served.await.unwrap().task.id.clone(), lost.await.unwrap().task.id.clone());
     rewrite(&store, served.as_str(), r#""capability":"echo""#, r#""capability":"late""#);
     rewrite(&store, lost.as_str(), r#""capability":"echo""#, r#""capability":"gone""#);
-    let now = crate::Timestamp::now();
-    while crate::Timestamp::now() == now {
+    let now = Timestamp::now();
+    while Timestamp::now() == now {
         std::hint::spin_loop();
     }
     let after = tasks(&store).await;

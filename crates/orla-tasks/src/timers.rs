@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use bytes::Bytes;
 use orla_state::{Change, Pages, Query, StateError};
 
 use crate::keys;
@@ -138,10 +139,16 @@ impl Inner {
 
     async fn run_timer(&self, kind: &str, id: &str) -> Result<(), StateError> {
         match (kind, TaskId::parse(id)) {
-            (KEEP, Some(id)) => match self.load(&id).await? {
-                Some(task) => self.remove(&task).await,
-                None => Ok(()),
-            },
+            (KEEP, Some(id)) => {
+                let Some(task) = self.load(&id).await? else { return Ok(()) };
+                // The task may have to be kept longer since it ended.
+                let expires = task.updated_at.plus_millis(self.keep_millis(&task));
+                if expires <= Timestamp::now() {
+                    return self.remove(&task).await;
+                }
+                self.write(vec![Change::put(keys::timer(expires, KEEP, id.as_str()), Bytes::new())])
+                    .await
+            }
             _ => {
                 tracing::warn!(kind, id, "a timer of an unknown kind is dropped");
                 Ok(())

@@ -37,7 +37,7 @@ pub(crate) enum ServerState {
 /// Returns an error if it exists and cannot be used.
 pub(crate) async fn of_server(config: &Config) -> Result<ServerState, Failure> {
     let max_wait = if config.transport == Transport::Stdio { Duration::ZERO } else { HELD };
-    match until_free(max_wait, async || open(config).await).await {
+    match open(config, max_wait).await {
         Ok(store) => Ok(ServerState::Usable(store)),
         Err(held @ OpenError::Held { .. }) if config.transport == Transport::Stdio => {
             Ok(ServerState::InUse(held.to_string()))
@@ -61,7 +61,7 @@ pub(crate) async fn of_command(config: &Config) -> Result<Arc<dyn StateStore>, F
     if config.cluster.is_some() {
         return Err(server_needed_error("the tasks of a cluster are kept by NATS", config));
     }
-    open(config).await.map_err(|error| match error {
+    open(config, HELD).await.map_err(|error| match error {
         held @ OpenError::Held { .. } => server_needed_error(&held.to_string(), config),
         error => Failure::usage(error.to_string()),
     })
@@ -72,30 +72,30 @@ fn server_needed_error(what: &str, config: &Config) -> Failure {
     Failure::usage(format!("{what}: name a server with {}", config.own_url()))
 }
 
-/// Opens a state, retrying for this long while it is in use.
-async fn until_free<T>(
+/// Opens a state, retrying for this long while it is in use. Blocks.
+fn until_free<T>(
     max_wait: Duration,
-    open: impl AsyncFn() -> Result<T, OpenError>,
+    mut open: impl FnMut() -> Result<T, OpenError>,
 ) -> Result<T, OpenError> {
     const PAUSE: Duration = Duration::from_millis(20);
     let began = Instant::now();
     loop {
-        match open().await {
-            Err(OpenError::Held { .. }) if began.elapsed() < max_wait => {
-                tokio::time::sleep(PAUSE).await;
-            }
+        match open() {
+            Err(OpenError::Held { .. }) if began.elapsed() < max_wait => std::thread::sleep(PAUSE),
             opened => return opened,
         }
     }
 }
 
-async fn open(config: &Config) -> Result<Arc<dyn StateStore>, OpenError> {
+/// Opens the state. While another process uses it, this is retried for `max_wait`.
+async fn open(config: &Config, max_wait: Duration) -> Result<Arc<dyn StateStore>, OpenError> {
     if config.state == StateKind::Memory {
         return Ok(Arc::new(Memory::new(Limits::default())));
     }
     let is_wanted = !config.is_default("state_dir") || !config.schedules.is_empty();
     let lazy = Lazy {
         dir: config.state_dir.clone(),
+        max_wait,
         store: OnceCell::new(),
         is_wanted,
         has_failed: AtomicBool::new(false),
@@ -110,6 +110,8 @@ async fn open(config: &Config) -> Result<Arc<dyn StateStore>, OpenError> {
 /// A state in a directory. It is made when it is first written, and is empty until then.
 struct Lazy {
     dir: PathBuf,
+    /// How long an attempt to open it waits for another process.
+    max_wait: Duration,
     store: OnceCell<Embedded>,
     /// Whether the configuration speaks of it. Otherwise, a directory that cannot be written is no trouble until something
     /// is kept in it.
@@ -144,8 +146,9 @@ impl Lazy {
     async fn opened(&self) -> Result<&Embedded, OpenError> {
         self.store
             .get_or_try_init(|| async {
-                let dir = self.dir.clone();
-                let opening = tokio::task::spawn_blocking(move || Embedded::open(&dir));
+                let (dir, max_wait) = (self.dir.clone(), self.max_wait);
+                let opening =
+                    tokio::task::spawn_blocking(move || until_free(max_wait, || Embedded::open(&dir)));
                 opening.await.unwrap_or_else(|broken| Err(join_error(&self.dir, broken)))
             })
             .await
@@ -258,23 +261,23 @@ mod tests {
 
     use super::*;
 
-    #[tokio::test]
-    async fn a_state_in_use_is_waited_for_and_any_other_error_is_not() {
+    #[test]
+    fn a_state_in_use_is_waited_for_and_any_other_error_is_not() {
         let times = Cell::new(0);
         let held = || OpenError::Held { path: "s".into() };
-        let freed = async || {
+        let freed = || {
             times.set(times.get() + 1);
             if times.get() < 3 { Err(held()) } else { Ok(()) }
         };
-        assert!(until_free(Duration::from_secs(600), freed).await.is_ok());
+        assert!(until_free(Duration::from_secs(600), freed).is_ok());
         assert_eq!(times.get(), 3);
-        let never = until_free(Duration::from_millis(30), async || Err::<(), _>(held())).await;
+        let never = until_free(Duration::from_millis(30), || Err::<(), _>(held()));
         assert!(matches!(never, Err(OpenError::Held { .. })));
-        let other = async || {
+        let other = || {
             times.set(times.get() + 1);
             Err::<(), _>(OpenError::NotState { path: "s".into() })
         };
-        assert!(until_free(Duration::from_secs(600), other).await.is_err());
+        assert!(until_free(Duration::from_secs(600), other).is_err());
         assert_eq!(times.get(), 4);
     }
 }

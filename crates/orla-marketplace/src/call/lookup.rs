@@ -62,6 +62,7 @@ impl CapabilityMarketplace {
         let permit = CallPermit::new(catalog.admission_of(&entry), &entry.provider);
         let held = HeldPermits::with(entry.admission.as_ref(), ctx.held());
         let mut ctx = ctx.with_permits(&permit, held);
+        ctx.catalog = Some(Arc::clone(&catalog));
         if let Some(redactor) = &entry.policy.redaction {
             ctx.scope.notices = ctx.scope.notices.redacted(redactor);
         }
@@ -142,6 +143,7 @@ impl PreparedCall<'_> {
         };
         let is_another = !Arc::ptr_eq(&entry, &self.entry);
         self.ctx.custody = entry.required_custody();
+        self.ctx.catalog = Some(Arc::clone(&newest));
         (self.catalog, self.entry) = (newest, entry);
         Ok(is_another)
     }

@@ -20,7 +20,10 @@ use crate::journal::Journal;
 use crate::notice::NoticeSink;
 use crate::outcome::Outcome;
 use crate::payload::Payload;
+use crate::permission::Permission;
 use crate::principal::Principal;
+use crate::provider::network_permission;
+use crate::surface::Item;
 
 /// A call to be made.
 #[derive(Clone)]
@@ -113,6 +116,8 @@ pub struct CallContext {
     clock: Arc<Clock>,
     /// The permit of the call. The call lends it while it waits for a nested call.
     permit: Option<Arc<CallPermit>>,
+    /// The snapshot in which the call runs; `None` in tests of single executors.
+    pub(super) catalog: Option<Arc<Catalog>>,
 }
 
 impl Call {
@@ -173,7 +178,17 @@ impl CallContext {
         let deadline = began + timeout;
         let clock = Clock::new(deadline, scope.clock.clone());
         let scope = CallScope { clock: Some(Arc::clone(&clock)), ..scope };
-        Self { call_id, name, deadline, timeout, custody: None, scope, clock, permit: None }
+        Self {
+            call_id,
+            name,
+            deadline,
+            timeout,
+            custody: None,
+            scope,
+            clock,
+            permit: None,
+            catalog: None,
+        }
     }
 
     /// Returns the context with less time, if `timeout` ends before the deadline.
@@ -251,6 +266,17 @@ impl CallContext {
     /// Returns whether the call's time is over within `duration`, if its clock does not stop.
     pub(crate) fn expires_within(&self, duration: Duration) -> bool {
         Instant::now() + duration >= self.clock.deadline()
+    }
+
+    /// Returns whether the policy lets the caller of this call reach the server at an address, such as the target of a
+    /// redirect.
+    pub fn may_reach(&self, address: &str) -> bool {
+        let Some(catalog) = &self.catalog else { return true };
+        let needs = vec![Permission::needed(&network_permission(address))];
+        catalog.get(&self.name).is_some_and(|entry| {
+            let item = Item { needs, ..entry.item() };
+            catalog.permits_item(self.scope.principal.as_ref(), &item).is_ok()
+        })
     }
 
     /// Returns the context of a call that runs with `permit`, and with one of `held`'s permits if the

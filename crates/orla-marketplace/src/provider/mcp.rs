@@ -51,7 +51,7 @@ impl MCPCapability {
                 let program = command.split_whitespace().next().unwrap_or("*");
                 format!("exec:{program}")
             }
-            None => super::host(&self.server_url),
+            None => super::network_permission(&self.server_url),
         }
     }
 }

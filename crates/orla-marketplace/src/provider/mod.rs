@@ -104,15 +104,15 @@ impl ProviderType {
     pub fn requires(&self) -> Vec<String> {
         match self {
             Self::Local(_) => Vec::new(),
-            Self::Http(http) => vec![host(&http.base_url)],
+            Self::Http(http) => vec![network_permission(&http.base_url)],
             Self::MCP(mcp) => vec![mcp.requires()],
             // The agent's card may lead to any of these.
             Self::A2A(agent) => std::iter::once(&agent.endpoint)
                 .chain(&agent.options.origins)
-                .map(|at| host(at))
+                .map(|at| network_permission(at))
                 .collect(),
             Self::Plugin(plugin) => vec![format!("exec:{}", plugin.plugin_path)],
-            Self::RemoteRTFS(remote) => vec![host(&remote.endpoint)],
+            Self::RemoteRTFS(remote) => vec![network_permission(&remote.endpoint)],
             Self::Stream(stream) => stream.provider.requires(),
             Self::Custom(custom) => custom.requires(),
         }
@@ -210,7 +210,7 @@ impl ProviderType {
 
 /// Returns the permission to reach the host of an address. If the address names no host, or names it
 /// ambiguously, returns the permission for the whole network.
-fn host(address: &str) -> String {
+pub(crate) fn network_permission(address: &str) -> String {
     let rest = address.split_once("://").map_or("", |(_, rest)| rest);
     let authority = rest.split(['/', '?', '#', '\\']).next().unwrap_or_default();
     let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);

@@ -211,6 +211,13 @@ impl HttpExecutor {
                 }
                 Next::Follow(next) => {
                     let leaves = next.url.origin() != current.url.origin();
+                    if leaves && ctx.is_some_and(|ctx| !ctx.may_reach(next.url.as_str())) {
+                        let target = host(&next.url);
+                        let message = format!(
+                            "{at} redirects to {target}, and the policy does not permit net:{target} to the caller"
+                        );
+                        return Err(failed(name, &message));
+                    }
                     if leaves && !http.options.allow_private_redirects {
                         let own = self.clients.reach_of(&current.url, response.remote_addr()).await;
                         let reach = guard.map_or(own, |reach| reach.min(own));

@@ -8,10 +8,12 @@ use std::sync::Arc;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use orla_confine::Reach;
+use orla_marketplace::id::Pattern;
 use orla_marketplace::testing::eventually;
 use orla_marketplace::{
-    CallContext, CapabilityExecutor, CredentialPlace, HttpCapability, HttpCredential, JsonText, Outcome,
-    Payload, ProviderType, Redirects, RuntimeError, RuntimeResult,
+    AccessPolicy, Call, CallContext, Callers, CapabilityExecutor, CapabilityManifest,
+    CapabilityMarketplace, CredentialPlace, HttpCapability, HttpCredential, JsonText, Limits, Outcome,
+    Payload, ProviderType, Redirects, Rule, RuntimeError, RuntimeResult,
 };
 
 use super::client::Clients;
@@ -322,6 +324,35 @@ async fn to_another_origin_go_neither_credentials_nor_input() {
             other.host()
         )
     );
+    assert_eq!(other.requests().len(), 1);
+}
+
+#[tokio::test]
+async fn no_redirect_leads_where_the_policy_does_not_let_the_caller() {
+    let other = Server::start(|_, to| answer(to, "200 OK", "content-type: application/json\r\n", b"7"));
+    let target = format!("{}/x", other.url());
+    let server = Server::start(move |_, to| redirect(to, 302, &target));
+    let market = CapabilityMarketplace::new(Limits::default());
+    market.register_executor(Arc::new(HttpExecutor::new())).unwrap();
+    for (deny, may) in [(vec![], true), (vec![format!("net:{}", other.host()).parse().unwrap()], false)]
+    {
+        let mut builder = market.builder(Limits::default());
+        let provider = ProviderType::Http(get(&server));
+        builder.capability(CapabilityManifest::new("weather", "Tells it.", provider)).unwrap();
+        let everything = Rule {
+            to: Callers::parse(["*"]).unwrap(),
+            capabilities: vec![Pattern::new("*")],
+            allow: vec!["*".parse().unwrap()],
+            deny,
+        };
+        builder.access(AccessPolicy { rules: vec![everything], ..AccessPolicy::default() });
+        market.replace(builder.build());
+        let called = market.call(Call::to("weather")).await;
+        assert_eq!(called.is_ok(), may, "{called:?}");
+        if let Err(error) = called {
+            assert!(error.to_string().contains("the policy does not permit net:"), "{error}");
+        }
+    }
     assert_eq!(other.requests().len(), 1);
 }
 

@@ -126,6 +126,9 @@ pub(super) fn read_tokens(reader: &mut Reader<'_>, config: &mut Config, path: &s
             return reader.problem(node.at, || format!("{path}: expected {TOKENS}"));
         }
     };
+    if tokens.is_empty() {
+        reader.warning(node.at, || format!("{path}: is empty, and identifies nobody"));
+    }
     // `auth.tokens` adds to `auth_tokens`.
     let mut read = std::mem::take(&mut config.auth_tokens);
     for (index, (name, item)) in named.into_iter().zip(tokens).enumerate() {

@@ -104,6 +104,18 @@ const CLIENTS_OWN: [&str; 18] = [
     "watchPaths",
 ];
 
+/// Keys of other files and of the configuration that restrict a server, with ours. Without them, more would be served than
+/// was meant.
+const RESTRICTING: [(&str, &str); 7] = [
+    ("allow", "include"),
+    ("allowedTools", "include"),
+    ("enabledTools", "include"),
+    ("deny", "exclude"),
+    ("deniedTools", "exclude"),
+    ("sandbox", "permissions"),
+    ("perms", "permissions"),
+];
+
 /// The maximum number of seconds that `timeout` may be. A larger number is taken for milliseconds, which
 /// some clients use.
 const MAX_SECONDS: f64 = 86_400.0;
@@ -196,8 +208,9 @@ fn server(
         let near = nearest(&key.text, keys.iter().flat_map(Key::all_names));
         let hint = near.map(|near| format!(", did you mean {near}?")).unwrap_or_default();
         let path = format!("{place}.{}", excerpt(&key.text));
-        if let Some(meant) = misspelt_key(&key.text) {
-            // Without it the server would run unconfined.
+        let ours = RESTRICTING.iter().find(|(other, _)| *other == key.text).map(|(_, ours)| *ours);
+        if let Some(meant) = ours.or_else(|| misspelt_key(&key.text)) {
+            // Without it the server would run unconfined, or serve more.
             reader.problem(key.at, || format!("{path}: unknown key, did you mean {meant}?"));
             return None;
         }

@@ -1,6 +1,6 @@
 //! `orla test`: cases beside tools and from real calls, their findings, and replays without a network.
 
-use orla_e2e::{Server, World};
+use orla_e2e::{Request, Server, World};
 use serde_json::{Value, json};
 
 use crate::upstream::Upstream;
@@ -118,14 +118,19 @@ fn asking(upstream: &Upstream) -> World {
     world().file("tools/ten.rtfs", TEN).config(&config)
 }
 
-/// Returns the case of the newest call of a capability.
-fn exported(server: &Server, capability: &str) -> String {
+/// Returns the id of the last call of a capability.
+fn last_call(server: &Server, capability: &str) -> String {
     let url = format!("http://{}", server.address());
     let listed =
         server.run(&["calls", "--json", "--capability", capability, "--limit", "1", "--url", &url]);
     let rows: Vec<Value> = serde_json::from_str(&listed.stdout).expect("JSON");
-    let id = rows[0]["id"].as_str().expect("an id");
-    let case = server.run(&["calls", "export", id, "--url", &url]);
+    rows[0]["id"].as_str().expect("an id").to_owned()
+}
+
+/// Returns the case of the newest call of a capability.
+fn exported(server: &Server, capability: &str) -> String {
+    let url = format!("http://{}", server.address());
+    let case = server.run(&["calls", "export", &last_call(server, capability), "--url", &url]);
     assert_eq!(case.code, Some(0), "{}", case.all());
     case.stdout
 }
@@ -198,6 +203,36 @@ fn a_program_that_failed_beside_running_calls_is_replayed_to_the_same_end() {
         let replayed = server.run(&["test", "--replay", "case.orla.json"]);
         assert_eq!(replayed.code, Some(0), "{folders}: {}\n{case}", replayed.all());
     }
+}
+
+#[test]
+fn a_tool_that_runs_only_as_a_task_is_tested_and_replayed() {
+    let job = "# /// orla\n# task: required\n# ///\necho done";
+    let server = world()
+        .tool("job", sh(job))
+        .file("job.yaml", "- {name: runs, capability: job, expect: {contains: done}}\n")
+        .serve();
+    let tested = server.run(&["test", "job.yaml"]);
+    assert_eq!(tested.code, Some(0), "{}", tested.all());
+    let url = format!("http://{}", server.address());
+    let ran = server.run(&["task", "run", "job", "--wait", "--url", &url]);
+    assert_eq!(ran.code, Some(0), "{}", ran.all());
+    let replay = format!("/calls/{}/replay", last_call(&server, "job"));
+    let request = Request::new("POST", &replay).header("content-type", "application/json");
+    let answer = server.http().send(&request.body("{}".to_owned())).expect("an answer");
+    assert_eq!(answer.status, 202, "{answer:?}");
+}
+
+#[test]
+fn a_program_that_handles_a_refused_call_is_replayed() {
+    let add = "# /// orla\n# input_schema: {a: number, b: number}\n# ///\necho added";
+    let sum = "(defn main [_] (try (call :add {:a \"x\"}) (catch e (:kind e))))\n";
+    let server = world().tool("add", sh(add)).file("tools/sum.rtfs", sum).serve();
+    assert_eq!(server.client().call("sum", json!({})).text(), "invalid-input");
+    let case = exported(&server, "sum");
+    server.write("case.orla.json", &case, 0o644);
+    let replayed = server.run(&["test", "--replay", "case.orla.json"]);
+    assert_eq!(replayed.code, Some(0), "{}\n{case}", replayed.all());
 }
 
 #[test]

@@ -136,6 +136,7 @@ async fn run_case(
         }
     };
     let mut call = Call::to(target);
+    call.scope.is_task = app.marketplace().snapshot().requires_task(&call.target);
     call.timeout = config.is_asked_for("timeout").then_some(config.timeout);
     call.scope.cancellation = cancellation.clone();
     let recording =

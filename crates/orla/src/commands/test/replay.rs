@@ -22,6 +22,9 @@ use super::case::RecordedCall;
 
 /// How a call is recorded whose caller did not wait for it.
 const ABANDONED: &str = "cancelled";
+/// The kinds of errors with which a call is refused before a provider, or its recording, is asked.
+const REFUSED: [&str; 7] =
+    ["invalid-input", "denied", "quota", "approval", "unavailable", "busy", "limit"];
 /// How often a failure lets other calls go first: more often than a call has steps before its answer.
 const TURNS: usize = 64;
 
@@ -64,12 +67,18 @@ impl Recording {
         }
     }
 
+    /// Returns whether a call may be made without a question to the recording.
+    fn may_be_unasked(&self, call: &RecordedCall) -> bool {
+        let is_refused = call.answer.as_ref().is_err_and(|error| REFUSED.contains(&&*error.kind));
+        is_refused || self.is_endless(call)
+    }
+
     /// Returns a sentence for the recorded calls that were not made.
     pub(super) fn left_over(&self) -> Option<String> {
         let calls = self.calls.lock();
         let left: Vec<&str> = calls
             .iter()
-            .filter(|recorded| !recorded.is_used && !self.is_endless(&recorded.call))
+            .filter(|recorded| !recorded.is_used && !self.may_be_unasked(&recorded.call))
             .map(|recorded| &*recorded.call.capability)
             .collect();
         (!left.is_empty()).then(|| format!("recorded calls were not made: {}", left.join(", ")))
