@@ -104,11 +104,7 @@ const MAX_LINES: usize = 200;
 const MAX_LINE: usize = 4096;
 
 fn cut(line: &str) -> &str {
-    let mut end = line.len().min(MAX_LINE);
-    while !line.is_char_boundary(end) {
-        end -= 1;
-    }
-    &line[..end]
+    &line[..line.floor_char_boundary(MAX_LINE)]
 }
 
 fn of_file(line: &str, directory: Option<&Path>, allowed: &Allowed<'_>) -> Option<Refusal> {

@@ -84,10 +84,7 @@ pub(crate) fn first_line(text: &str) -> &str {
 
 /// Returns the beginning of a text, and how much of it is left out.
 pub(crate) fn shortened(text: &str, most: usize) -> (&str, usize) {
-    let mut end = most.min(text.len());
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
+    let end = text.floor_char_boundary(most);
     (&text[..end], text.len() - end)
 }
 

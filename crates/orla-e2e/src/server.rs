@@ -257,10 +257,7 @@ impl Drop for Server {
 
 #[expect(clippy::print_stderr, reason = "the test harness shows what a failed test printed")]
 pub(crate) fn show_log(log: &str, ended: Option<ExitStatus>) {
-    let mut start = log.len().saturating_sub(SHOWN);
-    while !log.is_char_boundary(start) {
-        start += 1;
-    }
+    let start = log.ceil_char_boundary(log.len().saturating_sub(SHOWN));
     eprintln!("--- the server's log ({ended:?})\n{}---", &log[start..]);
 }
 

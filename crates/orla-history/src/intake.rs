@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 use crate::call::Row;
 use crate::live::{LiveCall, RunningCalls};
-use crate::prepare::Preparation;
+use crate::prepare::{Data, Preparation};
 use crate::store::Store;
 use crate::trace::Tracing;
 
@@ -158,8 +158,9 @@ impl Intake {
                 queue.bytes = 0;
                 (std::mem::replace(&mut queue.calls, spare), queue.wanted, queue.is_closed)
             };
-            preparation.note(&calls, &self.running);
-            let rows: Vec<Option<Row>> = calls.iter().map(|call| row(preparation, call)).collect();
+            let data = preparation.redact(&calls, &self.running);
+            let rows: Vec<Option<Row>> =
+                calls.iter().zip(data).map(|(call, data)| row(preparation, call, data)).collect();
             if let Some(tracing) = self.tracing.get() {
                 let is_sampled =
                     |call: &LiveCall| call.trace.as_ref().is_some_and(|trace| trace.is_sampled);
@@ -193,8 +194,8 @@ impl Intake {
 }
 
 /// Returns the row of a call. A panic costs this row alone.
-fn row(preparation: &Preparation, call: &Arc<LiveCall>) -> Option<Row> {
-    let row = std::panic::catch_unwind(AssertUnwindSafe(|| preparation.row(call)));
+fn row(preparation: &Preparation, call: &LiveCall, data: Data) -> Option<Row> {
+    let row = std::panic::catch_unwind(AssertUnwindSafe(|| preparation.row(call, data)));
     if row.is_err() {
         tracing::error!("a call is left out of the history: its row could not be made");
     }

@@ -306,7 +306,7 @@ impl History {
                 Some(row) if since.is_some_and(|since| row.call.started_at < since) => return Ok(None),
                 Some(row) => row,
                 None => match inner.intake.running.get(&wanted, &viewer) {
-                    Some(live) => inner.preparation.row(&live),
+                    Some(live) => inner.preparation.row_so_far(&live),
                     None => return Ok(None),
                 },
             };

@@ -63,10 +63,11 @@ struct Tree {
 impl Trees {
     fn of(&mut self, root: &Arc<str>) -> &mut Tree {
         if !self.all.contains_key(root) {
-            let oldest =
-                self.all.iter().min_by_key(|(_, tree)| tree.number).map(|(id, _)| Arc::clone(id));
-            if let Some(oldest) = oldest.filter(|_| self.all.len() >= MAX_TREES) {
-                self.all.remove(&oldest);
+            if self.all.len() >= MAX_TREES {
+                let oldest = self.all.iter().min_by_key(|(_, tree)| tree.number);
+                if let Some(oldest) = oldest.map(|(id, _)| Arc::clone(id)) {
+                    self.all.remove(&oldest);
+                }
             }
             self.added += 1;
         }
@@ -85,14 +86,22 @@ impl Tree {
     }
 
     /// Notes texts. Beyond the maximum number, texts are not kept, except for a marker that says so.
-    fn add(&mut self, texts: BTreeSet<String>) {
+    fn add(&mut self, texts: &BTreeSet<String>) {
         for text in texts {
             if self.texts.len() > MAX_REDACTED {
                 return;
             }
-            self.texts.insert(text);
+            self.texts.insert(text.clone());
         }
     }
+}
+
+/// The data of a call without what is redacted.
+pub(crate) struct Data {
+    input: Option<JsonText>,
+    output: Option<JsonText>,
+    /// The texts that were redacted.
+    texts: BTreeSet<String>,
 }
 
 /// The replacements in the texts of one call.
@@ -159,27 +168,34 @@ impl Preparation {
         }
     }
 
-    /// Notes the texts that were redacted in nested calls and in their parents. All rows of the tree are
-    /// searched for them.
-    pub(crate) fn note(&self, ended: &[Arc<LiveCall>], running: &RunningCalls) {
-        let by_id: HashMap<&str, &Arc<LiveCall>> = ended.iter().map(|call| (&*call.id, call)).collect();
-        let patterns = self.options.read().redact.clone();
-        for call in ended {
-            let Some(root) = &call.root else { continue };
-            let mut next = Some(Arc::clone(call));
-            // A chain of calls is as long as the bound on nested calls; a foreign parent ends it.
+    /// Redacts the data of calls that have ended. Notes the texts that were redacted in nested calls and in their parents:
+    /// all rows of the tree are searched for them.
+    pub(crate) fn redact(&self, ended: &[Arc<LiveCall>], running: &RunningCalls) -> Vec<Data> {
+        let options = self.options.read();
+        let data: Vec<Data> = ended.iter().map(|call| self.data(call, &options.redact)).collect();
+        let mut trees = self.trees.lock();
+        for (call, data) in ended.iter().zip(&data) {
+            let Some(root) = &call.root else {
+                if !data.texts.is_empty() {
+                    trees.of(&call.id).add(&data.texts);
+                }
+                continue;
+            };
+            let tree = trees.of(root);
+            tree.add(&data.texts);
+            let parent_of = |call: &LiveCall| running.of(call.parent.as_deref()?);
+            // A chain of calls is as long as the bound on nested calls; a foreign parent ends it. A parent that has ended is
+            // among `ended`, or was in an earlier round.
+            let mut next = parent_of(call);
             while let Some(call) = next {
-                if self.trees.lock().of(root).knows(&call.id) {
+                if tree.knows(&call.id) {
                     break;
                 }
-                let (_, _, texts) = self.redacted(&call, &patterns);
-                self.trees.lock().of(root).add(texts);
-                let parent = call.parent.as_deref();
-                next = parent.and_then(|id| {
-                    by_id.get(id).map(|call| Arc::clone(call)).or_else(|| running.of(id))
-                });
+                tree.add(&self.data(&call, &options.redact).texts);
+                next = parent_of(&call);
             }
         }
+        data
     }
 
     /// Forgets the trees whose outermost call has ended.
@@ -190,12 +206,14 @@ impl Preparation {
         }
     }
 
-    /// Returns the redacted input and output of a call, and the texts that were redacted.
-    fn redacted(
-        &self,
-        live: &LiveCall,
-        patterns: &[PointerPattern],
-    ) -> (Option<JsonText>, Option<JsonText>, BTreeSet<String>) {
+    /// Returns the row of a call that runs.
+    pub(crate) fn row_so_far(&self, live: &LiveCall) -> Row {
+        let patterns = self.options.read().redact.clone();
+        self.row(live, self.data(live, &patterns))
+    }
+
+    /// Returns the data of a call without what is redacted.
+    fn data(&self, live: &LiveCall, patterns: &[PointerPattern]) -> Data {
         let outcome = live.end.get().and_then(|End { output, .. }| output.as_ref());
         let marked = self.marked(&live.entry);
         let mut texts = BTreeSet::new();
@@ -209,15 +227,15 @@ impl Preparation {
         let input = redact(live.input.json().ok().cloned(), &marked.input);
         let output = outcome.and_then(|outcome| plain_output(outcome).ok());
         let output = redact(output, &marked.output);
-        (input, output, texts)
+        Data { input, output, texts }
     }
 
-    /// Returns the row of a call that has ended.
-    pub(crate) fn row(&self, live: &Arc<LiveCall>) -> Row {
-        let options = self.options.read().clone();
+    /// Returns the row of a call with this data.
+    pub(crate) fn row(&self, live: &LiveCall, data: Data) -> Row {
+        let options = self.options.read();
         let (notices, end) = (live.notices(), live.end.get());
         let outcome = end.and_then(|End { output, .. }| output.as_ref());
-        let (input, output, mut redacted) = self.redacted(live, &options.redact);
+        let Data { input, output, texts: mut redacted } = data;
         let root = live.root.as_ref().unwrap_or(&live.id);
         if let Some(tree) = self.trees.lock().all.get(root) {
             redacted.extend(tree.texts.iter().cloned());
@@ -257,7 +275,7 @@ impl Preparation {
             secrets.text(text);
         }
         if let Some(stderr) = &mut row.stderr {
-            stderr.truncate(boundary(stderr, MAX_STDERR));
+            stderr.truncate(stderr.floor_char_boundary(MAX_STDERR));
         }
         row
     }
@@ -292,16 +310,7 @@ impl Preparation {
 /// Returns a JSON text within the bound.
 fn body(json: &JsonText, max_bytes: usize) -> Body {
     let text = json.as_str();
-    Body { text: text[..boundary(text, max_bytes)].to_owned(), bytes: text.len() as u64 }
-}
-
-/// Returns the end of the longest prefix of a text with at most this many bytes.
-fn boundary(text: &str, max_bytes: usize) -> usize {
-    let mut end = max_bytes.min(text.len());
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    end
+    Body { text: text[..text.floor_char_boundary(max_bytes)].to_owned(), bytes: text.len() as u64 }
 }
 
 /// Returns the standard error of a call's process.

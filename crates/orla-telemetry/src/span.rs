@@ -110,11 +110,7 @@ fn bytes(hex: &str) -> Option<Vec<u8>> {
 }
 
 fn cut(text: &str) -> &str {
-    let mut end = text.len().min(MAX_MESSAGE);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    &text[..end]
+    &text[..text.floor_char_boundary(MAX_MESSAGE)]
 }
 
 #[cfg(test)]

@@ -41,9 +41,7 @@ pub fn excerpt(shown: impl Display, limit: usize) -> String {
 
 /// Returns the last `limit` bytes of a text, or fewer to keep characters whole.
 pub fn tail(text: &str, limit: usize) -> &str {
-    let from = text.len().saturating_sub(limit);
-    let from = (from..text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(text.len());
-    &text[from..]
+    &text[text.ceil_char_boundary(text.len().saturating_sub(limit))..]
 }
 
 /// Returns the known name that is similar to a misspelt one: it differs by at most one in three

@@ -75,11 +75,7 @@ fn collect(schema: &Json, depth: usize, names: &mut String, about: &mut String) 
 }
 
 fn start_of(text: &str) -> &str {
-    if text.len() <= MAX_TEXT {
-        return text;
-    }
-    let end = (0..=MAX_TEXT).rev().find(|at| text.is_char_boundary(*at));
-    &text[..end.unwrap_or_default()]
+    &text[..text.floor_char_boundary(MAX_TEXT)]
 }
 
 #[cfg(test)]

@@ -37,10 +37,8 @@ pub struct StatusRow {
     /// Its provider: the part of the id before the first dot, if a provider serves several capabilities.
     pub provider: String,
     /// Its origin: a path or an address.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
     /// The interpreter, such as `python3`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub interpreter: Option<String>,
     /// The authority that attests its current content.
     #[serde(skip_serializing_if = "Option::is_none")]

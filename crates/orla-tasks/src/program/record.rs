@@ -179,8 +179,7 @@ fn versioned(record: &[u8]) -> Result<Input<'_>, RecordError> {
 fn put_asked(record: &mut Vec<u8>, asked: &RunRequest) {
     put_number(record, asked.ticket.0);
     record.push(Action::ALL.iter().position(|action| *action == asked.action).unwrap_or_default() as u8);
-    let ends = (0..=asked.name.len().min(NAME)).rev();
-    let end = ends.into_iter().find(|end| asked.name.is_char_boundary(*end)).unwrap_or_default();
+    let end = asked.name.floor_char_boundary(NAME);
     put_bytes(record, &asked.name.as_bytes()[..end]);
     let at = asked.at.unwrap_or(Position { line: 0, column: 0 });
     put_number(record, at.line.into());

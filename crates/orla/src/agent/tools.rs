@@ -102,10 +102,7 @@ fn cut(mut text: String, most: usize) -> String {
     if text.len() <= most {
         return text;
     }
-    let mut end = most;
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
+    let end = text.floor_char_boundary(most);
     let rest = text.len() - end;
     text.truncate(end);
     text.push_str(&format!("\n[{rest} more bytes are left out]"));

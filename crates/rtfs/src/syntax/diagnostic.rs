@@ -53,29 +53,22 @@ impl Source {
         const WIDTH: usize = 100;
         let Position { line, column } = self.position(span.start);
         let start = (span.start as usize).min(self.text.len());
-        let begin = self.text[..floor(&self.text, start)].rfind('\n').map_or(0, |at| at + 1);
+        let begin = self.text[..self.text.floor_char_boundary(start)].rfind('\n').map_or(0, |at| at + 1);
         let text = self.text[begin..].lines().next().unwrap_or_default();
         let skip = (column as usize - 1).saturating_sub(WIDTH * 2 / 3);
         let shown: String =
             text.chars().skip(skip).take(WIDTH).map(|c| if c.is_control() { ' ' } else { c }).collect();
         let on_line = begin + text.len();
         let end = (span.end as usize).clamp(start, on_line.max(start));
-        let carets = self.text[floor(&self.text, start)..floor(&self.text, end)].chars().count();
+        let carets = self.text[self.text.floor_char_boundary(start)..self.text.floor_char_boundary(end)]
+            .chars()
+            .count();
         let left = column as usize - 1 - skip;
         let carets = carets.clamp(1, WIDTH.saturating_sub(left).max(1));
         let gutter = line.to_string();
         let blank = " ".repeat(gutter.len());
         format!("{gutter} | {shown}\n{blank} | {}{}", " ".repeat(left), "^".repeat(carets))
     }
-}
-
-/// Returns the nearest character boundary at or before `at`.
-fn floor(text: &str, mut at: usize) -> usize {
-    at = at.min(text.len());
-    while !text.is_char_boundary(at) {
-        at -= 1;
-    }
-    at
 }
 
 /// A span of a text, in bytes.
