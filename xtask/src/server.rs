@@ -254,3 +254,11 @@ fn signal(child: &Child, signal: rustix::process::Signal) -> Result<(), String> 
         .ok_or("no process id")?;
     rustix::process::kill_process(pid, signal).map_err(|err| format!("kill: {err}"))
 }
+
+/// Returns a port that is free at this moment, for servers that cannot choose one.
+pub(crate) fn free_port() -> Result<u16, String> {
+    std::net::TcpListener::bind("127.0.0.1:0")
+        .and_then(|listener| listener.local_addr())
+        .map(|address| address.port())
+        .map_err(|err| format!("no free port: {err}"))
+}

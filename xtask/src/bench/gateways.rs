@@ -10,6 +10,7 @@ use super::Programs;
 use super::client::{self, Connection, header};
 use crate::process;
 use crate::server::Server;
+use crate::server::free_port;
 
 /// How long a gateway may take to be installed.
 const INSTALLATION: Duration = Duration::from_secs(900);
@@ -187,12 +188,4 @@ fn cargo_install(place: &Path) -> Result<PathBuf, String> {
         process::run(&mut cargo, place, INSTALLATION)?.stdout_of_success()?;
     }
     Ok(program)
-}
-
-/// Returns a port that is free at this moment, for servers that cannot choose one.
-fn free_port() -> Result<u16, String> {
-    std::net::TcpListener::bind("127.0.0.1:0")
-        .and_then(|listener| listener.local_addr())
-        .map(|address| address.port())
-        .map_err(|err| format!("no free port: {err}"))
 }

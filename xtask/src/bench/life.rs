@@ -15,6 +15,7 @@ use super::rows::PYTHON;
 use super::side::Pipes;
 use super::stats::{median, percentile};
 use super::{Effort, Programs};
+use crate::server::free_port;
 use crate::server::{Server, resident};
 
 /// How long files have to be quiet before a capsule is restarted.
@@ -48,10 +49,7 @@ pub(super) fn start(programs: &Programs, effort: Effort) -> Result<Vec<Figure>, 
 }
 
 fn first_answer(binary: &Path, folder: &Path) -> Result<Duration, String> {
-    let port = std::net::TcpListener::bind("127.0.0.1:0")
-        .and_then(|listener| listener.local_addr())
-        .map_err(|err| err.to_string())?
-        .port();
+    let port = free_port()?;
     let request = client::sessionless("tools/list", json!({}));
     let address = format!("127.0.0.1:{port}");
     let mut command = Command::new(binary);

@@ -80,7 +80,9 @@ pub(super) fn wake(programs: &Programs, effort: Effort) -> Result<Vec<Figure>, S
     let until = SystemTime::now() + Duration::from_secs(5) + Duration::from_millis(2) * count as u32;
     let seconds = until.duration_since(SystemTime::UNIX_EPOCH).map_err(|err| err.to_string())?.as_secs();
     let until = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
-    let text = format!("(do (sleep-until \"{}\") 1)", rfc3339(seconds));
+    let instant = i64::try_from(seconds).map_err(|err| err.to_string())?;
+    let instant = jiff::Timestamp::from_second(instant).map_err(|err| err.to_string())?;
+    let text = format!("(do (sleep-until \"{instant}\") 1)");
     let request = client::post("/tasks", &[], &json!({"program": text}));
     let left = AtomicUsize::new(count);
     client::side_by_side(16, || {
@@ -131,22 +133,6 @@ fn get(path: &str) -> Vec<u8> {
     format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n").into_bytes()
 }
 
-/// Returns a second since 1970 as RFC 3339 writes it.
-fn rfc3339(seconds: u64) -> String {
-    let (days, second) = (seconds / 86_400, seconds % 86_400);
-    // Years that begin in March end with the day that leap years add.
-    let days = days + 719_468;
-    let (era, day) = (days / 146_097, days % 146_097);
-    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let day = day - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    let year = year + era * 400 + u64::from(month <= 2);
-    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
-}
-
 fn micros(since: Instant) -> f64 {
     since.elapsed().as_secs_f64() * 1e6
 }
@@ -160,16 +146,4 @@ fn exchange(connection: &mut Connection, request: &[u8], status: u16) -> Result<
         return Err(format!("unexpected answer: {}", String::from_utf8_lossy(answer.body)));
     }
     Ok(took)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn instants_are_written_as_rfc_3339_has_them() {
-        assert_eq!(rfc3339(0), "1970-01-01T00:00:00Z");
-        assert_eq!(rfc3339(951_827_696), "2000-02-29T12:34:56Z");
-        assert_eq!(rfc3339(1_798_761_599), "2026-12-31T23:59:59Z");
-    }
 }

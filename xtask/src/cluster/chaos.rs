@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use super::{Node, SLOW, World, eventually, free_port, same, signal, write};
+use super::{Node, SLOW, World, eventually, same, signal, write};
 use crate::server::Server;
+use crate::server::free_port;
 use std::process::Command;
 
 /// Clients at once, half of them with calls that may be repeated.

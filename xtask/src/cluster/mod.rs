@@ -9,7 +9,6 @@ mod shared;
 
 use std::cell::Cell;
 use std::fs;
-use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -20,7 +19,7 @@ use serde_json::{Value, json};
 use crate::bench::client::Connection;
 use crate::parts::{self, Parts};
 use crate::process;
-use crate::server::{self, Server};
+use crate::server::{self, Server, free_port};
 use crate::tally::Tally;
 use crate::{Outcome, root, target};
 
@@ -597,11 +596,6 @@ fn signal(pid: u32, name: &str) -> Result<(), String> {
         Ok(status) if status.success() => Ok(()),
         other => Err(format!("kill: {other:?}")),
     }
-}
-
-fn free_port() -> Result<u16, String> {
-    let socket = TcpListener::bind("127.0.0.1:0").map_err(|err| err.to_string())?;
-    socket.local_addr().map(|address| address.port()).map_err(|err| err.to_string())
 }
 
 fn write(path: &Path, text: &str) -> Result<(), String> {

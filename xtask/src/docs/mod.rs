@@ -24,6 +24,7 @@ use session::{Printed, Step};
 use terminal::Terminal;
 
 use crate::parts::{self, Parts};
+use crate::server::free_port;
 use crate::tally::Tally;
 use crate::{Outcome, server};
 
@@ -193,11 +194,7 @@ impl<'a> World<'a> {
         if page == Path::new(TOUR.0) {
             crate::copy_folder(&crate::root().join("examples"), &folder.join("examples"))?;
         }
-        let port = |shown| {
-            let listener = std::net::TcpListener::bind("127.0.0.1:0").map_err(|err| err.to_string())?;
-            let address = listener.local_addr().map_err(|err| err.to_string())?;
-            Ok((shown, address.port().to_string()))
-        };
+        let port = |shown| Ok((shown, free_port()?.to_string()));
         let ports = PORTS.into_iter().map(port).collect::<Result<_, String>>()?;
         Ok(Self { binary, home, folder, beside, ports, terminals: BTreeMap::new(), is_settling: false })
     }

@@ -1,6 +1,5 @@
 //! Servers on free ports, each in a folder of its own that is its home.
 
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -176,12 +175,6 @@ impl<'a> World<'a> {
         command.arg(self.foreign.folder.join(name)).args(arguments).env("LIFE", LIFE);
         process::run(&mut command, &self.folder("scratch")?, TIMEOUT)
     }
-}
-
-/// Returns a port that was free a moment ago.
-pub(super) fn port() -> Result<u16, String> {
-    let listener = TcpListener::bind("127.0.0.1:0").map_err(|err| err.to_string())?;
-    listener.local_addr().map(|address| address.port()).map_err(|err| err.to_string())
 }
 
 fn executable(path: &Path) -> Result<(), String> {

@@ -7,9 +7,10 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::install::Foreign;
-use super::upstream::{fixtures, free_port, serve};
+use super::upstream::{fixtures, serve};
 use crate::process;
 use crate::server::Server;
+use crate::server::free_port;
 use crate::tally::Tally;
 
 /// How long one call may take.

@@ -8,8 +8,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::install::Foreign;
-use super::upstream::free_port;
 use crate::process;
+use crate::server::free_port;
 use crate::server::{self, Server};
 use crate::tally::Tally;
 

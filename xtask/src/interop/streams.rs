@@ -15,9 +15,10 @@ use serde_json::{Value, json};
 
 use super::cutter::Cutter;
 use super::install::Foreign;
-use super::upstream::{fixtures, free_port};
+use super::upstream::fixtures;
 use crate::process;
 use crate::server::Server;
+use crate::server::free_port;
 use crate::tally::Tally;
 
 /// How long one command may take.

@@ -1,7 +1,6 @@
 //! Foreign servers: what stands behind orla, and what it is compared with.
 
 use std::ffi::OsString;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -9,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::install::Foreign;
 use crate::server::Server;
+use crate::server::free_port;
 
 /// A server of another project, or one written with another project's library.
 #[derive(Clone, Copy)]
@@ -109,12 +109,4 @@ pub(super) fn entry(command: &[OsString]) -> Value {
 /// Returns the folder of the servers, their plans, and the client that compares.
 pub(super) fn fixtures() -> PathBuf {
     crate::root().join("xtask/fixtures/upstreams")
-}
-
-/// Returns a port that is free at this moment, for servers that cannot choose one.
-pub(super) fn free_port() -> Result<u16, String> {
-    TcpListener::bind("127.0.0.1:0")
-        .and_then(|listener| listener.local_addr())
-        .map(|address| address.port())
-        .map_err(|err| format!("no free port: {err}"))
 }

@@ -52,34 +52,6 @@ fn a_slow_provider_leaves_places_to_the_others() {
 }
 
 #[test]
-fn one_principals_many_calls_delay_another_by_about_one_call() {
-    let server = world()
-        .tool("slow", sh("echo \"$2\" >> order; while [ ! -e go ]; do sleep 0.05; done; sleep 0.1"))
-        .config(
-            "max_concurrency: 1\nauth_tokens: {ada: adas-token-for-tests, bob: bobs-token-for-tests}\n",
-        )
-        .serve();
-    let gauge = |name: &str, value: &str| {
-        let text = server.get_as("/metrics", "adas-token-for-tests").text();
-        text.lines().any(|line| line.contains(name) && line.ends_with(value))
-    };
-    let mut bobs: Vec<_> = (0..10).map(|_| server.client_as("bobs-token-for-tests")).collect();
-    let pending: Vec<Pending> =
-        bobs.iter_mut().map(|client| client.begin_call("slow", json!({"by": "bob"}))).collect();
-    eventually("bob's calls wait", || gauge("waiting", " 9"));
-    let mut ada = server.client_as("adas-token-for-tests");
-    let call = ada.begin_call("slow", json!({"by": "ada"}));
-    eventually("ada's call waits too", || gauge("waiting", " 10"));
-    server.write("go", "", 0o644);
-    assert!(!ada.finish_call(call).unwrap().is_error());
-    for (client, pending) in bobs.iter_mut().zip(pending) {
-        assert!(!client.finish_call(pending).unwrap().is_error());
-    }
-    let order = server.read("order");
-    assert_eq!(order.lines().position(|line| line == "ada"), Some(1), "{order}");
-}
-
-#[test]
 fn a_thousand_waiting_calls_of_one_principal_delay_another_by_one_call() {
     let server = world()
         .tool("slow", sh("echo \"$2\" >> order; while [ ! -e go ]; do sleep 0.05; done"))

@@ -1,13 +1,13 @@
 //! The Debian package in a bare Debian system, and its service under systemd.
 
 use std::fs;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::Place;
 use crate::dist::release::{Program, succeed};
 use crate::process::{self, Finished};
+use crate::server::free_port;
 use crate::tally::Tally;
 
 /// The release of Debian to install on.
@@ -28,8 +28,7 @@ pub(super) fn check(place: &Place<'_>, program: &Program, tally: &mut Tally) -> 
     }
     let Some(system) = bare("bare", &[])? else { return Ok(()) };
     let package = place.artefact("orla_", &format!("_{}.deb", program.target.debian))?;
-    let port = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
-    let port = port.map_err(|err| format!("listen: {err}"))?.port();
+    let port = free_port()?;
     let finished = in_root(place, &system, |root| {
         let mut command = Command::new("unshare");
         command.args(["--mount", "--pid", "--fork", "--kill-child", "sh"]).arg(fixture("debian.sh"));
