@@ -28,6 +28,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use orla_document::Position;
+use orla_marketplace::attestation::hash_text;
 use orla_process::file::{FileVersion, open_regular, reason};
 use orla_process::shebang::FileKind;
 
@@ -319,6 +320,8 @@ pub struct Described {
     pub metadata: Metadata,
     /// The source of the keys.
     pub source: Source,
+    /// The hash of the sidecar, if the keys are its.
+    pub sidecar_hash: Option<Arc<str>>,
     /// Remarks about the keys, and the file that each concerns.
     pub remarks: Vec<(Source, Remark)>,
 }
@@ -330,6 +333,7 @@ impl Default for Described {
             paragraph: None,
             metadata: Metadata::default(),
             source: Source::Block,
+            sidecar_hash: None,
             remarks: Vec::new(),
         }
     }
@@ -369,7 +373,10 @@ pub fn describe(head: &[u8], sidecar: Option<io::Result<Vec<u8>>>, subject: Subj
                 .remarks
                 .push((Source::Block, Remark { at, message: fault.message, is_problem: true }));
         }
-        (None, Some(Ok(bytes))) => from(Source::Sidecar, metadata::read_file(&bytes, subject)),
+        (None, Some(Ok(bytes))) => {
+            from(Source::Sidecar, metadata::read_file(&bytes, subject));
+            described.sidecar_hash = Some(hash_text(&bytes).into());
+        }
         (None, Some(Err(err))) => {
             let remark = Remark { at: start, message: reason(&err), is_problem: true };
             described.metadata = Metadata::unread();

@@ -326,6 +326,7 @@ pub fn unserved(id: String, file: &Path, directory: &Path, why: &str) -> io::Res
     let provider = ProviderType::Custom(Arc::new(provider));
     let manifest = CapabilityManifest::new(id, "A tool that cannot be served.".to_owned(), provider);
     let mut registration = Registration::from(manifest);
+        declaration: None,
     registration.policy = registration.policy.unavailable(why);
     Ok(registration)
 }
@@ -389,6 +390,7 @@ fn registration(
     let mut manifest =
         CapabilityManifest::new(tool.name, tool.description, ProviderType::Custom(Arc::new(provider)));
     manifest.permissions = declared.permissions.unwrap_or_default();
+        declaration: tool.read.sidecar_hash.clone(),
     let own = metadata.declared.limits.wall_or(metadata.timeout);
     metadata.complete(&mut manifest);
     let mut registration = Registration::from(manifest);
