@@ -110,6 +110,7 @@ pub type Fill<'a> = dyn Fn(&Path, Option<&Sandbox>, Filled) -> Filled + 'a;
 #[derive(Debug)]
 struct Made {
     of: Arc<Described>,
+    fault: Option<String>,
     limits: Limits,
     change: Override,
     filled: Filled,
@@ -137,6 +138,7 @@ impl Loader {
         let mut before = std::mem::take(&mut self.made);
         for tool in found.tools {
             let (path, read) = (tool.path.clone(), Arc::clone(&tool.read));
+            let fault = tool.fault.clone();
             let change = changes.get(&tool.name).or_else(|| changes.get(&mcp_name(&tool.name)));
             let change = change.cloned().unwrap_or_default();
             let declared = tool.metadata.declared.changed_by(&change.declared);
@@ -154,7 +156,8 @@ impl Loader {
             found.problems.extend(unfilled);
             let same = before.remove(&path).filter(|made| {
                 let manifest = &made.registration.manifest;
-                let same_rules = made.limits == limits
+                let same_rules = made.fault == tool.fault
+                    && made.limits == limits
                     && made.change == change
                     && made.sandbox == sandbox
                     && made.filled == filled;
@@ -173,7 +176,9 @@ impl Loader {
                     sandbox.as_ref(),
                     Default::default(),
                 ) {
-                    Ok(registration) => Made { of: read, limits, change, filled, sandbox, registration },
+                    Ok(registration) => {
+                        Made { of: read, fault, limits, change, filled, sandbox, registration }
+                    }
                     Err(err) => return Err(DirectoryError { path, reason: reason(&err) }),
                 },
             };
@@ -321,12 +326,12 @@ pub fn unserved(id: String, file: &Path, directory: &Path, why: &str) -> io::Res
         limits: Limits::default(),
         prestart: 0,
         package: Some(directory.to_owned()),
+        declaration: None,
         is_capsule: false,
     };
     let provider = ProviderType::Custom(Arc::new(provider));
     let manifest = CapabilityManifest::new(id, "A tool that cannot be served.".to_owned(), provider);
     let mut registration = Registration::from(manifest);
-        declaration: None,
     registration.policy = registration.policy.unavailable(why);
     Ok(registration)
 }
@@ -385,12 +390,12 @@ fn registration(
         limits,
         prestart: change.prestart.or(metadata.prestart).unwrap_or_default(),
         package,
+        declaration: tool.read.sidecar_hash.clone(),
         is_capsule: false,
     };
     let mut manifest =
         CapabilityManifest::new(tool.name, tool.description, ProviderType::Custom(Arc::new(provider)));
     manifest.permissions = declared.permissions.unwrap_or_default();
-        declaration: tool.read.sidecar_hash.clone(),
     let own = metadata.declared.limits.wall_or(metadata.timeout);
     metadata.complete(&mut manifest);
     let mut registration = Registration::from(manifest);
