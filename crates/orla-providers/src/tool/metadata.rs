@@ -18,7 +18,7 @@
 //!
 //! Each key is read independently, so that every fault is reported with its place in the file. A tool
 //! with a fault is unavailable, because its declaration could not be enforced. An unknown key is a
-//! warning, and a fault if it looks like a misspelt `permissions` or `limits`, or has a
+//! warning, and a fault if it looks like a misspelt `permissions`, `limits` or schema, or has a
 //! confinement below it. Pure functions.
 
 use std::time::Duration;
@@ -26,7 +26,7 @@ use std::time::Duration;
 use orla_document::{Key, Kind, Node, Position};
 use orla_marketplace::id::Pattern;
 use orla_marketplace::rtfs::TypeExpr;
-use orla_marketplace::rtfs::text::{excerpt, nearest};
+use orla_marketplace::rtfs::text::{excerpt, is_misspelt, nearest};
 use orla_marketplace::schema::{SchemaError, doubt, input_from_declaration, schema_from_declaration};
 use orla_marketplace::{
     ANNOTATIONS, CapabilityManifest, HINTS, TITLE, TaskSupport, is_annotation, meant_hint,
@@ -186,6 +186,9 @@ const KEYS: [&str; 14] = [
     "pass_env",
 ];
 
+/// The keys whose values are enforced in every call.
+const SCHEMAS: [&str; 2] = ["input_schema", "output_schema"];
+
 /// The keys that concern a process.
 const OF_PROCESSES: [&str; 6] = ["output", "args", "env", "limits", "prestart", "pass_env"];
 
@@ -261,6 +264,12 @@ impl Reader {
                 if let Some(problem) = unread_confinement(unknown, node) {
                     metadata.declared.is_unclear = true;
                     return self.remark(key.at, format!("{shown}: {problem}"), true);
+                }
+                if let Some(meant) = SCHEMAS.into_iter().find(|known| is_misspelt(unknown, known)) {
+                    let message = format!(
+                        "{shown}: unknown key, did you mean {meant}? The tool does not run, as the schema would not be enforced"
+                    );
+                    return self.remark(key.at, message, true);
                 }
                 let message = format!("{shown}: unknown key{}", did_you_mean(unknown, &KEYS));
                 return self.remark(key.at, message, false);
@@ -557,13 +566,8 @@ fn expected(what: &str, got: &Node) -> String {
 }
 
 /// Other names of keys, which MCP and other formats use.
-const ALIASES: [(&str, &str); 5] = [
-    ("inputs", "input_schema"),
-    ("parameters", "input_schema"),
-    ("inputSchema", "input_schema"),
-    ("outputs", "output_schema"),
-    ("outputSchema", "output_schema"),
-];
+const ALIASES: [(&str, &str); 3] =
+    [("inputs", "input_schema"), ("parameters", "input_schema"), ("outputs", "output_schema")];
 
 fn did_you_mean(key: &str, known: &[&str]) -> String {
     let alias = ALIASES.iter().find(|(alias, meant)| *alias == key && known.contains(meant));
@@ -644,6 +648,10 @@ mod tests {
                 "sandbox: strict\n",
                 "1:1: sandbox: unknown key; write `permissions` and `limits` at the top of the declaration, and `sandbox` in the configuration. The tool does not run, as it may be meant to be confined",
             ),
+            (
+                "title: x\ninputSchema: {}\n",
+                "2:1: inputSchema: unknown key, did you mean input_schema? The tool does not run, as the schema would not be enforced",
+            ),
             ("title: a\ntitle: b\n", "2:1: title: given twice, first on line 1"),
             ("a: [1\nb: 2\n", "2:2: illegal placement of ':' indicator"),
             ("- 1\n", "1:1: expected keys with values, got [1]"),
@@ -700,7 +708,19 @@ mod tests {
     }
 
     #[test]
-    fn a_hidden_confinement_is_a_problem() {
+    fn a_misspelt_schema_or_a_hidden_confinement_is_a_problem() {
+        let is_problem = |key: &str| {
+            let (metadata, remarks) =
+                read_file(format!("{key}: {{}}\n").as_bytes(), Subject::Executable);
+            assert!(!metadata.declared.is_unclear, "{key}");
+            remarks[0].is_problem
+        };
+        for key in ["inputSchema", "input-schema", "input_shema", "InputSchemas", "output_shema"] {
+            assert!(is_problem(key), "{key}");
+        }
+        for key in ["inputs", "parameters", "schema", "put_schma", "timeOut", "timeout_ms"] {
+            assert!(!is_problem(key), "{key}");
+        }
         for yaml in ["runtime: {permissions: []}", "a: {b: [{limits: {}}]}", "Sandbox: strict"] {
             let (metadata, remarks) = read_file(yaml.as_bytes(), Subject::Executable);
             assert!(metadata.declared.is_unclear && remarks[0].is_problem, "{yaml}");

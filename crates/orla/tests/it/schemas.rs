@@ -296,3 +296,23 @@ fn a_fault_of_a_schema_is_at_its_keyword() {
         assert!(checked.stderr.lines().any(is_said), "{words:?}: {}", checked.stderr);
     }
 }
+
+/// Without the key, nothing would be checked.
+#[test]
+fn a_tool_with_a_misspelt_schema_does_not_run() {
+    let world = world()
+        .tool("camel", sh("# /// orla\n# inputSchema: {n: integer}\n# ///\necho ran"))
+        .tool("edit", sh("echo ran"))
+        .file("tools/edit.orla.yaml", "output_shema: {n: integer}\n");
+    let checked = world.run(&["check"]);
+    assert_eq!(checked.code, Some(1), "{checked:?}");
+    for place in [
+        "tools/camel:3:3: inputSchema: unknown key, did you mean input_schema?",
+        "tools/edit.orla.yaml:1:1: output_shema: unknown key, did you mean output_schema?",
+    ] {
+        assert!(checked.stderr.contains(place), "{place}: {}", checked.stderr);
+    }
+    for tool in ["camel", "edit"] {
+        assert_eq!(world.run(&["call", tool]).code, Some(1), "{tool}");
+    }
+}
