@@ -282,6 +282,7 @@ fn a_fault_of_a_schema_is_at_its_keyword() {
     );
     let world = world()
         .tool("t", sh(&format!("# /// orla\n# input_schema:\n{}# ///\necho", schema("#   "))))
+        .tool("unused", sh("# /// orla\n# input_schema: {type: object, $defs: {a: {$ref: '#/$defs/b'}}}\n# ///\necho"))
         .tool("word", sh("# /// orla\n# input_schema:\n#   type: object\n#   properties:\n#     a: {type: strng}\n# ///\necho"))
         .config(&config);
     let checked = world.run(&["check"]);
@@ -289,12 +290,15 @@ fn a_fault_of_a_schema_is_at_its_keyword() {
     let reference = "this reference cannot be resolved";
     for words in [
         ["tools/t:8:15: input_schema: properties.b.$ref: ", reference],
+        ["tools/unused:3:50: input_schema: $defs.a.$ref: ", reference],
         ["tools/word:6:17: input_schema: ", "strng"],
         ["orla.yaml:9:17", reference],
     ] {
         let is_said = |line: &str| words.iter().all(|word| line.contains(word));
         assert!(checked.stderr.lines().any(is_said), "{words:?}: {}", checked.stderr);
     }
+    let refused = world.run(&["call", "unused"]);
+    assert!(refused.code == Some(1) && refused.all().contains(reference), "{refused:?}");
 }
 
 /// Without the key, nothing would be checked.
