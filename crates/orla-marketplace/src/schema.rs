@@ -20,6 +20,7 @@ mod declaration;
 mod from_json;
 mod metered;
 mod portable;
+mod references;
 mod to_json;
 mod validate;
 mod validator;

@@ -47,7 +47,6 @@ pub fn tail(text: &str, limit: usize) -> &str {
 /// Returns the known name that is similar to a misspelt one: it differs by at most one in three
 /// characters, and by no more than two. Case and the separators `-`, `_` and space are ignored.
 pub fn nearest<'k>(name: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
-    let folded = |name: &str| name.to_lowercase().replace(['-', '_', ' '], "");
     let name = (name.len() <= MAX_COMPARED).then(|| folded(name)).filter(|name| !name.is_empty())?;
     let length = name.chars().count();
     let distance = |known: &str| {
@@ -58,6 +57,16 @@ pub fn nearest<'k>(name: &str, known: impl IntoIterator<Item = &'k str>) -> Opti
         (distance <= most).then_some(distance)
     };
     known.into_iter().filter_map(|known| Some((distance(known)?, known))).min().map(|(_, known)| known)
+}
+
+/// Returns whether a name is a known one in another spelling, or one edit away from it. Case and the
+/// separators `-`, `_` and space are ignored.
+pub fn is_misspelt(name: &str, known: &str) -> bool {
+    name.len() <= MAX_COMPARED && strsim::osa_distance(&folded(name), &folded(known)) <= 1
+}
+
+fn folded(name: &str) -> String {
+    name.to_lowercase().replace(['-', '_', ' '], "")
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ use serde_json::value::RawValue;
 
 use crate::json::RawObject;
 use crate::manifest::CapabilityManifest;
+use crate::provider::CustomProvider;
 use crate::schema::json_schema_of;
 
 /// The maximum nesting depth.
@@ -41,7 +42,7 @@ pub fn canonical_json(text: &str) -> Result<String, CanonicalError> {
 ///
 /// The form leaves out the content, which is signed separately. It also leaves out everything that is
 /// not signed: the attestation, the provenance, and the settings of the provider, which the content hash
-/// covers.
+/// or the hash of the declaration covers.
 ///
 /// # Errors
 /// A schema has no canonical form.
@@ -62,6 +63,8 @@ pub fn manifest_form(manifest: &CapabilityManifest) -> Result<String, CanonicalE
     #[derive(Serialize)]
     struct Provider<'a> {
         kind: &'a str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        declaration: Option<&'a str>,
     }
 
     let error = |err: serde_json::Error| CanonicalError(err.to_string());
@@ -78,7 +81,10 @@ pub fn manifest_form(manifest: &CapabilityManifest) -> Result<String, CanonicalE
         name: &manifest.name,
         description: &manifest.description,
         version: &manifest.version,
-        provider: Provider { kind: manifest.provider.kind() },
+        provider: Provider {
+            kind: manifest.provider.kind(),
+            declaration: manifest.provider.custom().and_then(CustomProvider::declaration_hash),
+        },
         permissions: &manifest.permissions,
         metadata: &manifest.metadata,
         input_schema: schema(&manifest.input_schema)?,

@@ -284,6 +284,12 @@ pub trait CustomProvider: Debug + Send + Sync {
         ContentSource::Unknown
     }
 
+    /// Returns the hash of a declaration that is not part of the content and that determines how the
+    /// content runs. The manifest's hash covers it.
+    fn declaration_hash(&self) -> Option<&str> {
+        None
+    }
+
     /// Returns the JSON Schema that clients see if the manifest declares no input. It is never enforced.
     fn advertised_input(&self) -> Option<JsonText> {
         None

@@ -46,7 +46,7 @@ use rtfs::{Definitions, TypeExpr};
 use serde_json::{Map as Object, Value as Json, json};
 
 use super::validate::JsonValidator;
-use super::{SchemaError, json_schema_of, type_from_json_schema};
+use super::{SchemaError, json_schema_of, references, type_from_json_schema, walk};
 use crate::json::push_key;
 
 /// The maximum nesting of arrays in one type: `string[][][]…`.
@@ -72,7 +72,7 @@ pub fn schema_from_declaration(declared: &Json) -> Result<TypeExpr, SchemaError>
         Kind::JsonSchema => json_schema(declared, mapping, "")?,
         Kind::Shorthand => {
             let schema = shorthand(mapping, "")?;
-            JsonValidator::compile_json(schema.clone())?;
+            enforceable(&schema)?;
             schema
         }
     };
@@ -204,14 +204,20 @@ fn json_schema(
             "expected a keyword of JSON Schema, as the others here are; put a field into `properties`";
         return Err(SchemaError { path: below(path, key), problem: problem.to_owned() });
     }
-    match JsonValidator::compile_json(declared.clone()) {
-        Ok(_) => Ok(declared.clone()),
+    match enforceable(declared) {
+        Ok(()) => Ok(declared.clone()),
         Err(SchemaError { path: inner, problem }) => {
             let separator =
                 if path.is_empty() || inner.is_empty() || inner.starts_with('[') { "" } else { "." };
             Err(SchemaError { path: format!("{path}{separator}{inner}"), problem })
         }
     }
+}
+
+/// Checks that a JSON Schema can be enforced, and that all of its references have a target.
+fn enforceable(schema: &Json) -> Result<(), SchemaError> {
+    JsonValidator::compile_json(schema.clone())?;
+    if walk::has_references(schema) { references::all_resolve(schema) } else { Ok(()) }
 }
 
 fn shorthand(mapping: &Object<String, Json>, path: &str) -> Result<Json, SchemaError> {

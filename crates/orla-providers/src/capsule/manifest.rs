@@ -31,7 +31,7 @@ use semver::Version;
 
 use super::packages::MANIFESTS;
 use crate::tool::metadata::{
-    Remark, env, limits, misspelt_confinement, pass_env, permissions, stray_references, task,
+    Remark, env, limits, pass_env, permissions, stray_references, task, unread_confinement,
 };
 
 /// The manifest of a package.
@@ -361,12 +361,12 @@ impl Reader {
     }
 
     fn unknown(&mut self, members: &Members, known: &[&str], prefix: &str) {
-        for (key, _) in members {
+        for (key, node) in members {
             if !known.contains(&key.text.as_str()) {
                 let hint = nearest(&key.text, known.iter().copied())
                     .map(|near| format!(", did you mean {near}?"));
                 let shown = excerpt(&key.text, 60);
-                if let Some(problem) = misspelt_confinement(&key.text) {
+                if let Some(problem) = unread_confinement(&key.text, node) {
                     self.is_unclear = true;
                     let message = format!("{prefix}{shown}: {problem}");
                     self.faults.push(Remark { at: key.at, message, is_problem: true });

@@ -426,6 +426,7 @@ pub fn registration(package: &Package, limits: Limits) -> io::Result<Registratio
         limits,
         prestart: 0,
         package: Some(package.directory.clone()),
+        declaration: None,
         is_capsule: own.mode == Mode::Capsule,
     };
     let provider = ProviderType::Custom(Arc::new(provider));

@@ -28,11 +28,13 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use orla_document::Position;
+use orla_marketplace::attestation::hash_text;
+use orla_process::confinement::Declared;
 use orla_process::file::{FileVersion, open_regular, reason};
 use orla_process::shebang::FileKind;
 
 use super::header::{self, BLOCK_READ, FIRST_READ};
-use super::metadata::{self, Metadata, Remark, Subject};
+use super::metadata::{self, Metadata, NOT_RUN, Remark, Subject};
 use super::naming;
 use super::plan::{Entry, EntryKind, NOT_EXECUTABLE, plan};
 
@@ -86,6 +88,25 @@ pub struct ProgramFile {
     pub path: PathBuf,
     /// The sidecar, which describes the program.
     pub sidecar: Option<PathBuf>,
+    /// A file that is not read because its name is almost that of a sidecar.
+    pub misnamed: Option<Misnamed>,
+}
+
+/// A file that was probably meant as a sidecar. A tool beside such a file must not run, because it may
+/// be meant to be confined.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Misnamed {
+    path: PathBuf,
+    /// The name that would be read.
+    meant: OsString,
+}
+
+impl Misnamed {
+    fn finding(&self) -> Finding {
+        let meant = self.meant.to_string_lossy();
+        let message = format!("not read, did you mean {meant}? Rename or remove the file. {NOT_RUN}");
+        Finding { path: self.path.clone(), at: None, message }
+    }
 }
 
 impl ProgramFile {
@@ -94,7 +115,9 @@ impl ProgramFile {
     pub fn read_description(&self, text: &[u8]) -> (Described, Vec<DescriptionFinding>) {
         let sidecar = self.sidecar.as_deref();
         let read = describe(header::top(text), sidecar.map(read_sidecar), Subject::Program);
-        let found = findings(&read, &self.path, sidecar).collect();
+        let misnamed = self.misnamed.iter().map(Misnamed::finding);
+        let misnamed = misnamed.map(|finding| DescriptionFinding { finding, is_problem: true });
+        let found = findings(&read, &self.path, sidecar).chain(misnamed).collect();
         (read, found)
     }
 }
@@ -234,8 +257,9 @@ impl Scanner {
                 discovery.warnings.push(Finding { path: path.clone(), at: None, message });
             }
             let sidecar = tool.sidecar.as_ref().map(within);
+            let misnamed = tool.misnamed.map(|(name, meant)| Misnamed { path: within(&name), meant });
             if naming::is_program(&tool.file) {
-                discovery.programs.push(ProgramFile { name: tool.name, path, sidecar });
+                discovery.programs.push(ProgramFile { name: tool.name, path, sidecar, misnamed });
                 continue;
             }
             // The version is taken before the file is read, so that a change in between is found by the
@@ -259,7 +283,7 @@ impl Scanner {
                     Arc::default()
                 }
             };
-            discovery.add(tool.name, path, described, sidecar.as_deref());
+            discovery.add(tool.name, path, described, sidecar.as_deref(), misnamed.as_ref());
         }
         Ok(discovery)
     }
@@ -278,8 +302,19 @@ fn read(path: &Path, sidecar: Option<&Path>, buffer: &mut [u8]) -> io::Result<De
 }
 
 impl Discovery {
-    fn add(&mut self, name: String, path: PathBuf, read: Arc<Described>, sidecar: Option<&Path>) {
+    fn add(
+        &mut self,
+        name: String,
+        path: PathBuf,
+        read: Arc<Described>,
+        sidecar: Option<&Path>,
+        misnamed: Option<&Misnamed>,
+    ) {
         let mut fault = None;
+        if let Some(finding) = misnamed.map(Misnamed::finding) {
+            fault = Some(finding.to_string());
+            self.problems.push(finding);
+        }
         for DescriptionFinding { finding, is_problem } in findings(&read, &path, sidecar) {
             if is_problem {
                 fault.get_or_insert_with(|| finding.to_string());
@@ -288,7 +323,8 @@ impl Discovery {
                 self.warnings.push(finding);
             }
         }
-        let (interpreter, metadata) = (read.kind.interpreter(), read.metadata.clone());
+        let (interpreter, mut metadata) = (read.kind.interpreter(), read.metadata.clone());
+        metadata.declared.is_unclear |= misnamed.is_some();
         let description = metadata.description.as_ref().or(read.paragraph.as_ref()).cloned();
         let description =
             description.unwrap_or_else(|| default_description(&path, interpreter.as_deref()));
@@ -319,6 +355,8 @@ pub struct Described {
     pub metadata: Metadata,
     /// The source of the keys.
     pub source: Source,
+    /// The hash of the sidecar, if the keys are its.
+    pub sidecar_hash: Option<Arc<str>>,
     /// Remarks about the keys, and the file that each concerns.
     pub remarks: Vec<(Source, Remark)>,
 }
@@ -330,6 +368,7 @@ impl Default for Described {
             paragraph: None,
             metadata: Metadata::default(),
             source: Source::Block,
+            sidecar_hash: None,
             remarks: Vec::new(),
         }
     }
@@ -357,10 +396,18 @@ pub fn describe(head: &[u8], sidecar: Option<io::Result<Vec<u8>>>, subject: Subj
     };
     match (header.block, sidecar) {
         (Some(Ok(block)), None) => from(Source::Block, metadata::read_block(&block, subject)),
-        (Some(Ok(block)), Some(_)) => {
+        (Some(Ok(block)), Some(sidecar)) => {
             from(Source::Block, metadata::read_block(&block, subject));
-            let message = "not read: the tool describes itself in a block at its top".to_owned();
-            described.remarks.push((Source::Sidecar, Remark { at: start, message, is_problem: false }));
+            let unread = sidecar.map(|bytes| metadata::read_file(&bytes, subject).0.declared);
+            let confines = unread.map_or(true, |declared| declared != Declared::default());
+            let mut message = "not read: the tool describes itself in a block at its top".to_owned();
+            if confines {
+                message.push_str("; write its `permissions` and `limits` there and remove this file. ");
+                message.push_str(NOT_RUN);
+                described.metadata.declared.is_unclear = true;
+            }
+            let remark = Remark { at: start, message, is_problem: confines };
+            described.remarks.push((Source::Sidecar, remark));
         }
         (Some(Err(fault)), _) => {
             let at = Position { line: fault.line, column: 1 };
@@ -369,7 +416,10 @@ pub fn describe(head: &[u8], sidecar: Option<io::Result<Vec<u8>>>, subject: Subj
                 .remarks
                 .push((Source::Block, Remark { at, message: fault.message, is_problem: true }));
         }
-        (None, Some(Ok(bytes))) => from(Source::Sidecar, metadata::read_file(&bytes, subject)),
+        (None, Some(Ok(bytes))) => {
+            from(Source::Sidecar, metadata::read_file(&bytes, subject));
+            described.sidecar_hash = Some(hash_text(&bytes).into());
+        }
         (None, Some(Err(err))) => {
             let remark = Remark { at: start, message: reason(&err), is_problem: true };
             described.metadata = Metadata::unread();

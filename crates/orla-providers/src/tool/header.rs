@@ -14,12 +14,14 @@
 
 use orla_process::shebang::FileKind;
 
+use super::metadata::NOT_RUN;
+
 /// The number of bytes that are read of every file: enough for the shebang and most first paragraphs.
 pub const FIRST_READ: usize = 512;
 /// The number of bytes that are read if the comments at the top continue beyond [`FIRST_READ`].
 pub const HEADER_READ: usize = 4 * 1024;
-/// The number of bytes that are read if a metadata block continues beyond [`HEADER_READ`]. A block must
-/// end within them.
+/// The number of bytes that are read if the comments at the top, or a metadata block, continue beyond
+/// [`HEADER_READ`]. A block must end within them.
 pub const BLOCK_READ: usize = 64 * 1024;
 
 /// The content of the comments at the top of a file.
@@ -68,8 +70,8 @@ pub fn wanted(head: &[u8]) -> Option<usize> {
         let in_header = lines.all(|(_, line)| is_header(line));
         return (in_header && head.len() < HEADER_READ).then_some(HEADER_READ);
     }
-    let in_header = self::lines(head).all(|(_, line)| is_header(line));
-    (in_header && head.len() < HEADER_READ).then_some(HEADER_READ)
+    let in_header = self::lines(head).all(|(_, line)| is_header(line) || is_cut_off(line));
+    in_header.then_some(if head.len() < HEADER_READ { HEADER_READ } else { BLOCK_READ })
 }
 
 /// Returns the part of a complete file that would be read of it.
@@ -96,7 +98,14 @@ pub fn read(head: &[u8]) -> Header {
 
 fn block(head: &[u8]) -> Option<Result<Block, BlockFault>> {
     let mut lines = lines(head);
-    let (opened_at, opening) = lines.find(|(_, line)| opens(line))?;
+    let Some((opened_at, opening)) = lines.find(|(_, line)| opens(line)) else {
+        let (line, text) = self::lines(head).find(|(_, line)| almost_opens(line))?;
+        let mark = mark(text.trim_ascii()).unwrap_or("#");
+        let message = format!(
+            "a metadata block begins with `{mark} /// orla`; write this line so, or otherwise if it is a comment. {NOT_RUN}"
+        );
+        return Some(Err(BlockFault { line, message }));
+    };
     let mark = mark(opening)?;
     let mut block = Block { yaml: String::new(), first_line: opened_at + 1, cut: Vec::new() };
     while let Some((number, line)) = lines.next() {
@@ -209,6 +218,30 @@ fn opens(line: &[u8]) -> bool {
     after_slashes(line).is_some_and(|name| name.trim_ascii().eq_ignore_ascii_case(b"orla"))
 }
 
+/// Returns whether a comment is probably meant to open a metadata block: it is indented, its mark is
+/// repeated, it has two or four slashes, or text follows.
+fn almost_opens(line: &[u8]) -> bool {
+    let line = line.trim_ascii();
+    let Some(mut rest) = mark(line).and_then(|mark| line.strip_prefix(mark.as_bytes())) else {
+        return false;
+    };
+    while let [b'#' | b'-' | b';', more @ ..] = rest {
+        rest = more;
+    }
+    let rest = rest.trim_ascii_start();
+    let slashes = rest.iter().take_while(|byte| **byte == b'/').count();
+    let rest = rest[slashes..].trim_ascii_start();
+    let Some((name, after)) = rest.split_at_checked(4) else { return false };
+    let is_word = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    // After two slashes, more words are likely to be a comment in another comment.
+    let is_end = match slashes {
+        2 => !after.iter().any(u8::is_ascii_alphanumeric),
+        3 | 4 => !after.first().is_some_and(is_word),
+        _ => false,
+    };
+    is_end && name.eq_ignore_ascii_case(b"orla")
+}
+
 fn closes(line: &[u8]) -> bool {
     after_slashes(line).is_some_and(|name| name.trim_ascii().is_empty())
 }
@@ -224,6 +257,11 @@ fn ends_in_close(head: &[u8]) -> bool {
 
 fn is_header(line: &[u8]) -> bool {
     mark(line).is_some() || line.trim_ascii().is_empty() || line.starts_with(b"set -")
+}
+
+/// Returns whether a line may be the beginning of a mark.
+fn is_cut_off(line: &[u8]) -> bool {
+    matches!(line, b"-" | b"/")
 }
 
 /// Returns the lines with their numbers from 1, without their ends.
@@ -317,12 +355,54 @@ mod tests {
     }
 
     #[test]
+    fn an_opening_with_a_mistake_is_not_ignored() {
+        for line in [
+            "# // orla",
+            "# //// orla",
+            "# /// orla:",
+            "## /// orla",
+            "  # /// orla",
+            "// //// Orla",
+            ";;;; /// orla",
+            "# /// orla metadata",
+            "\t-- ///orla",
+        ] {
+            let head = format!("#!/bin/sh\n\n{line}\n# permissions: []\n# ///\necho\n");
+            assert!(
+                matches!(read(head.as_bytes()).block, Some(Err(fault)) if fault.line == 3),
+                "{line}"
+            );
+        }
+        for line in [
+            "# orla",
+            "# / orla",
+            "# ///// orla",
+            "# // orla is here",
+            "# /// orla-tool",
+            "# /// script",
+            "echo # /// orla",
+            "/// orla",
+            "https://orla",
+        ] {
+            assert_eq!(read(format!("#!/bin/sh\n{line}\n").as_bytes()).block, None, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_block_below_long_comments_is_found() {
+        let text = [&b"# comment\n".repeat(1000)[..], b"# /// orla\n# a: 1\n# ///\n"].concat();
+        assert!(matches!(read(top(&text)).block, Some(Ok(block)) if block.first_line == 1002));
+    }
+
+    #[test]
     fn no_more_is_read_than_the_header_needs() {
         let cases: &[(Vec<u8>, Option<usize>)] = &[
             (b"#!/bin/sh\necho\n".repeat(40), None),
             (b"\x7fELF".repeat(128), None),
             (b"# comment\n".repeat(52), Some(HEADER_READ)),
-            (b"# comment\n".repeat(410), None),
+            (b"# comment\n".repeat(410), Some(BLOCK_READ)),
+            (b"# comment\n".repeat(6600), None),
+            ([&b"-- comment\n".repeat(50)[..], b"-"].concat(), Some(HEADER_READ)),
             ([&b"# /// orla\n"[..], &b"# a: 1\n".repeat(80)].concat(), Some(HEADER_READ)),
             ([&b"# /// orla\n"[..], &b"# a: 1\n".repeat(600)].concat(), Some(BLOCK_READ)),
             ([&b"# /// orla\n"[..], &b"# a: 1\n".repeat(10_000)].concat(), None),

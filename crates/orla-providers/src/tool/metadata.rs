@@ -18,14 +18,15 @@
 //!
 //! Each key is read independently, so that every fault is reported with its place in the file. A tool
 //! with a fault is unavailable, because its declaration could not be enforced. An unknown key is a
-//! warning, and a fault if it looks like a misspelt `permissions` or `limits`. Pure functions.
+//! warning, and a fault if it looks like a misspelt `permissions`, `limits` or schema, or has a
+//! confinement below it. Pure functions.
 
 use std::time::Duration;
 
 use orla_document::{Key, Kind, Node, Position};
 use orla_marketplace::id::Pattern;
 use orla_marketplace::rtfs::TypeExpr;
-use orla_marketplace::rtfs::text::{excerpt, nearest};
+use orla_marketplace::rtfs::text::{excerpt, is_misspelt, nearest};
 use orla_marketplace::schema::{SchemaError, doubt, input_from_declaration, schema_from_declaration};
 use orla_marketplace::{
     ANNOTATIONS, CapabilityManifest, HINTS, TITLE, TaskSupport, is_annotation, meant_hint,
@@ -185,6 +186,9 @@ const KEYS: [&str; 14] = [
     "pass_env",
 ];
 
+/// The keys whose values are enforced in every call.
+const SCHEMAS: [&str; 2] = ["input_schema", "output_schema"];
+
 /// The keys that concern a process.
 const OF_PROCESSES: [&str; 6] = ["output", "args", "env", "limits", "prestart", "pass_env"];
 
@@ -257,9 +261,15 @@ impl Reader {
             "pass_env" => pass_env(node).map(|patterns| metadata.pass_env = patterns),
             unknown => {
                 let shown = excerpt(unknown, SHOWN);
-                if let Some(problem) = misspelt_confinement(unknown) {
+                if let Some(problem) = unread_confinement(unknown, node) {
                     metadata.declared.is_unclear = true;
                     return self.remark(key.at, format!("{shown}: {problem}"), true);
+                }
+                if let Some(meant) = SCHEMAS.into_iter().find(|known| is_misspelt(unknown, known)) {
+                    let message = format!(
+                        "{shown}: unknown key, did you mean {meant}? The tool does not run, as the schema would not be enforced"
+                    );
+                    return self.remark(key.at, message, true);
                 }
                 let message = format!("{shown}: unknown key{}", did_you_mean(unknown, &KEYS));
                 return self.remark(key.at, message, false);
@@ -342,15 +352,37 @@ fn possible_references(node: &Node) -> Vec<(String, Position)> {
     items.into_iter().filter_map(text).filter(|(text, _)| text.contains("${")).collect()
 }
 
+/// The end of the reason why a tool does not run whose confinement is not read.
+pub(super) const NOT_RUN: &str = "The tool does not run, as it may be meant to be confined";
+
 /// Returns the fault of an unknown key that seems to be meant to confine. Without the key, the tool
 /// would run unconfined.
-pub(crate) fn misspelt_confinement(key: &str) -> Option<String> {
-    Some(match orla_process::confinement::misspelt_key(key)? {
-        "sandbox_fallback" => {
+pub(crate) fn unread_confinement(key: &str, node: &Node) -> Option<String> {
+    Some(match orla_process::confinement::misspelt_key(key) {
+        Some("sandbox_fallback") => {
             "unknown key; a tool does not decide this itself, write it below `tools.NAME` in the configuration".to_owned()
         }
-        meant => format!("unknown key, did you mean {meant}? The tool does not run, as it may be meant to be confined"),
+        Some(meant) => format!("unknown key, did you mean {meant}? {NOT_RUN}"),
+        None if key.eq_ignore_ascii_case("sandbox") => format!(
+            "unknown key; write `permissions` and `limits` at the top of the declaration, and `sandbox` in the configuration. {NOT_RUN}"
+        ),
+        None => {
+            let below = confining_key(node)?;
+            format!("unknown key with `{below}` below it; write `{below}` at the top of the declaration. {NOT_RUN}")
+        }
     })
+}
+
+/// Returns the first key in a value that would confine at the top of a declaration.
+fn confining_key(node: &Node) -> Option<&str> {
+    match &node.kind {
+        Kind::Scalar(_) => None,
+        Kind::List(items) => items.iter().find_map(confining_key),
+        Kind::Map(members) => members.iter().find_map(|(key, node)| match &*key.text {
+            "permissions" | "limits" => Some(key.text.as_str()),
+            _ => confining_key(node),
+        }),
+    }
 }
 
 fn text(node: &Node) -> Result<String, String> {
@@ -534,13 +566,8 @@ fn expected(what: &str, got: &Node) -> String {
 }
 
 /// Other names of keys, which MCP and other formats use.
-const ALIASES: [(&str, &str); 5] = [
-    ("inputs", "input_schema"),
-    ("parameters", "input_schema"),
-    ("inputSchema", "input_schema"),
-    ("outputs", "output_schema"),
-    ("outputSchema", "output_schema"),
-];
+const ALIASES: [(&str, &str); 3] =
+    [("inputs", "input_schema"), ("parameters", "input_schema"), ("outputs", "output_schema")];
 
 fn did_you_mean(key: &str, known: &[&str]) -> String {
     let alias = ALIASES.iter().find(|(alias, meant)| *alias == key && known.contains(meant));
@@ -613,6 +640,18 @@ mod tests {
                 "Permission: []\n",
                 "1:1: Permission: unknown key, did you mean permissions? The tool does not run, as it may be meant to be confined",
             ),
+            (
+                "x-y: [{limits: {}}]\n",
+                "1:1: x-y: unknown key with `limits` below it; write `limits` at the top of the declaration. The tool does not run, as it may be meant to be confined",
+            ),
+            (
+                "sandbox: strict\n",
+                "1:1: sandbox: unknown key; write `permissions` and `limits` at the top of the declaration, and `sandbox` in the configuration. The tool does not run, as it may be meant to be confined",
+            ),
+            (
+                "title: x\ninputSchema: {}\n",
+                "2:1: inputSchema: unknown key, did you mean input_schema? The tool does not run, as the schema would not be enforced",
+            ),
             ("title: a\ntitle: b\n", "2:1: title: given twice, first on line 1"),
             ("a: [1\nb: 2\n", "2:2: illegal placement of ':' indicator"),
             ("- 1\n", "1:1: expected keys with values, got [1]"),
@@ -666,6 +705,26 @@ mod tests {
     fn an_unknown_key_is_a_warning_and_a_broken_one_a_problem() {
         let (_, remarks) = read_file(b"colour: red\noutput: xml\n", Subject::Executable);
         assert_eq!(remarks.iter().map(|remark| remark.is_problem).collect::<Vec<_>>(), [false, true]);
+    }
+
+    #[test]
+    fn a_misspelt_schema_or_a_hidden_confinement_is_a_problem() {
+        let is_problem = |key: &str| {
+            let (metadata, remarks) =
+                read_file(format!("{key}: {{}}\n").as_bytes(), Subject::Executable);
+            assert!(!metadata.declared.is_unclear, "{key}");
+            remarks[0].is_problem
+        };
+        for key in ["inputSchema", "input-schema", "input_shema", "InputSchemas", "output_shema"] {
+            assert!(is_problem(key), "{key}");
+        }
+        for key in ["inputs", "parameters", "schema", "put_schma", "timeOut", "timeout_ms"] {
+            assert!(!is_problem(key), "{key}");
+        }
+        for yaml in ["runtime: {permissions: []}", "a: {b: [{limits: {}}]}", "Sandbox: strict"] {
+            let (metadata, remarks) = read_file(yaml.as_bytes(), Subject::Executable);
+            assert!(metadata.declared.is_unclear && remarks[0].is_problem, "{yaml}");
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! The order of the listing does not matter, so the same directory gives the same tools on every
 //! start, on any file system.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
@@ -54,6 +54,8 @@ pub struct Planned {
     pub instead_of: Option<(OsString, String)>,
     /// The sidecar, which describes the tool.
     pub sidecar: Option<OsString>,
+    /// A file whose name is almost that of a sidecar of the tool, and the name that would be read.
+    pub misnamed: Option<(OsString, OsString)>,
 }
 
 /// The reason why a file without an executable bit is not a tool.
@@ -88,6 +90,8 @@ pub fn plan(mut entries: Vec<Entry>) -> Plan {
         plan.skipped.push((name.clone(), why.to_owned()));
     }
     let assigned = naming::assign(&files);
+    let names = entries.iter().map(|entry| &*entry.name);
+    let misnamed = misnamed(names, &files);
     let named: Vec<String> = assigned.iter().map(|assigned| assigned.name.clone()).collect();
     plan.tools = files
         .iter()
@@ -97,10 +101,49 @@ pub fn plan(mut entries: Vec<Entry>) -> Plan {
             file: (*file).to_owned(),
             instead_of: assigned.instead_of.map(|first| (files[first].to_owned(), named[first].clone())),
             sidecar: sidecar_of(file, &sidecars),
+            misnamed: misnamed.get(file).cloned(),
         })
         .collect();
     plan.tools.sort_by(|a, b| a.name.cmp(&b.name));
     plan
+}
+
+/// The suffixes that people write instead of [`SIDECAR`].
+const OTHER_SIDECARS: [&str; 3] = [SIDECAR, ".orla.yml", ".orla.json"];
+
+/// Returns files whose names are almost those of sidecars, and the names that would be read, by the
+/// tools that they are beside.
+fn misnamed<'e>(
+    names: impl Iterator<Item = &'e OsStr>,
+    files: &[&'e OsStr],
+) -> HashMap<&'e OsStr, (OsString, OsString)> {
+    let described = |name: &'e OsStr| {
+        let (text, lower) = (name.to_str()?, name.to_str()?.to_ascii_lowercase());
+        let end = OTHER_SIDECARS.into_iter().find(|end| lower.ends_with(end))?;
+        Some((name, &text[..text.len() - end.len()]))
+    };
+    let meant: Vec<(&OsStr, &str)> = names.filter_map(described).collect();
+    if meant.is_empty() {
+        return HashMap::new();
+    }
+    let mut owners: HashMap<String, Vec<(&OsStr, &str)>> = HashMap::new();
+    for file in files {
+        for own in [Some(*file), Path::new(file).file_stem()].into_iter().flatten() {
+            let Some(own) = own.to_str() else { continue };
+            owners.entry(own.to_ascii_lowercase()).or_default().push((file, own));
+        }
+    }
+    let mut misnamed = HashMap::new();
+    for (name, described) in meant {
+        let Some(owners) = owners.get(&described.to_ascii_lowercase()) else { continue };
+        if is_sidecar(name) && owners.iter().any(|(_, own)| *own == described) {
+            continue;
+        }
+        for (file, own) in owners {
+            misnamed.insert(*file, (name.to_owned(), format!("{own}{SIDECAR}").into()));
+        }
+    }
+    misnamed
 }
 
 fn is_sidecar(name: &OsStr) -> bool {
@@ -190,6 +233,22 @@ mod tests {
         let beside: Vec<_> =
             plan.tools.iter().map(|tool| tool.sidecar.as_deref().and_then(OsStr::to_str)).collect();
         assert_eq!(beside, [Some("a.orla.yaml"), Some("a.sh.orla.yaml")]);
+    }
+
+    #[test]
+    fn a_file_that_is_almost_a_sidecar_belongs_to_the_tool_beside_it() {
+        let files = ["a.sh", "B", "c.py", "d", "D.sh", "e"];
+        let plain = ["a.orla.yml", "b.orla.yaml", "c.py.orla.json", "d.orla.yaml", "x.orla.json"];
+        let all = files.map(|name| entry(name, EntryKind::Executable)).into_iter();
+        let plan = plan(all.chain(plain.map(|name| entry(name, EntryKind::Plain))).collect());
+        let found: Vec<_> = plan.tools.iter().filter_map(|tool| tool.misnamed.as_ref()).collect();
+        let expected = [
+            ("b.orla.yaml", "B.orla.yaml"),
+            ("a.orla.yml", "a.orla.yaml"),
+            ("c.py.orla.json", "c.py.orla.yaml"),
+        ];
+        let expected = expected.map(|(name, meant)| (OsString::from(name), OsString::from(meant)));
+        assert_eq!(found, expected.iter().collect::<Vec<_>>());
     }
 
     proptest! {

@@ -27,6 +27,8 @@ pub struct ToolProvider {
     pub(crate) prestart: usize,
     /// The directory of the package that the program belongs to.
     pub(crate) package: Option<PathBuf>,
+    /// The hash of the sidecar that declares the tool, if there is one.
+    pub(crate) declaration: Option<Arc<str>>,
     /// Whether the package is a capsule that cannot be served.
     pub(crate) is_capsule: bool,
 }
@@ -85,6 +87,11 @@ impl CustomProvider for ToolProvider {
             Some(directory) => ContentSource::Directory(directory.clone()),
             None => ContentSource::File(self.path().to_owned()),
         }
+    }
+
+    fn declaration_hash(&self) -> Option<&str> {
+        // The content of a package includes all of its files.
+        self.declaration.as_deref().filter(|_| self.package.is_none())
     }
 
     fn advertised_input(&self) -> Option<JsonText> {

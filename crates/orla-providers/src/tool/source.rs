@@ -110,6 +110,7 @@ pub type Fill<'a> = dyn Fn(&Path, Option<&Sandbox>, Filled) -> Filled + 'a;
 #[derive(Debug)]
 struct Made {
     of: Arc<Described>,
+    fault: Option<String>,
     limits: Limits,
     change: Override,
     filled: Filled,
@@ -137,6 +138,7 @@ impl Loader {
         let mut before = std::mem::take(&mut self.made);
         for tool in found.tools {
             let (path, read) = (tool.path.clone(), Arc::clone(&tool.read));
+            let fault = tool.fault.clone();
             let change = changes.get(&tool.name).or_else(|| changes.get(&mcp_name(&tool.name)));
             let change = change.cloned().unwrap_or_default();
             let declared = tool.metadata.declared.changed_by(&change.declared);
@@ -154,7 +156,8 @@ impl Loader {
             found.problems.extend(unfilled);
             let same = before.remove(&path).filter(|made| {
                 let manifest = &made.registration.manifest;
-                let same_rules = made.limits == limits
+                let same_rules = made.fault == tool.fault
+                    && made.limits == limits
                     && made.change == change
                     && made.sandbox == sandbox
                     && made.filled == filled;
@@ -173,7 +176,9 @@ impl Loader {
                     sandbox.as_ref(),
                     Default::default(),
                 ) {
-                    Ok(registration) => Made { of: read, limits, change, filled, sandbox, registration },
+                    Ok(registration) => {
+                        Made { of: read, fault, limits, change, filled, sandbox, registration }
+                    }
                     Err(err) => return Err(DirectoryError { path, reason: reason(&err) }),
                 },
             };
@@ -321,6 +326,7 @@ pub fn unserved(id: String, file: &Path, directory: &Path, why: &str) -> io::Res
         limits: Limits::default(),
         prestart: 0,
         package: Some(directory.to_owned()),
+        declaration: None,
         is_capsule: false,
     };
     let provider = ProviderType::Custom(Arc::new(provider));
@@ -384,6 +390,7 @@ fn registration(
         limits,
         prestart: change.prestart.or(metadata.prestart).unwrap_or_default(),
         package,
+        declaration: tool.read.sidecar_hash.clone(),
         is_capsule: false,
     };
     let mut manifest =

@@ -7,6 +7,7 @@
 
 pub(crate) mod content;
 pub(crate) mod names;
+pub(crate) mod place;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -380,7 +381,10 @@ impl InstalledPackage {
     /// Returns an error if a wanted permission is not granted.
     fn granted(&self, wanted: &[String], base: &Path) -> Result<Vec<String>, String> {
         let Entry { name, permissions, .. } = &self.entry;
-        if let Some(missing) = wanted.iter().find(|word| !permissions.contains(word)) {
+        let is_granted = |word: &String| {
+            permissions.contains(word) || permissions.contains(&place::portable_word(word, base))
+        };
+        if let Some(missing) = wanted.iter().find(|word| !is_granted(word)) {
             return Err(format!(
                 "{name}: its manifest wants {missing}, which {FILE} does not grant: run `orla update {name} --allow {missing}`"
             ));

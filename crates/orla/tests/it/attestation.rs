@@ -79,6 +79,35 @@ fn verify_reports_what_holds_and_what_changed() {
     assert!(!server.status().to_string().contains("attested_by"), "{}", server.status());
 }
 
+/// A sidecar chooses what runs and how it is confined, so it is a part of what is attested.
+#[test]
+fn a_changed_added_or_removed_sidecar_breaks_an_attestation() {
+    let names = ["block", "changed", "confined", "none", "removed"];
+    let mut world = world().tool("block", sh("# /// orla\n# permissions: []\n# ///\necho"));
+    for name in &names[1..] {
+        world = world.tool(name, sh("# Says hello.\necho hello"));
+    }
+    let sidecar = |name: &str, text: &str| {
+        world.write(format!("tools/{name}.orla.yaml"), text, 0o644);
+    };
+    sidecar("changed", "args: [-v]\n");
+    sidecar("confined", "permissions: []\n");
+    sidecar("removed", "env: {MODE: safe}\n");
+    let trusted = key(&world);
+    world.write("orla.yaml", format!("{trusted}require_attestation: true\n"), 0o644);
+    assert_eq!(world.run(&["attest", "--key", "key.pem"]).code, Some(0));
+    let verified = names.map(|name| (name, "verified"));
+    assert_eq!(statuses(&world, &[]), (Some(0), rows(&verified)));
+    sidecar("changed", "args: [-c]\n");
+    sidecar("confined", "");
+    sidecar("none", "env: {PATH: /tmp}\n");
+    std::fs::remove_file(world.path("tools/removed.orla.yaml")).expect("the sidecar");
+    let broken = names.map(|name| (name, if name == "block" { "verified" } else { "broken" }));
+    assert_eq!(statuses(&world, &[]), (Some(1), rows(&broken)));
+    assert_eq!(world.run(&["call", "none"]).code, Some(1));
+    assert_eq!(world.serve().client().tool_names(), ["block"]);
+}
+
 #[test]
 fn an_attestation_that_was_forged_or_has_expired_does_not_hold() {
     let world = attested("");

@@ -143,6 +143,16 @@ fn yes_grants_what_is_allowed_and_no_more() {
         refused(&world, &["add", "./src/greet", "--yes", "--allow", word], &["--allow", "net:"]);
     }
     assert!(!world.path("orla.lock").exists());
+    // The lock has paths of the project relative to it.
+    world.write("data/numbers", "1", 0o644);
+    for place in [world.path("data"), world.path("data/numbers")] {
+        let word = format!("fs:read:{}", place.display());
+        folder(&world, "1.0.0", &format!("['{word}']"));
+        ok(&world, &["add", "./src/greet", "--yes", "--allow", &word]);
+        assert!(world.read("orla.lock").contains("fs:read:./data"), "{word}");
+        assert_eq!(call(&world, "greet"), "greetings 1.0.0");
+        ok(&world, &["remove", "greet"]);
+    }
     folder(&world, "1.0.0", "['fs:read:/usr/share']");
     ok(&world, &["add", "./src/greet", "--yes", "--allow", "fs:read:/usr/share"]);
     assert!(world.read("orla.lock").contains("permissions: [\"fs:read:/usr/share\"]"));

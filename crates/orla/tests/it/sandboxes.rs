@@ -107,6 +107,53 @@ fn a_tool_whose_declaration_has_a_fault_counts_as_unavailable() {
     }
 }
 
+/// A declaration that is not read would leave its tool unconfined.
+#[test]
+fn a_tool_whose_confinement_is_not_read_is_unavailable() {
+    let long = "# A comment.\n".repeat(400);
+    let package =
+        r#"{"name": "cap", "version": "1.0.0", "entrypoint": "run.sh", "runtime": {"permissions": []}}"#;
+    let world = world()
+        .tool("below", tool("runtime: {permissions: []}", "echo ran"))
+        .tool("mode", tool("sandbox: strict", "echo ran"))
+        .tool("opening", sh("# // orla\n# permissions: []\n# ///\necho ran"))
+        .tool("far", sh(&format!("{long}# /// orla\n# permissions: nothing\n# ///\necho ran")))
+        .tool("both", tool("title: Both", "echo ran"))
+        .file("tools/both.orla.yaml", "permissions: []\n")
+        .tool("other.sh", sh("echo ran"))
+        .file("tools/other.orla.yml", "permissions: []\n")
+        .file("tools/cap/orla-tool.json", package);
+    world.write("tools/cap/run.sh", sh("echo ran"), 0o755);
+    let (code, report) = doctor(&world);
+    assert_eq!(code, Some(1));
+    for name in ["below", "mode", "opening", "far", "both", "other", "cap"] {
+        assert_eq!(row(&report, name)["sandbox"], "unavailable", "{name}: {report}");
+    }
+    let checked = world.run(&["check"]);
+    assert_eq!(checked.code, Some(1));
+    for place in [
+        "below:3:3: runtime: ",
+        "mode:3:3: sandbox: ",
+        "opening:2:1: a metadata block begins with `# /// orla`",
+        "far:403:16: permissions: ",
+        "both.orla.yaml:1:1: not read",
+        "other.orla.yml: not read, did you mean other.orla.yaml?",
+        "orla-tool.json:1:61: runtime: ",
+    ] {
+        assert!(checked.all().contains(place), "{place}: {}", checked.all());
+    }
+    let server = world.serve();
+    assert_eq!(server.client().tool_names(), [] as [&str; 0]);
+    for name in ["below", "mode", "opening", "far", "both", "other", "cap"] {
+        let result = server.client().call(name, json!({}));
+        assert!(result.is_error() && !result.json.to_string().contains("ran"), "{}", result.json);
+    }
+    // Without the file, the tool runs again after a reload.
+    std::fs::remove_file(server.path("tools/other.orla.yml")).expect("the file");
+    server.reload();
+    assert_eq!(server.client().call("other", json!({})).stdout(), "ran\n");
+}
+
 #[test]
 fn a_fault_that_has_nothing_to_do_with_confinement_is_no_missing_one() {
     let world = world()

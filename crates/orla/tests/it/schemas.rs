@@ -282,6 +282,7 @@ fn a_fault_of_a_schema_is_at_its_keyword() {
     );
     let world = world()
         .tool("t", sh(&format!("# /// orla\n# input_schema:\n{}# ///\necho", schema("#   "))))
+        .tool("unused", sh("# /// orla\n# input_schema: {type: object, $defs: {a: {$ref: '#/$defs/b'}}}\n# ///\necho"))
         .tool("word", sh("# /// orla\n# input_schema:\n#   type: object\n#   properties:\n#     a: {type: strng}\n# ///\necho"))
         .config(&config);
     let checked = world.run(&["check"]);
@@ -289,10 +290,33 @@ fn a_fault_of_a_schema_is_at_its_keyword() {
     let reference = "this reference cannot be resolved";
     for words in [
         ["tools/t:8:15: input_schema: properties.b.$ref: ", reference],
+        ["tools/unused:3:50: input_schema: $defs.a.$ref: ", reference],
         ["tools/word:6:17: input_schema: ", "strng"],
         ["orla.yaml:9:17", reference],
     ] {
         let is_said = |line: &str| words.iter().all(|word| line.contains(word));
         assert!(checked.stderr.lines().any(is_said), "{words:?}: {}", checked.stderr);
+    }
+    let refused = world.run(&["call", "unused"]);
+    assert!(refused.code == Some(1) && refused.all().contains(reference), "{refused:?}");
+}
+
+/// Without the key, nothing would be checked.
+#[test]
+fn a_tool_with_a_misspelt_schema_does_not_run() {
+    let world = world()
+        .tool("camel", sh("# /// orla\n# inputSchema: {n: integer}\n# ///\necho ran"))
+        .tool("edit", sh("echo ran"))
+        .file("tools/edit.orla.yaml", "output_shema: {n: integer}\n");
+    let checked = world.run(&["check"]);
+    assert_eq!(checked.code, Some(1), "{checked:?}");
+    for place in [
+        "tools/camel:3:3: inputSchema: unknown key, did you mean input_schema?",
+        "tools/edit.orla.yaml:1:1: output_shema: unknown key, did you mean output_schema?",
+    ] {
+        assert!(checked.stderr.contains(place), "{place}: {}", checked.stderr);
+    }
+    for tool in ["camel", "edit"] {
+        assert_eq!(world.run(&["call", tool]).code, Some(1), "{tool}");
     }
 }

@@ -195,6 +195,41 @@ fn metadata_comes_from_the_block_or_from_the_file_beside() {
 }
 
 #[test]
+fn a_confinement_that_is_not_read_is_a_problem() {
+    let block = "#!/bin/sh\n# /// orla\n# title: Both\n# ///\n";
+    let plain =
+        |name: &str, text: &str, directory: Directory| directory.file(OsStr::new(name), text, 0o644);
+    let mut directory = Directory::new();
+    for name in ["empty.sh", "limits.sh", "odd.sh", "words.sh"] {
+        directory = directory.with(name, block);
+    }
+    directory = directory.with("name.sh", "#!/bin/sh\n");
+    directory = plain("empty.orla.yaml", "", directory);
+    directory = plain("limits.orla.yaml", "limits: {memory: 1Mi}\n", directory);
+    directory = plain("odd.orla.yaml", "[", directory);
+    directory = plain("words.orla.yaml", "permissions: []\n", directory);
+    directory = plain("name.orla.json", "{}", directory);
+    let found = directory.scan();
+    let not_run = "The tool does not run, as it may be meant to be confined";
+    let unread = |name: &str| {
+        format!(
+            "{name}.orla.yaml:1:1: not read: the tool describes itself in a block at its top; write its `permissions` and `limits` there and remove this file. {not_run}"
+        )
+    };
+    let misnamed = format!(
+        "name.orla.json: not read, did you mean name.orla.yaml? Rename or remove the file. {not_run}"
+    );
+    assert_eq!(
+        directory.shown(&found.problems),
+        [unread("limits"), misnamed, unread("odd"), unread("words")]
+    );
+    let unclear = found.tools.iter().filter(|tool| tool.metadata.declared.is_unclear);
+    let unclear: Vec<&str> = unclear.map(|tool| tool.name.as_str()).collect();
+    assert_eq!(unclear, ["limits", "name", "odd", "words"]);
+    assert_eq!(found.warnings.len(), 1, "{:?}", found.warnings);
+}
+
+#[test]
 fn a_tool_with_broken_metadata_is_served_and_reported() {
     let directory = Directory::new()
         .with("a.sh", "#!/bin/sh\n# /// orla\n# timeout: soon\n# colour: red\n# ///\n")
@@ -304,7 +339,7 @@ fn unsettled_files_are_not_cached() {
 fn a_file_that_cannot_be_read_is_a_tool_that_says_nothing() {
     let described = Described::default();
     let mut discovery = Discovery::default();
-    discovery.add("t".into(), "tools/t.sh".into(), Arc::new(described), None);
+    discovery.add("t".into(), "tools/t.sh".into(), Arc::new(described), None, None);
     assert_eq!(discovery.tools[0].description, "Runs the program t.sh.");
     assert_eq!(discovery.tools[0].interpreter, None);
 }

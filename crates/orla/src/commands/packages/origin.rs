@@ -1,7 +1,7 @@
 //! The sources of packages: fetches packages and describes them.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use orla_confine::placed;
 use orla_packages::archive::{Archive, MAX_BYTES, pack};
@@ -20,7 +20,7 @@ use super::git;
 use crate::Failure;
 use crate::config::{Config, reason};
 use crate::packages::content::{Content, split_option};
-use crate::packages::project_of;
+use crate::packages::{place, project_of};
 
 /// Where a package comes from.
 pub(super) struct Origin {
@@ -414,12 +414,7 @@ pub(super) fn portable(source: Source, config: &Config) -> Result<Source, Failur
 
 /// Returns a permission as the lock has it: a path below the project is relative to it.
 pub(super) fn portable_word(word: &str, config: &Config) -> String {
-    let kind =
-        ["fs:read:", "fs:write:", "exec:", "unix:"].into_iter().find(|kind| word.starts_with(kind));
-    let path = kind.map(|kind| (kind, Path::new(&word[kind.len()..])));
-    let path = path.filter(|(_, path)| path.is_absolute());
-    path.and_then(|(kind, path)| Some(format!("{kind}{}", below_project(path, config)?)))
-        .unwrap_or_else(|| word.to_owned())
+    place::portable_word(word, &project_of(config))
 }
 
 /// Returns a permission with an absolute path, equal for different notations of a path below the project.
@@ -440,19 +435,5 @@ pub(super) fn portable_argument(argument: &str, config: &Config) -> String {
 
 /// Returns a path below the project, from there: `./…`. `None` if it is elsewhere.
 fn below_project(path: &Path, config: &Config) -> Option<String> {
-    let project = canonical(&project_of(config));
-    let whole = canonical(path);
-    let below = whole.strip_prefix(project).ok()?;
-    Some(PathBuf::from(".").join(below).to_string_lossy().into_owned())
-}
-
-/// Returns the path without links, as far as it exists.
-fn canonical(path: &Path) -> PathBuf {
-    if let Ok(path) = path.canonicalize() {
-        return path;
-    }
-    match (path.parent(), path.file_name()) {
-        (Some(parent), Some(name)) => canonical(parent).join(name),
-        _ => path.to_owned(),
-    }
+    place::below_project(path, &project_of(config))
 }
