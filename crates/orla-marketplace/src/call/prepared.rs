@@ -22,7 +22,7 @@ use crate::admission::{Admission, CallPermit, Lane, Permit, RunningCall};
 use crate::approval::{ApprovalSubject, WaitingCall};
 use crate::catalog::{Catalog, Entry};
 use crate::error::{
-    MAX_SHOWN_CHARS, RuntimeError, RuntimeResult, Undeclared, Violation, millis_down, seconds,
+    MAX_SHOWN_CHARS, NotSent, RuntimeError, RuntimeResult, Undeclared, Violation, millis_down, seconds,
 };
 use crate::executor::CapabilityExecutor;
 use crate::manifest::{DeclaredBy, TaskSupport};
@@ -475,9 +475,9 @@ impl PreparedCall<'_> {
             let upstream = self.entry.policy.upstream.as_deref().unwrap_or_default();
             let wait = Duration::from_millis(millis_down(wait).max(1));
             let wait = seconds(wait);
-            self.unavailable(format!(
-                "{upstream} failed several times in a row; it is tried again in {wait}"
-            ))
+            let reason =
+                format!("{upstream} failed several times in a row; it is tried again in {wait}");
+            self.unsent(reason)
         })
     }
 
@@ -615,6 +615,13 @@ impl PreparedCall<'_> {
     fn unavailable(&self, mut reason: String) -> RuntimeError {
         self.market.redaction().replace(&mut reason);
         RuntimeError::Unavailable { id: self.id(), reason, source: None }
+    }
+
+    /// Returns the error of a call that has not reached its provider.
+    fn unsent(&self, mut reason: String) -> RuntimeError {
+        self.market.redaction().replace(&mut reason);
+        let source = NotSent(reason.clone().into());
+        RuntimeError::Unavailable { id: self.id(), reason, source: Some(Box::new(source)) }
     }
 
     /// Returns the error of a call that will fail again until a declaration is changed.

@@ -278,8 +278,10 @@ impl<'a> Pending<'a> {
             Event::Request { ticket, request, at, scope } => {
                 let host = *host;
                 let (token, journaled) = self.open(&host, ticket, &request, (at, scope));
-                let answer = host.answer(ticket, request, at, journaled, token);
-                self.answers.push(Box::pin(async move { (ticket, answer.await) }));
+                // The future of the answer is large. It is made where it stays.
+                self.answers.push(Box::pin(async move {
+                    (ticket, host.answer(ticket, request, at, journaled, token).await)
+                }));
             }
             Event::Cancel { ticket } => {
                 if let Some(open) = self.requests.remove(&ticket) {

@@ -62,8 +62,9 @@ impl Problem {
         let wait = error.retry_after();
         let retry_after = wait.map(|wait| u64::try_from(wait.as_nanos().div_ceil(1_000_000_000)));
         let retry_after = retry_after.map(|seconds| seconds.unwrap_or(u64::MAX).max(1));
-        let is_lasting = matches!(error, RuntimeError::Unavailable { .. }) && !error.is_transient();
-        let soon = plain.retry_after.filter(|_| !is_lasting);
+        // A client that repeats a call which may have run makes it twice.
+        let may_have_run = matches!(error, RuntimeError::Unavailable { .. }) && !error.never_ran();
+        let soon = plain.retry_after.filter(|_| !may_have_run);
         Self { violations, output, retry_after: retry_after.or(soon), ..plain }
     }
 
@@ -142,5 +143,17 @@ mod tests {
             (answer.stored.status, answer.stored.retry_after),
             (StatusCode::TOO_MANY_REQUESTS, Some(2))
         );
+    }
+
+    #[test]
+    fn only_a_call_that_has_not_run_is_to_be_repeated() {
+        let unavailable = |source| RuntimeError::Unavailable {
+            id: "pay".into(),
+            reason: "it ended during the call".into(),
+            source,
+        };
+        let not_sent = orla_marketplace::NotSent("connection refused".into());
+        assert_eq!(Problem::of(&unavailable(Some(Box::new(not_sent)))).retry_after, Some(1));
+        assert_eq!(Problem::of(&unavailable(None)).retry_after, None);
     }
 }

@@ -306,7 +306,7 @@ async fn discovery_describes_the_server() {
     let status: Value = serde_json::from_slice(&body).unwrap();
     assert_eq!(
         status["capabilities"][1],
-        json!({"name": "echo", "id": "echo", "kind": "fixture", "provider": "echo"})
+        json!({"name": "echo", "id": "echo", "kind": "fixture", "provider": "echo", "source": null, "interpreter": null})
     );
     client.call("echo", json!({})).await;
     let (_, body) = client.request("GET /metrics", &[]).await;
