@@ -5,9 +5,17 @@ use super::*;
 #[tokio::test(flavor = "multi_thread")]
 async fn a_caller_who_waits_in_vain_learns_what_is_wrong() {
     let world = World::new("#!/bin/sh\nexec sleep 100\n", r#""startup_timeout_ms": 60000"#);
-    let mut call = call("cap", "{}");
-    call.timeout = Some(Duration::from_millis(100));
-    let error = world.call_with(call).await.unwrap_err().to_string();
+    let first = world.call("{}");
+    let second = async {
+        eventually("a start", || world.status().state.as_deref() == Some("STARTING")).await;
+        let mut call = call("cap", "{}");
+        call.timeout = Some(Duration::from_millis(100));
+        world.call_with(call).await.unwrap_err().to_string()
+    };
+    let error = tokio::select! {
+        outcome = first => panic!("the first call ended: {outcome:?}"),
+        error = second => error,
+    };
     assert_eq!(error, "cap is unavailable: it was not ready within 0.1 s: it has not said orla.hello");
 }
 
