@@ -3,7 +3,6 @@
 //! The thread sleeps until a call ends, waits a moment for others, and writes all of them at once. A call wakes it only when
 //! it sleeps without a time, so a busy server does not pay for waking it with each call.
 
-use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -13,7 +12,7 @@ use tokio::sync::watch;
 
 use crate::call::Row;
 use crate::live::{LiveCall, RunningCalls};
-use crate::prepare::{Data, Preparation};
+use crate::prepare::{Preparation, attempt};
 use crate::store::Store;
 use crate::trace::Tracing;
 
@@ -158,13 +157,17 @@ impl Intake {
                 queue.bytes = 0;
                 (std::mem::replace(&mut queue.calls, spare), queue.wanted, queue.is_closed)
             };
-            let data = preparation.redact(&calls, &self.running);
-            let rows: Vec<Option<Row>> =
-                calls.iter().zip(data).map(|(call, data)| row(preparation, call, data)).collect();
+            let is_wanted = preparation.wanted(&calls);
+            let data = preparation.redact(&calls, &is_wanted);
+            let made = calls.iter().zip(is_wanted).zip(data);
+            let rows: Vec<Option<Row>> = made
+                .map(|((call, is_wanted), data)| {
+                    let data = data.filter(|_| is_wanted)?;
+                    attempt(|| preparation.row(call, data))
+                })
+                .collect();
             if let Some(tracing) = self.tracing.get() {
-                let is_sampled =
-                    |call: &LiveCall| call.trace.as_ref().is_some_and(|trace| trace.is_sampled);
-                let sampled = calls.iter().zip(&rows).filter(|(call, _)| is_sampled(call));
+                let sampled = calls.iter().zip(&rows).filter(|(call, _)| call.is_sampled());
                 let sampled: Vec<Row> = sampled.filter_map(|(_, row)| row.clone()).collect();
                 tracing.sink.take(&sampled);
             }
@@ -191,15 +194,6 @@ impl Intake {
             }
         }
     }
-}
-
-/// Returns the row of a call. A panic costs this row alone.
-fn row(preparation: &Preparation, call: &LiveCall, data: Data) -> Option<Row> {
-    let row = std::panic::catch_unwind(AssertUnwindSafe(|| preparation.row(call, data)));
-    if row.is_err() {
-        tracing::error!("a call is left out of the history: its row could not be made");
-    }
-    row.ok()
 }
 
 /// Notes that the thread has ended, however it did.

@@ -37,6 +37,8 @@ pub(crate) struct LiveCall {
     intake: Arc<Intake>,
     pub(crate) id: Arc<str>,
     pub(crate) parent: Option<Arc<str>>,
+    /// The parent, if it runs here.
+    pub(crate) within: Option<Arc<LiveCall>>,
     pub(crate) root: Option<Arc<str>>,
     pub(crate) depth: u32,
     pub(crate) entry: Arc<Entry>,
@@ -94,6 +96,7 @@ impl CallObserver for Observer {
             intake: Arc::clone(&self.0),
             id: Arc::clone(&ctx.call_id),
             parent: scope.parent.clone(),
+            within: scope.parent.as_deref().and_then(|parent| self.0.running.of(parent)),
             root: scope.root.clone(),
             depth: scope.depth,
             entry: Arc::clone(entry),
@@ -205,6 +208,11 @@ impl LiveCall {
     pub(crate) fn bytes(&self) -> usize {
         let output = self.end.get().and_then(|end| end.output.as_ref());
         self.input.text_bytes() + output.map_or(0, Outcome::bytes) + self.notices.lock().bytes
+    }
+
+    /// Returns whether its span is exported.
+    pub(crate) fn is_sampled(&self) -> bool {
+        self.trace.as_ref().is_some_and(|trace| trace.is_sampled)
     }
 
     /// Returns the row without data.

@@ -1,6 +1,7 @@
 //! Makes the row of a call that has ended: its data as bounded JSON without secrets. Runs on the writer's thread.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Weak};
 
 use orla_marketplace::catalog::Entry;
@@ -12,7 +13,7 @@ use serde_json::Value;
 
 use crate::Options;
 use crate::call::{Body, Row};
-use crate::live::{End, LiveCall, RunningCalls};
+use crate::live::{End, LiveCall};
 use crate::redact::{PointerPattern, Rules, may_mark};
 
 /// Schemas that are kept to be used again.
@@ -170,29 +171,37 @@ impl Preparation {
 
     /// Redacts the data of calls that have ended. Notes the texts that were redacted in nested calls and in their parents:
     /// all rows of the tree are searched for them.
-    pub(crate) fn redact(&self, ended: &[Arc<LiveCall>], running: &RunningCalls) -> Vec<Data> {
+    ///
+    /// Returns `None` for a call that `is_wanted` has no use for, if no other row depends on it either.
+    pub(crate) fn redact(&self, ended: &[Arc<LiveCall>], is_wanted: &[bool]) -> Vec<Option<Data>> {
         let options = self.options.read();
-        let data: Vec<Data> = ended.iter().map(|call| self.data(call, &options.redact)).collect();
+        let data_of = |call: &LiveCall| attempt(|| self.data(call, &options.redact));
+        let calls = ended.iter().zip(is_wanted);
+        let data: Vec<Option<Data>> = calls
+            .map(|(call, is_wanted)| {
+                (*is_wanted || call.root.is_some()).then(|| data_of(call)).flatten()
+            })
+            .collect();
         let mut trees = self.trees.lock();
         for (call, data) in ended.iter().zip(&data) {
+            let texts = data.as_ref().map(|data| &data.texts).filter(|texts| !texts.is_empty());
             let Some(root) = &call.root else {
-                if !data.texts.is_empty() {
-                    trees.of(&call.id).add(&data.texts);
+                // Its row has them anyway; the calls within it have ended before it.
+                if let (Some(tree), Some(texts)) = (trees.all.get_mut(&call.id), texts) {
+                    tree.add(texts);
                 }
                 continue;
             };
             let tree = trees.of(root);
-            tree.add(&data.texts);
-            let parent_of = |call: &LiveCall| running.of(call.parent.as_deref()?);
-            // A chain of calls is as long as the bound on nested calls; a foreign parent ends it. A parent that has ended is
-            // among `ended`, or was in an earlier round.
-            let mut next = parent_of(call);
+            texts.into_iter().for_each(|texts| tree.add(texts));
+            // A chain of calls is as long as the bound on nested calls; a foreign parent ends it.
+            let mut next = &call.within;
             while let Some(call) = next {
                 if tree.knows(&call.id) {
                     break;
                 }
-                tree.add(&self.data(&call, &options.redact).texts);
-                next = parent_of(&call);
+                data_of(call).iter().for_each(|data| tree.add(&data.texts));
+                next = &call.within;
             }
         }
         data
@@ -204,6 +213,19 @@ impl Preparation {
         for call in ended.iter().filter(|call| call.root.is_none()) {
             trees.all.remove(&call.id);
         }
+    }
+
+    /// Returns whether a row is made of each of these calls: of those that are traced, and of the newest ones that the store
+    /// keeps.
+    pub(crate) fn wanted(&self, ended: &[Arc<LiveCall>]) -> Vec<bool> {
+        let mut room = self.options.read().max_rows;
+        let mut wanted = vec![false; ended.len()];
+        for (call, is_wanted) in ended.iter().zip(&mut wanted).rev() {
+            let is_kept = call.is_kept && room > 0;
+            room -= usize::from(is_kept);
+            *is_wanted = is_kept || call.is_sampled();
+        }
+        wanted
     }
 
     /// Returns the row of a call that runs.
@@ -305,6 +327,15 @@ impl Preparation {
         schemas.insert(key, made.clone());
         made
     }
+}
+
+/// A panic costs the row of one call alone.
+pub(crate) fn attempt<T>(make: impl FnOnce() -> T) -> Option<T> {
+    let made = std::panic::catch_unwind(AssertUnwindSafe(make));
+    if made.is_err() {
+        tracing::error!("a call is left out of the history: its row could not be made");
+    }
+    made.ok()
 }
 
 /// Returns a JSON text within the bound.

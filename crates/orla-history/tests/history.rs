@@ -9,6 +9,7 @@ use orla_marketplace::testing::{Canned, marketplace};
 use orla_marketplace::{
     Call, CallScope, CapabilityMarketplace, JsonText, Limits, NoticeSink, Payload, Principal,
 };
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 fn recorded(capabilities: &[(&str, Canned)]) -> (Arc<CapabilityMarketplace>, History) {
@@ -143,4 +144,57 @@ async fn calls_within_a_call_are_its_children() {
     assert!(calls.iter().all(|call| call.parent.as_deref() == Some(&*ctx.call_id)));
     let detail = history.detail(&ctx.call_id, &Viewer::All).await.unwrap().unwrap();
     assert_eq!(detail.children.len(), 2);
+}
+
+#[tokio::test]
+async fn a_call_shows_no_secret_of_its_outermost_call_even_if_it_ends_last() {
+    let market = marketplace(Limits::default(), [("hangs", Canned::Hangs)]);
+    let history = History::in_memory(&market, Options::default()).unwrap();
+    let ctx = market.program_context(&Call::to("hangs"));
+    let mut outer = call("hangs", r#"{"authorization":"Bearer abcdef"}"#);
+    outer.scope.call_id = Some(Arc::clone(&ctx.call_id));
+    let (outer_ends, inner_ends) = (outer.scope.cancellation.clone(), CancellationToken::new());
+    let input = Payload::from_json(JsonText::parse(r#"{"sent":"Bearer abcdef"}"#).unwrap());
+    let mut inner = Call::within(&ctx, "hangs").with(input);
+    inner.scope.cancellation = inner_ends.clone();
+    let tasks = TaskTracker::new();
+    let mut changes = history.changes();
+    for (call, running) in [(outer, 1), (inner, 2)] {
+        let market = Arc::clone(&market);
+        tasks.spawn(async move { market.call(call).await });
+        while history.running(&Viewer::All).len() < running {
+            changes.changed().await.unwrap();
+        }
+    }
+    let listed = async || history.list(&Query::default(), &Viewer::All).await.unwrap();
+    outer_ends.cancel();
+    while listed().await.len() < 1 {
+        changes.changed().await.unwrap();
+    }
+    inner_ends.cancel();
+    while listed().await.len() < 2 {
+        changes.changed().await.unwrap();
+    }
+    let last = &listed().await[0];
+    assert_eq!(last.depth, 1);
+    let detail = history.detail(&last.id, &Viewer::All).await.unwrap().unwrap();
+    assert_eq!(detail.row.input.unwrap().text, r#"{"sent":"[redacted]"}"#);
+}
+
+#[tokio::test]
+async fn of_many_calls_at_once_the_newest_are_kept() {
+    let market = marketplace(Limits::default(), [("echo", Canned::Echoes)]);
+    let mut options = Options::default();
+    options.max_rows = 3;
+    let history = History::in_memory(&market, options).unwrap();
+    for n in 0..10 {
+        market.call(call("echo", &format!(r#"{{"n":{n}}}"#))).await.unwrap();
+    }
+    let calls = history.list(&Query::default(), &Viewer::All).await.unwrap();
+    let mut inputs = Vec::new();
+    for call in &calls {
+        let detail = history.detail(&call.id, &Viewer::All).await.unwrap().unwrap();
+        inputs.push(detail.row.input.unwrap().text);
+    }
+    assert_eq!(inputs, [r#"{"n":9}"#, r#"{"n":8}"#, r#"{"n":7}"#]);
 }

@@ -63,8 +63,7 @@ impl Problem {
         let retry_after = wait.map(|wait| u64::try_from(wait.as_nanos().div_ceil(1_000_000_000)));
         let retry_after = retry_after.map(|seconds| seconds.unwrap_or(u64::MAX).max(1));
         // A client that repeats a call which may have run makes it twice.
-        let may_have_run = matches!(error, RuntimeError::Unavailable { .. }) && !error.never_ran();
-        let soon = plain.retry_after.filter(|_| !may_have_run);
+        let soon = plain.retry_after.filter(|_| error.never_ran());
         Self { violations, output, retry_after: retry_after.or(soon), ..plain }
     }
 
@@ -155,5 +154,7 @@ mod tests {
         let not_sent = orla_marketplace::NotSent("connection refused".into());
         assert_eq!(Problem::of(&unavailable(Some(Box::new(not_sent)))).retry_after, Some(1));
         assert_eq!(Problem::of(&unavailable(None)).retry_after, None);
+        let stopped = RuntimeError::Stopped { id: "pay".into(), outcome: None };
+        assert_eq!(Problem::of(&stopped).retry_after, None);
     }
 }
