@@ -5,7 +5,7 @@
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -52,6 +52,8 @@ pub(crate) struct LiveCall {
     /// Whether it may be a call that began before, in this process or another.
     pub(crate) goes_on: bool,
     waits_for_approval: AtomicBool,
+    /// The number of the tree that knows the texts that are redacted in it.
+    pub(crate) searched_for: AtomicU64,
     notices: Mutex<Notices>,
     pub(crate) end: OnceLock<End>,
 }
@@ -109,6 +111,7 @@ impl CallObserver for Observer {
             goes_on: scope.journal.is_some(),
             is_kept: self.0.is_keeping.load(Ordering::Relaxed),
             waits_for_approval: AtomicBool::new(false),
+            searched_for: AtomicU64::new(u64::MAX),
             notices: Mutex::default(),
             end: OnceLock::new(),
         });

@@ -1,7 +1,8 @@
 //! Makes the row of a call that has ended: its data as bounded JSON without secrets. Runs on the writer's thread.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::panic::AssertUnwindSafe;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use orla_marketplace::catalog::Entry;
@@ -24,8 +25,6 @@ const MAX_REDACTED: usize = 64;
 const MAX_REDACTED_BYTES: usize = 16 << 10;
 /// Trees of calls whose secrets are known at once. Beyond, the oldest is forgotten.
 const MAX_TREES: usize = 1000;
-/// Calls of a tree that are remembered as looked at. Beyond, they are looked at again.
-const MAX_KNOWN: usize = 4096;
 /// Bytes of standard error that are kept.
 const MAX_STDERR: usize = 64 << 10;
 
@@ -56,12 +55,15 @@ struct Trees {
 #[derive(Default)]
 struct Tree {
     number: u64,
-    /// The calls that were looked at.
-    known: HashSet<Arc<str>>,
     texts: BTreeSet<String>,
 }
 
 impl Trees {
+    /// Returns the number of the tree of an outermost call; 0 if it has none, because nothing in it was redacted yet.
+    fn number_of(&self, root: &Arc<str>) -> u64 {
+        self.all.get(root).map_or(0, |tree| tree.number)
+    }
+
     fn of(&mut self, root: &Arc<str>) -> &mut Tree {
         if !self.all.contains_key(root) {
             if self.all.len() >= MAX_TREES {
@@ -78,14 +80,6 @@ impl Trees {
 }
 
 impl Tree {
-    /// Returns whether the call was looked at before. It is from now on.
-    fn knows(&mut self, call: &Arc<str>) -> bool {
-        if self.known.len() >= MAX_KNOWN {
-            self.known.clear();
-        }
-        !self.known.insert(Arc::clone(call))
-    }
-
     /// Notes texts. Beyond the maximum number, texts are not kept, except for a marker that says so.
     fn add(&mut self, texts: &BTreeSet<String>) {
         for text in texts {
@@ -192,15 +186,15 @@ impl Preparation {
                 }
                 continue;
             };
-            let tree = trees.of(root);
-            texts.into_iter().for_each(|texts| tree.add(texts));
+            texts.into_iter().for_each(|texts| trees.of(root).add(texts));
             // A chain of calls is as long as the bound on nested calls; a foreign parent ends it.
             let mut next = &call.within;
-            while let Some(call) = next {
-                if tree.knows(&call.id) {
-                    break;
-                }
-                data_of(call).iter().for_each(|data| tree.add(&data.texts));
+            while let Some(call) = next
+                && call.searched_for.load(Ordering::Relaxed) != trees.number_of(root)
+            {
+                let data = data_of(call).filter(|data| !data.texts.is_empty());
+                data.iter().for_each(|data| trees.of(root).add(&data.texts));
+                call.searched_for.store(trees.number_of(root), Ordering::Relaxed);
                 next = &call.within;
             }
         }

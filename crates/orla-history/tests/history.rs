@@ -155,11 +155,16 @@ async fn a_call_shows_no_secret_of_its_outermost_call_even_if_it_ends_last() {
     outer.scope.call_id = Some(Arc::clone(&ctx.call_id));
     let (outer_ends, inner_ends) = (outer.scope.cancellation.clone(), CancellationToken::new());
     let input = Payload::from_json(JsonText::parse(r#"{"sent":"Bearer abcdef"}"#).unwrap());
-    let mut inner = Call::within(&ctx, "hangs").with(input);
-    inner.scope.cancellation = inner_ends.clone();
+    let inner = || {
+        let mut inner = Call::within(&ctx, "hangs").with(input.clone());
+        inner.scope.cancellation = inner_ends.child_token();
+        inner
+    };
+    let (first, second) = (inner(), inner());
+    let first_ends = first.scope.cancellation.clone();
     let tasks = TaskTracker::new();
     let mut changes = history.changes();
-    for (call, running) in [(outer, 1), (inner, 2)] {
+    for (call, running) in [(outer, 1), (first, 2), (second, 3)] {
         let market = Arc::clone(&market);
         tasks.spawn(async move { market.call(call).await });
         while history.running(&Viewer::All).len() < running {
@@ -167,18 +172,17 @@ async fn a_call_shows_no_secret_of_its_outermost_call_even_if_it_ends_last() {
         }
     }
     let listed = async || history.list(&Query::default(), &Viewer::All).await.unwrap();
-    outer_ends.cancel();
-    while listed().await.len() < 1 {
-        changes.changed().await.unwrap();
+    for (number, ends) in [outer_ends, first_ends, inner_ends].iter().enumerate() {
+        ends.cancel();
+        while listed().await.len() <= number {
+            changes.changed().await.unwrap();
+        }
     }
-    inner_ends.cancel();
-    while listed().await.len() < 2 {
-        changes.changed().await.unwrap();
+    for last in &listed().await[..2] {
+        assert_eq!(last.depth, 1);
+        let detail = history.detail(&last.id, &Viewer::All).await.unwrap().unwrap();
+        assert_eq!(detail.row.input.unwrap().text, r#"{"sent":"[redacted]"}"#);
     }
-    let last = &listed().await[0];
-    assert_eq!(last.depth, 1);
-    let detail = history.detail(&last.id, &Viewer::All).await.unwrap().unwrap();
-    assert_eq!(detail.row.input.unwrap().text, r#"{"sent":"[redacted]"}"#);
 }
 
 #[tokio::test]

@@ -84,25 +84,29 @@ impl CapabilityMarketplace {
     /// Returns the snapshot in which a call is looked up. Waits for the providers that may serve it and
     /// have not answered yet.
     pub async fn catalog_for(&self, call: &Call) -> Arc<Catalog> {
+        let (catalog, is_named) = self.current_for(call);
+        // A capability whose provider has not reported it yet is found too: the call waits for that provider alone, when it
+        // has begun. A session knows the capabilities it has listed.
+        if catalog.get(&call.target).is_some() || (is_named && call.scope.depth == 0) {
+            return catalog;
+        }
+        self.prepare_for(&call.target).await;
         let newest = self.snapshot();
+        if !is_named || newest.is_of_the_same_sources(&catalog) { newest } else { catalog }
+    }
+
+    /// Returns the call's own snapshot, or else the newest, and whether it is the call's own.
+    fn current_for(&self, call: &Call) -> (Arc<Catalog>, bool) {
+        let newest = self.peek();
         // What is unavailable now is not called, although a session has listed it; and a session may call
         // what has become available since.
         let is_unavailable = |catalog: &Catalog| {
             catalog.get(&call.target).is_some_and(|entry| entry.unavailable().is_some())
         };
-        let named = call.scope.catalog.as_ref();
-        let named = named.filter(|named| {
+        let named = call.scope.catalog.as_ref().filter(|named| {
             Arc::ptr_eq(named, &newest) || (!is_unavailable(&newest) && !is_unavailable(named))
         });
-        let catalog = named.map_or(newest, Arc::clone);
-        // A capability whose provider has not reported it yet is found too: the call waits for that provider alone, when it
-        // has begun. A session knows the capabilities it has listed.
-        if catalog.get(&call.target).is_some() || (named.is_some() && call.scope.depth == 0) {
-            return catalog;
-        }
-        self.prepare_for(&call.target).await;
-        let newest = self.snapshot();
-        if named.is_none() || newest.is_of_the_same_sources(&catalog) { newest } else { catalog }
+        (Arc::clone(named.unwrap_or(&newest)), named.is_some())
     }
 }
 

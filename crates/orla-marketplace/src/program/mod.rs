@@ -338,6 +338,9 @@ impl<'a> Pending<'a> {
     async fn next(&mut self, host: &Host<'_>, may_suspend: bool) -> Next {
         let ctx = host.ctx;
         loop {
+            if let Some(end) = end_reason(ctx) {
+                return Next::End(end);
+            }
             let Self { answers, closing, .. } = self;
             let answer = async {
                 match answers.next().await {
@@ -348,15 +351,11 @@ impl<'a> Pending<'a> {
             };
             tokio::select! {
                 biased;
-                () = ctx.scope.cancellation.cancelled() => return Next::End(cancelled()),
-                () = ctx.expired() => return Next::End(timeout_error(ctx)),
+                // First, because an answer that is there needs no timer.
                 (ticket, answer) = answer => {
                     // The call may have been cancelled with the run. Such an answer is not kept.
-                    if ctx.scope.cancellation.is_cancelled() {
-                        return Next::End(cancelled());
-                    }
-                    if ctx.is_late() {
-                        return Next::End(timeout_error(ctx));
+                    if let Some(end) = end_reason(ctx) {
+                        return Next::End(end);
                     }
                     // A timeout is not an answer: the run is about to end.
                     if ctx.expires_within(LEEWAY) && answer.as_ref().is_err_and(is_timeout) {
@@ -365,6 +364,8 @@ impl<'a> Pending<'a> {
                     let journaled = self.requests.remove(&ticket).and_then(|open| open.journaled);
                     return Next::Answer { ticket, answer, journaled };
                 }
+                () = ctx.scope.cancellation.cancelled() => return Next::End(cancelled()),
+                () = ctx.expired() => return Next::End(timeout_error(ctx)),
                 never = async {
                     while closing.next().await.is_some() {}
                     std::future::pending().await
