@@ -317,6 +317,19 @@ async fn a_task_is_kept_as_long_as_the_newest_options_say() {
     tasks.close(Duration::ZERO).await;
 }
 
+#[tokio::test]
+async fn a_kept_task_is_removed_although_the_clock_is_set_back_meanwhile() {
+    let store: Arc<Store> = Arc::default();
+    let tasks = tasks(&store).await;
+    let id = tasks.start(new("echo")).await.unwrap().task.id.clone();
+    let task = ended(&tasks, id.as_str()).await;
+    let due = task.updated_at.plus_millis(tasks.0.keep_millis(&task));
+    assert!(due > Timestamp::now());
+    tasks.0.run_timer(timers::KEEP, id.as_str(), due).await.unwrap();
+    assert!(tasks.get(id.as_str(), ANYONE).await.is_err());
+    tasks.close(Duration::ZERO).await;
+}
+
 /// Rewrites the record of a task in the store.
 fn rewrite(store: &Store, id: &str, from: &str, to: &str) {
     let mut rows = store.rows.lock();

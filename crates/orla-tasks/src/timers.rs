@@ -119,7 +119,7 @@ impl Inner {
                     // Many tasks are woken with one write.
                     (SLEEP, Some(id)) => awake.push(Waking::by(id, row)),
                     _ => {
-                        self.run_timer(kind, id).await?;
+                        self.run_timer(kind, id, now).await?;
                         self.write(vec![Change::remove(row.key.clone())]).await?;
                     }
                 }
@@ -137,13 +137,19 @@ impl Inner {
         }
     }
 
-    async fn run_timer(&self, kind: &str, id: &str) -> Result<(), StateError> {
+    /// Handles one timer that is due at `now`, whatever the clock says by then: its row is removed next.
+    pub(crate) async fn run_timer(
+        &self,
+        kind: &str,
+        id: &str,
+        now: Timestamp,
+    ) -> Result<(), StateError> {
         match (kind, TaskId::parse(id)) {
             (KEEP, Some(id)) => {
                 let Some(task) = self.load(&id).await? else { return Ok(()) };
                 // The task may have to be kept longer since it ended.
                 let expires = task.updated_at.plus_millis(self.keep_millis(&task));
-                if expires <= Timestamp::now() {
+                if expires <= now {
                     return self.remove(&task).await;
                 }
                 self.write(vec![Change::put(keys::timer(expires, KEEP, id.as_str()), Bytes::new())])

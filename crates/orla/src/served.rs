@@ -13,6 +13,7 @@ use futures_util::future::{join_all, select_all};
 use orla_document::Position;
 use orla_marketplace::attestation::ContentSource;
 use orla_marketplace::id::{Pattern, mcp_name};
+use orla_marketplace::program::file::ProgramFile;
 use orla_marketplace::{
     Availability, CapabilityManifest, CapabilityMarketplace, Catalog, CatalogBuilder, Disclosure,
     Limits, Principal, ProviderProblem, ProviderType, Redactor, Registration, RegistrationError,
@@ -21,7 +22,7 @@ use orla_marketplace::{
 use orla_process::confinement::Declared;
 use orla_providers::NameRules;
 use orla_providers::capsule::capsule_of;
-use orla_providers::tool::Finding;
+use orla_providers::tool::{Finding, ToolProvider};
 use parking_lot::Mutex;
 
 use crate::config::{Config, Placed, Rename, ToolOverride, description_of};
@@ -333,6 +334,8 @@ impl Sources {
         let (tools, duplicates) = self.without_duplicates(self.gather(providers));
         let names: HashSet<String> =
             tools.iter().flat_map(|tool| [mcp_name(tool.id()), tool.id().to_owned()]).collect();
+        let capsules = tools.iter().filter_map(|tool| capsule_of(&tool.registration.manifest.provider));
+        let capsules = capsules.flat_map(|name| [mcp_name(&name), name]).collect();
         let Changed { unrenamed, renamed, mut displaced, several } = change(config, tools);
         // The routes and tasks that run programs find the language by its ids.
         let mut taken: HashSet<String> = program::IDS.map(str::to_owned).into();
@@ -376,7 +379,7 @@ impl Sources {
             tool.rename(free);
             self.register(builder, tool, findings);
         }
-        self.name_unknown(&names, providers, findings);
+        self.name_unknown(&names, &capsules, providers, findings);
         if providers.iter().all(|provider| provider.registrations().is_empty()) {
             self.name_idle_patterns(&names, findings);
         }
@@ -458,10 +461,11 @@ impl Sources {
         }
     }
 
-    /// Reports names in `tools` that no tool has.
+    /// Reports names in `tools` that no tool has. A confinement may have the name of a capsule.
     fn name_unknown(
         &self,
         names: &HashSet<String>,
+        capsules: &HashSet<String>,
         providers: &[Arc<dyn Source>],
         findings: &mut Findings,
     ) {
@@ -483,6 +487,7 @@ impl Sources {
                 ToolOverride { enabled: change.enabled, at: change.at, ..ToolOverride::default() };
             let is_switched = own_ids().any(|own| own == *name) && **change == switch;
             let is_known = names.contains(*name)
+                || is_confining && capsules.contains(*name)
                 || is_switched
                 || self.denied.iter().any(|denied| NameRules::default().may_serve(denied, name))
                 || names.iter().any(|served| of_several.is_above(served))
@@ -601,12 +606,15 @@ fn apply(registration: &mut Registration, key: &str, change: &ToolOverride) {
 /// # Errors
 /// The reason why it is not, and where to write the confinement.
 fn is_confined_by(key: &str, manifest: &CapabilityManifest) -> Result<(), String> {
-    let ProviderType::Custom(_) = manifest.provider else {
+    let provider = &manifest.provider;
+    // A program in RTFS has no process, and refuses `limits` itself.
+    let is_tool =
+        provider.settings::<ToolProvider>().is_ok() || provider.settings::<ProgramFile>().is_ok();
+    let Some(declared) = capsule_of(provider).or_else(|| is_tool.then(|| manifest.id.clone())) else {
         let text = "`permissions`, `limits` and `sandbox_fallback` of `tools` confine tools and packages alone; for a plugin or an \
                     MCP server, write them in its entry of `plugins` or `mcpServers`";
         return Err(text.to_owned());
     };
-    let declared = capsule_of(&manifest.provider).unwrap_or_else(|| manifest.id.clone());
     if key == declared || key == mcp_name(&declared) {
         return Ok(());
     }

@@ -72,22 +72,21 @@ fn server_needed_error(what: &str, config: &Config) -> Failure {
     Failure::usage(format!("{what}: name a server with {}", config.own_url()))
 }
 
-/// Opens a state, retrying for this long while it is in use. Blocks.
+/// Opens a state, retrying until this time while it is in use. Blocks.
 fn until_free<T>(
-    max_wait: Duration,
+    deadline: Instant,
     mut open: impl FnMut() -> Result<T, OpenError>,
 ) -> Result<T, OpenError> {
     const PAUSE: Duration = Duration::from_millis(20);
-    let began = Instant::now();
     loop {
         match open() {
-            Err(OpenError::Held { .. }) if began.elapsed() < max_wait => std::thread::sleep(PAUSE),
+            Err(OpenError::Held { .. }) if Instant::now() < deadline => std::thread::sleep(PAUSE),
             opened => return opened,
         }
     }
 }
 
-/// Opens the state. While another process uses it, this is retried for `max_wait`.
+/// Opens the state. While another process uses it, this is retried for `max_wait` from now on.
 async fn open(config: &Config, max_wait: Duration) -> Result<Arc<dyn StateStore>, OpenError> {
     if config.state == StateKind::Memory {
         return Ok(Arc::new(Memory::new(Limits::default())));
@@ -95,7 +94,7 @@ async fn open(config: &Config, max_wait: Duration) -> Result<Arc<dyn StateStore>
     let is_wanted = !config.is_default("state_dir") || !config.schedules.is_empty();
     let lazy = Lazy {
         dir: config.state_dir.clone(),
-        max_wait,
+        deadline: Instant::now() + max_wait,
         store: OnceCell::new(),
         is_wanted,
         has_failed: AtomicBool::new(false),
@@ -110,8 +109,8 @@ async fn open(config: &Config, max_wait: Duration) -> Result<Arc<dyn StateStore>
 /// A state in a directory. It is made when it is first written, and is empty until then.
 struct Lazy {
     dir: PathBuf,
-    /// How long an attempt to open it waits for another process.
-    max_wait: Duration,
+    /// Until when attempts to open it wait for another process. They run one after another, so later ones do not wait.
+    deadline: Instant,
     store: OnceCell<Embedded>,
     /// Whether the configuration speaks of it. Otherwise, a directory that cannot be written is no trouble until something
     /// is kept in it.
@@ -146,9 +145,9 @@ impl Lazy {
     async fn opened(&self) -> Result<&Embedded, OpenError> {
         self.store
             .get_or_try_init(|| async {
-                let (dir, max_wait) = (self.dir.clone(), self.max_wait);
+                let (dir, deadline) = (self.dir.clone(), self.deadline);
                 let opening =
-                    tokio::task::spawn_blocking(move || until_free(max_wait, || Embedded::open(&dir)));
+                    tokio::task::spawn_blocking(move || until_free(deadline, || Embedded::open(&dir)));
                 opening.await.unwrap_or_else(|broken| Err(join_error(&self.dir, broken)))
             })
             .await
@@ -264,20 +263,35 @@ mod tests {
     #[test]
     fn a_state_in_use_is_waited_for_and_any_other_error_is_not() {
         let times = Cell::new(0);
+        let after = |wait| Instant::now() + wait;
         let held = || OpenError::Held { path: "s".into() };
         let freed = || {
             times.set(times.get() + 1);
             if times.get() < 3 { Err(held()) } else { Ok(()) }
         };
-        assert!(until_free(Duration::from_secs(600), freed).is_ok());
+        assert!(until_free(after(Duration::from_secs(600)), freed).is_ok());
         assert_eq!(times.get(), 3);
-        let never = until_free(Duration::from_millis(30), || Err::<(), _>(held()));
+        let never = until_free(after(Duration::from_millis(30)), || Err::<(), _>(held()));
         assert!(matches!(never, Err(OpenError::Held { .. })));
         let other = || {
             times.set(times.get() + 1);
             Err::<(), _>(OpenError::NotState { path: "s".into() })
         };
-        assert!(until_free(Duration::from_secs(600), other).is_err());
+        assert!(until_free(after(Duration::from_secs(600)), other).is_err());
         assert_eq!(times.get(), 4);
+    }
+
+    #[tokio::test]
+    async fn requests_do_not_wait_one_after_another_for_a_state_in_use() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = Config { state_dir: dir.path().join("state"), ..Config::default() };
+        let max_wait = Duration::from_millis(200);
+        let server = open(&config, max_wait).await.unwrap_or_else(|error| panic!("{error}"));
+        let _command = Embedded::open(&config.state_dir).unwrap_or_else(|error| panic!("{error}"));
+        let begun = Instant::now();
+        let requests = (0..100).map(|_| server.get("task"));
+        let answers = futures_util::future::join_all(requests).await;
+        assert!(answers.iter().all(Result::is_err));
+        assert!(begun.elapsed() < max_wait * 50, "{:?}", begun.elapsed());
     }
 }

@@ -14,8 +14,9 @@
 //! | `runtime.eager` | `eager` | start with the server, not at the first use |
 //!
 //! `author`, `license`, `repository`, `homepage`, `keywords`, `dependencies` and `language` are for
-//! users and other programs. Any other field is a warning. All problems are reported, each with its
-//! place. Pure functions.
+//! users and other programs. Any other field is a warning, and a fault of the tool if it looks like a
+//! misplaced or misspelt schema or confinement. All problems are reported, each with its place. Pure
+//! functions.
 
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
@@ -32,6 +33,7 @@ use semver::Version;
 use super::packages::MANIFESTS;
 use crate::tool::metadata::{
     Remark, env, limits, pass_env, permissions, stray_references, task, unread_confinement,
+    unread_schema,
 };
 
 /// The manifest of a package.
@@ -366,8 +368,9 @@ impl Reader {
                 let hint = nearest(&key.text, known.iter().copied())
                     .map(|near| format!(", did you mean {near}?"));
                 let shown = excerpt(&key.text, 60);
-                if let Some(problem) = unread_confinement(&key.text, node) {
-                    self.is_unclear = true;
+                let confinement =
+                    || unread_confinement(&key.text, node).inspect(|_| self.is_unclear = true);
+                if let Some(problem) = unread_schema(&key.text, "mcp.").or_else(confinement) {
                     let message = format!("{prefix}{shown}: {problem}");
                     self.faults.push(Remark { at: key.at, message, is_problem: true });
                     continue;
@@ -387,9 +390,7 @@ impl Reader {
 /// Returns the proper place of a misplaced field, such as one from a script's header.
 fn proper_place(key: &str, prefix: &str) -> Option<String> {
     match key {
-        "input_schema" | "output_schema" | "prefix" if prefix != "mcp." => {
-            Some(format!(": a package has it in `mcp` (mcp.{key})"))
-        }
+        "prefix" => Some(": a package has it in `mcp` (mcp.prefix)".to_owned()),
         "timeout" => Some(": set tools.NAME.timeout in the configuration of orla".to_owned()),
         _ if prefix.is_empty() && (key == "mode" || RUNTIME.contains(&key)) => {
             Some(format!(": it belongs in `runtime` (runtime.{key})"))
@@ -576,8 +577,18 @@ mod tests {
             ("descripton: x", "4:1: warning: descripton: unknown field, did you mean description?"),
             (
                 "input_schema: {text: string}",
-                "4:1: warning: input_schema: unknown field: a package has it in `mcp` (mcp.input_schema)",
+                "4:1: problem: input_schema: unknown key, did you mean mcp.input_schema? The tool does not run, as the schema would not be enforced",
             ),
+            (
+                "outputSchema: {}",
+                "4:1: problem: outputSchema: unknown key, did you mean mcp.output_schema?",
+            ),
+            (
+                "mcp: {inputSchema: {limits: {}}}",
+                "4:7: problem: mcp.inputSchema: unknown key, did you mean mcp.input_schema?",
+            ),
+            ("mcp: {schema: {}}", "4:7: warning: mcp.schema: unknown field"),
+            ("prefix: x", "4:1: warning: prefix: unknown field: a package has it in `mcp` (mcp.prefix)"),
             (
                 "timeout: 5",
                 "4:1: warning: timeout: unknown field: set tools.NAME.timeout in the configuration of orla",

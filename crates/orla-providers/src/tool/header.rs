@@ -99,7 +99,8 @@ pub fn read(head: &[u8]) -> Header {
 fn block(head: &[u8]) -> Option<Result<Block, BlockFault>> {
     let mut lines = lines(head);
     let Some((opened_at, opening)) = lines.find(|(_, line)| opens(line)) else {
-        let (line, text) = self::lines(head).find(|(_, line)| almost_opens(line))?;
+        let mut header = self::lines(head).take_while(|(_, line)| is_header(line));
+        let (line, text) = header.find(|(_, line)| almost_opens(line))?;
         let mark = mark(text.trim_ascii()).unwrap_or("#");
         let message = format!(
             "a metadata block begins with `{mark} /// orla`; write this line so, or otherwise if it is a comment. {NOT_RUN}"
@@ -256,12 +257,13 @@ fn ends_in_close(head: &[u8]) -> bool {
 }
 
 fn is_header(line: &[u8]) -> bool {
-    mark(line).is_some() || line.trim_ascii().is_empty() || line.starts_with(b"set -")
+    let text = line.trim_ascii();
+    mark(text).is_some() || text.is_empty() || line.starts_with(b"set -")
 }
 
-/// Returns whether a line may be the beginning of a mark.
+/// Returns whether a line may be the beginning of a line of the header.
 fn is_cut_off(line: &[u8]) -> bool {
-    matches!(line, b"-" | b"/")
+    b"set -".starts_with(line) || matches!(line.trim_ascii(), b"-" | b"/")
 }
 
 /// Returns the lines with their numbers from 1, without their ends.
@@ -383,6 +385,7 @@ mod tests {
             "echo # /// orla",
             "/// orla",
             "https://orla",
+            "cat <<-EOF\n\t# /// orla\n\tEOF",
         ] {
             assert_eq!(read(format!("#!/bin/sh\n{line}\n").as_bytes()).block, None, "{line}");
         }
@@ -392,6 +395,25 @@ mod tests {
     fn a_block_below_long_comments_is_found() {
         let text = [&b"# comment\n".repeat(1000)[..], b"# /// orla\n# a: 1\n# ///\n"].concat();
         assert!(matches!(read(top(&text)).block, Some(Ok(block)) if block.first_line == 1002));
+    }
+
+    #[test]
+    fn a_block_is_found_wherever_the_first_bytes_end() {
+        for (size, cut) in
+            [FIRST_READ, HEADER_READ].into_iter().flat_map(|size| (0..12).map(move |cut| (size, cut)))
+        {
+            let head =
+                [&b"# comment\n".repeat(size / 10 - 2)[..], &b"#".repeat(size % 10 + 19 - cut), b"\n"]
+                    .concat();
+            assert_eq!(head.len() + cut, size);
+            let exact = [&head[..], b"set -eu -o pipefail\n# /// orla\n# a: 1\n# ///\n"].concat();
+            assert!(
+                matches!(read(top(&exact)).block, Some(Ok(_))),
+                "{cut} bytes of `set -eu` before {size}"
+            );
+            let indented = [&head[..], b"  -- /// orla\n"].concat();
+            assert!(matches!(read(top(&indented)).block, Some(Err(_))), "{cut} bytes before {size}");
+        }
     }
 
     #[test]

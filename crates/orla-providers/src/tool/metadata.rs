@@ -189,6 +189,9 @@ const KEYS: [&str; 14] = [
 /// The keys whose values are enforced in every call.
 const SCHEMAS: [&str; 2] = ["input_schema", "output_schema"];
 
+/// The keys of `limits`.
+const LIMITS: [&str; 6] = ["memory", "cpu_seconds", "processes", "open_files", "file_size", "wall"];
+
 /// The keys that concern a process.
 const OF_PROCESSES: [&str; 6] = ["output", "args", "env", "limits", "prestart", "pass_env"];
 
@@ -261,15 +264,11 @@ impl Reader {
             "pass_env" => pass_env(node).map(|patterns| metadata.pass_env = patterns),
             unknown => {
                 let shown = excerpt(unknown, SHOWN);
-                if let Some(problem) = unread_confinement(unknown, node) {
-                    metadata.declared.is_unclear = true;
+                let confinement = || {
+                    unread_confinement(unknown, node).inspect(|_| metadata.declared.is_unclear = true)
+                };
+                if let Some(problem) = unread_schema(unknown, "").or_else(confinement) {
                     return self.remark(key.at, format!("{shown}: {problem}"), true);
-                }
-                if let Some(meant) = SCHEMAS.into_iter().find(|known| is_misspelt(unknown, known)) {
-                    let message = format!(
-                        "{shown}: unknown key, did you mean {meant}? The tool does not run, as the schema would not be enforced"
-                    );
-                    return self.remark(key.at, message, true);
                 }
                 let message = format!("{shown}: unknown key{}", did_you_mean(unknown, &KEYS));
                 return self.remark(key.at, message, false);
@@ -355,6 +354,15 @@ fn possible_references(node: &Node) -> Vec<(String, Position)> {
 /// The end of the reason why a tool does not run whose confinement is not read.
 pub(super) const NOT_RUN: &str = "The tool does not run, as it may be meant to be confined";
 
+/// Returns the fault of an unknown key that seems to be meant as a schema, whose proper place has this prefix.
+/// Without the key, calls would be unchecked.
+pub(crate) fn unread_schema(key: &str, prefix: &str) -> Option<String> {
+    let meant = SCHEMAS.into_iter().find(|known| is_misspelt(key, known))?;
+    Some(format!(
+        "unknown key, did you mean {prefix}{meant}? The tool does not run, as the schema would not be enforced"
+    ))
+}
+
 /// Returns the fault of an unknown key that seems to be meant to confine. Without the key, the tool
 /// would run unconfined.
 pub(crate) fn unread_confinement(key: &str, node: &Node) -> Option<String> {
@@ -373,13 +381,19 @@ pub(crate) fn unread_confinement(key: &str, node: &Node) -> Option<String> {
     })
 }
 
-/// Returns the first key in a value that would confine at the top of a declaration.
+/// Returns the first key in a value that would confine at the top of a declaration. A parameter with the name of such a key has
+/// another kind of value.
 fn confining_key(node: &Node) -> Option<&str> {
     match &node.kind {
         Kind::Scalar(_) => None,
         Kind::List(items) => items.iter().find_map(confining_key),
-        Kind::Map(members) => members.iter().find_map(|(key, node)| match &*key.text {
-            "permissions" | "limits" => Some(key.text.as_str()),
+        Kind::Map(members) => members.iter().find_map(|(key, node)| match (&*key.text, &node.kind) {
+            ("permissions", Kind::List(_)) => Some("permissions"),
+            ("limits", Kind::Map(limits))
+                if limits.iter().all(|(key, _)| LIMITS.contains(&&*key.text)) =>
+            {
+                Some("limits")
+            }
             _ => confining_key(node),
         }),
     }
@@ -417,7 +431,6 @@ pub(crate) fn permissions(node: &Node) -> Result<Vec<String>, String> {
 /// # Errors
 /// One of them is unknown or no such number.
 pub fn limits(node: &Node) -> Result<Limits, String> {
-    const KEYS: [&str; 6] = ["memory", "cpu_seconds", "processes", "open_files", "file_size", "wall"];
     let Kind::Map(members) = &node.kind else {
         return Err(expected("a mapping from limits to numbers", node));
     };
@@ -438,8 +451,8 @@ pub fn limits(node: &Node) -> Result<Limits, String> {
             "open_files" => whole(&mut limits.open_files, count)?,
             "wall" => limits.wall = Some(seconds(node).map_err(|problem| format!("wall: {problem}"))?),
             unknown => {
-                let hint = match did_you_mean(unknown, &KEYS) {
-                    none if none.is_empty() => format!("; there are {}", KEYS.join(", ")),
+                let hint = match did_you_mean(unknown, &LIMITS) {
+                    none if none.is_empty() => format!("; there are {}", LIMITS.join(", ")),
                     hint => hint,
                 };
                 return Err(format!("{}: unknown limit{hint}", excerpt(unknown, SHOWN)));
@@ -652,6 +665,10 @@ mod tests {
                 "title: x\ninputSchema: {}\n",
                 "2:1: inputSchema: unknown key, did you mean input_schema? The tool does not run, as the schema would not be enforced",
             ),
+            (
+                "inputSchema: {permissions: {type: array}, a: [{limits: {memory: 1Mi}}]}\n",
+                "1:1: inputSchema: unknown key, did you mean input_schema? The tool does not run, as the schema would not be enforced",
+            ),
             ("title: a\ntitle: b\n", "2:1: title: given twice, first on line 1"),
             ("a: [1\nb: 2\n", "2:2: illegal placement of ':' indicator"),
             ("- 1\n", "1:1: expected keys with values, got [1]"),
@@ -721,7 +738,20 @@ mod tests {
         for key in ["inputs", "parameters", "schema", "put_schma", "timeOut", "timeout_ms"] {
             assert!(!is_problem(key), "{key}");
         }
-        for yaml in ["runtime: {permissions: []}", "a: {b: [{limits: {}}]}", "Sandbox: strict"] {
+        for yaml in [
+            "parameters: {limits: integer, permissions: string}",
+            "schema: {properties: {limits: {type: object}, permissions: {type: array}}}",
+            "examples: [{input: {limits: 3}}]",
+        ] {
+            let (metadata, remarks) = read_file(yaml.as_bytes(), Subject::Executable);
+            assert!(!metadata.declared.is_unclear && !remarks[0].is_problem, "{yaml}");
+        }
+        for yaml in [
+            "runtime: {permissions: []}",
+            "a: {permissions: {limits: {wall: x}}}",
+            "a: {b: [{limits: {}}]}",
+            "Sandbox: strict",
+        ] {
             let (metadata, remarks) = read_file(yaml.as_bytes(), Subject::Executable);
             assert!(metadata.declared.is_unclear && remarks[0].is_problem, "{yaml}");
         }

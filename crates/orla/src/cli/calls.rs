@@ -83,7 +83,7 @@ pub(crate) enum CallsCommand {
     },
     /// Print calls as cases for `orla test`
     #[command(
-        after_help = "Example:\n  orla calls export 1f2e3d4c-7 > case.orla.json && orla test case.orla.json"
+        after_help = "Example:\n  orla calls export 1f2e3d4c-7 > case.test.json && orla test case.test.json"
     )]
     Export {
         /// The calls
@@ -104,7 +104,7 @@ Examples:
   orla calls --running
   orla calls cancel 1f2e3d4c-7
   orla calls show 1f2e3d4c-7
-  orla calls export 1f2e3d4c-7 > case.orla.json";
+  orla calls export 1f2e3d4c-7 > case.test.json";
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Test {
@@ -133,5 +133,5 @@ docs/testing.md describes them. Exits 1 if a case fails, and 2 if a file cannot 
 Examples:
   orla test
   orla test cases.yaml --json
-  orla test case.orla.json --replay
+  orla test case.test.json --replay
   orla test cases.yaml --update && git diff";

@@ -248,6 +248,27 @@ fn a_file_that_starts_orla_with_itself_does_not_start_it_without_end() {
 }
 
 #[test]
+fn a_key_that_may_restrict_a_server_is_not_ignored_unless_the_server_is_off() {
+    for (key, meant) in [
+        ("enabled_tools", "include"),
+        ("Allow", "include"),
+        ("allowed-tools", "include"),
+        ("includes", "include"),
+        ("deniedTool", "exclude"),
+        ("disabled_tools", "exclude"),
+        ("permission", "permissions"),
+    ] {
+        let expected =
+            format!("mcpServers.a.{key}: unknown key, did you mean {meant}? at orla.yaml:1:30");
+        assert_eq!(problems(&format!("mcpServers: {{a: {{command: x, {key}: [b]}}}}")), [expected]);
+        for off in ["disabled: true", "enabled: false"] {
+            let config = good(&format!("mcpServers: {{a: {{command: x, {key}: [b], {off}}}}}"));
+            assert!(config.servers.is_empty() && config.warnings.len() == 1, "{key}");
+        }
+    }
+}
+
+#[test]
 fn every_mistake_in_a_server_is_named_with_its_place() {
     let cases = [
         (

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use orla_document::{Key as Name, Kind as Shape, Node, Position};
 use orla_marketplace::id::{Pattern, is_name_char, unused};
-use orla_marketplace::rtfs::text::nearest;
+use orla_marketplace::rtfs::text::{is_misspelt, nearest};
 use orla_oauth::AuthSettings;
 use orla_process::confinement::{Declared, misspelt_key};
 use orla_providers::NameRules;
@@ -105,8 +105,13 @@ const CLIENTS_OWN: [&str; 18] = [
 ];
 
 /// Keys of other files and of the configuration that restrict a server, with ours. Without them, more would be served than
-/// was meant.
-const RESTRICTING: [(&str, &str); 7] = [
+/// was meant. Other spellings of these keys count too.
+const RESTRICTING: [(&str, &str); 12] = [
+    ("include", "include"),
+    ("includeTools", "include"),
+    ("exclude", "exclude"),
+    ("excludeTools", "exclude"),
+    ("disabledTools", "exclude"),
     ("allow", "include"),
     ("allowedTools", "include"),
     ("enabledTools", "include"),
@@ -204,12 +209,16 @@ fn server(
         known.iter().any(|(name, _)| find(keys, &name.text).is_some_and(|found| found.name == key))
     };
     let is_reachable = is_given("command") || is_given("url");
+    let mut draft = Draft::default();
+    let read = reader.mapping(place, node.at, known, keys, &mut draft);
+    let is_off = draft.disabled || draft.enabled == Some(false);
     for (key, _) in unknown.into_iter().filter(|(key, _)| !CLIENTS_OWN.contains(&key.text.as_str())) {
         let near = nearest(&key.text, keys.iter().flat_map(Key::all_names));
         let hint = near.map(|near| format!(", did you mean {near}?")).unwrap_or_default();
         let path = format!("{place}.{}", excerpt(&key.text));
-        let ours = RESTRICTING.iter().find(|(other, _)| *other == key.text).map(|(_, ours)| *ours);
-        if let Some(meant) = ours.or_else(|| misspelt_key(&key.text)) {
+        let ours = RESTRICTING.iter().find(|(other, _)| is_misspelt(&key.text, other));
+        let meant = ours.map(|(_, ours)| *ours).or_else(|| misspelt_key(&key.text));
+        if let Some(meant) = meant.filter(|_| !is_off) {
             // Without it the server would run unconfined, or serve more.
             reader.problem(key.at, || format!("{path}: unknown key, did you mean {meant}?"));
             return None;
@@ -220,8 +229,7 @@ fn server(
         }
         reader.warning(key.at, || format!("{path}: unknown key, ignored{hint}"));
     }
-    let mut draft = Draft::default();
-    reader.mapping(place, node.at, known, keys, &mut draft)?;
+    read?;
     let reach = reach(reader, place, name, &draft)?;
     if is_itself(&reach, reader.path) {
         reader
@@ -242,7 +250,7 @@ fn server(
     settings.startup_timeout = draft.startup_timeout.unwrap_or(ServerSettings::STARTUP_TIMEOUT);
     settings.names = draft.names;
     settings.eager = draft.eager;
-    (!draft.disabled && draft.enabled != Some(false)).then_some(settings)
+    (!is_off).then_some(settings)
 }
 
 /// Returns why a server with this kind of connection cannot have this sign-in.

@@ -142,33 +142,33 @@ fn a_recorded_program_of_ten_requests_is_tested_without_a_network() {
     let result = server.client().call_text("ten", r#"{"scale": 1.10}"#).expect("a result");
     assert_eq!(result.structured(), &json!({"sum": 550}), "{result:?}");
     let case = exported(&server, "ten");
-    server.write("case.orla.json", &case, 0o644);
+    server.write("case.test.json", &case, 0o644);
     let read: Value = serde_json::from_str(&case).expect("JSON");
     assert_eq!(read[0]["calls"].as_array().map(Vec::len), Some(10), "{case}");
     server.terminate();
 
-    let online = server.run(&["test", "case.orla.json"]);
+    let online = server.run(&["test", "case.test.json"]);
     assert_eq!(online.code, Some(0), "{}", online.all());
     let count = upstream.requests().len();
     assert_eq!(count, 20);
     for n in 1..=10 {
         upstream.set(&format!("GET /numbers/{n}"), 500, "{}");
     }
-    let offline = server.run(&["test", "--replay", "case.orla.json", "--json"]);
+    let offline = server.run(&["test", "--replay", "case.test.json", "--json"]);
     assert!(offline.code == Some(0) && results(&offline)[0]["ok"] == true, "{}", offline.all());
     assert_eq!(upstream.requests().len(), count, "nothing was asked");
-    assert_eq!(server.run(&["test", "case.orla.json"]).code, Some(1), "without --replay it is");
+    assert_eq!(server.run(&["test", "case.test.json"]).code, Some(1), "without --replay it is");
 
     // One call was not recorded, and one recorded call is not made.
     server.write("tools/ten.rtfs", TEN.replace("[1 2 3 4 5 6 7]", "[1 2 3 4 5 6 11]"), 0o644);
-    let other = server.run(&["test", "--replay", "case.orla.json"]);
+    let other = server.run(&["test", "--replay", "case.test.json"]);
     assert!(
         other.code == Some(1) && other.stdout.contains("no call with this input"),
         "{}",
         other.all()
     );
     server.write("tools/ten.rtfs", TEN.replace("[1 2 3 4 5 6 7]", "[1 2 3 4 5 6]"), 0o644);
-    let fewer = server.run(&["test", "--replay", "case.orla.json"]);
+    let fewer = server.run(&["test", "--replay", "case.test.json"]);
     assert!(
         fewer.code == Some(1) && fewer.stdout.contains("were not made: up.number"),
         "{}",
@@ -178,7 +178,7 @@ fn a_recorded_program_of_ten_requests_is_tested_without_a_network() {
     // The capability was removed with its configuration. The recording replaces it.
     server.write("tools/ten.rtfs", TEN, 0o644);
     server.write("orla.yaml", "", 0o644);
-    let without = server.run(&["test", "--replay", "case.orla.json"]);
+    let without = server.run(&["test", "--replay", "case.test.json"]);
     assert_eq!(without.code, Some(0), "{}", without.all());
 }
 
@@ -199,8 +199,8 @@ fn a_program_that_failed_beside_running_calls_is_replayed_to_the_same_end() {
         let result = server.client().call("cost", json!({"folders": folders}));
         assert!(result.is_error() && result.sentence().contains("exited with code 3"), "{result:?}");
         let case = exported(&server, "cost");
-        server.write("case.orla.json", &case, 0o644);
-        let replayed = server.run(&["test", "--replay", "case.orla.json"]);
+        server.write("case.test.json", &case, 0o644);
+        let replayed = server.run(&["test", "--replay", "case.test.json"]);
         assert_eq!(replayed.code, Some(0), "{folders}: {}\n{case}", replayed.all());
     }
 }
@@ -230,8 +230,8 @@ fn a_program_that_handles_a_refused_call_is_replayed() {
     let server = world().tool("add", sh(add)).file("tools/sum.rtfs", sum).serve();
     assert_eq!(server.client().call("sum", json!({})).text(), "invalid-input");
     let case = exported(&server, "sum");
-    server.write("case.orla.json", &case, 0o644);
-    let replayed = server.run(&["test", "--replay", "case.orla.json"]);
+    server.write("case.test.json", &case, 0o644);
+    let replayed = server.run(&["test", "--replay", "case.test.json"]);
     assert_eq!(replayed.code, Some(0), "{}\n{case}", replayed.all());
 }
 
@@ -244,8 +244,8 @@ fn a_replayed_program_opens_no_stream() {
         .file("tools/all.rtfs", "(defn main [_] (vec (stream :ticks {})))\n")
         .serve();
     assert_eq!(server.client().call("all", json!({})).text(), "[1,2]");
-    server.write("case.orla.json", exported(&server, "all"), 0o644);
-    let replayed = server.run(&["test", "--replay", "case.orla.json"]);
+    server.write("case.test.json", exported(&server, "all"), 0o644);
+    let replayed = server.run(&["test", "--replay", "case.test.json"]);
     let why = "a recording has no items of a stream";
     assert!(replayed.code == Some(1) && replayed.stdout.contains(why), "{}", replayed.all());
     assert_eq!(server.read("opened"), "x\n", "only the recorded call opened it");
@@ -260,8 +260,8 @@ fn an_exported_case_has_the_numbers_of_the_call() {
     for number in ["1.10", "18446744073709551617", "-0.0", "1.5e3"] {
         assert_eq!(case.matches(number).count(), 2, "{number}, as input and as output: {case}");
     }
-    server.write("case.orla.json", &case, 0o644);
-    let ran = server.run(&["test", "case.orla.json"]);
+    server.write("case.test.json", &case, 0o644);
+    let ran = server.run(&["test", "case.test.json"]);
     assert_eq!(ran.code, Some(0), "{}", ran.all());
     // The tool gets the input of the call.
     server.write(
@@ -269,7 +269,7 @@ fn an_exported_case_has_the_numbers_of_the_call() {
         sh("cat > got; cat got").replacen('\n', "\n# /// orla\n# output: json\n# ///\n", 1),
         0o755,
     );
-    server.run(&["test", "case.orla.json"]);
+    server.run(&["test", "case.test.json"]);
     assert!(server.read("got").contains("1.10") && server.read("got").contains("18446744073709551617"));
 }
 

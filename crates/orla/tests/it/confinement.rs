@@ -691,11 +691,15 @@ t('data', os.MFD_CLOEXEC | 8)
 
 #[test]
 fn permissions_of_tools_that_are_no_tool_or_package_make_the_capability_unavailable() {
-    let server = world().config("tools:\n  math.add: {permissions: []}\n").serve();
-    let result = server.client().call("math__add", json!({"a": 1, "b": 2}));
-    assert!(
-        result.is_error() && result.sentence().contains("confine tools and packages alone"),
-        "{}",
-        result.sentence()
-    );
+    let config = "tools: {math.add: {permissions: []}, several: {permissions: []}}\ncapabilities:\n\
+        - {id: several, providers: [{type: local, function: math.add}, {type: local, function: math.add}]}\n";
+    let server = world().config(config).serve();
+    for (name, input) in [("math__add", json!({"a": 1, "b": 2})), ("several", json!({}))] {
+        let result = server.client().call(name, input);
+        assert!(
+            result.is_error() && result.sentence().contains("confine tools and packages alone"),
+            "{name}: {}",
+            result.sentence()
+        );
+    }
 }

@@ -701,3 +701,22 @@ fn a_confinement_of_one_tool_of_a_capsule_makes_that_tool_unavailable() {
     let pattern = world().config("tools: {'cap.*': {permissions: []}}\n").run(&["check"]);
     assert!(pattern.code != Some(0) && pattern.stderr.contains("without `*`"), "{pattern:?}");
 }
+
+#[test]
+fn a_confinement_of_a_capsule_is_known_by_the_capsules_own_name() {
+    let code = include_str!("../fixtures/full_capsule.py");
+    for (more, key, tool) in [
+        (json!({"mcp": {"prefix": "p_"}}), "cap", "p_one"),
+        (json!({"name": "My Tool"}), "My_Tool", "My_Tool__one"),
+    ] {
+        let config = format!("tools: {{{key}: {{permissions: []}}, zzz: {{permissions: []}}}}\n");
+        let name = more["name"].as_str().unwrap_or("cap");
+        let code = code.replace("\"name\": \"cap\"", &format!("\"name\": \"{name}\""));
+        let server = with(world().config(&config), &manifest(more), &code).serve();
+        eventually("its tools are known", || server.client().tool_names().contains(&tool.to_owned()));
+        // At the start, and when the tools are known.
+        let unknown = |name: &str| server.log().matches(&format!("tools.{name}: no tool")).count();
+        eventually("the names are compared again", || unknown("zzz") >= 2);
+        assert_eq!(unknown(key), 0, "{}", server.log());
+    }
+}
