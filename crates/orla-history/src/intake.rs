@@ -1,9 +1,11 @@
 //! The way from calls that have ended to the store: a bounded queue, and a thread that empties it.
 //!
 //! The thread sleeps until a call ends, waits a moment for others, and writes all of them at once. A call wakes it only when
-//! it sleeps without a time, so a busy server does not pay for waking it with each call.
+//! it sleeps without a time, so a busy server does not pay for waking it with each call. What the store would not keep is dropped
+//! where the call ends: its memory is still in the cache of that processor.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -16,8 +18,6 @@ use crate::prepare::{Preparation, attempt};
 use crate::store::Store;
 use crate::trace::Tracing;
 
-/// How long the thread gathers calls before it writes them.
-const GATHER: Duration = Duration::from_millis(50);
 /// The interval at which expired rows are removed while no call ends.
 const TIDY: Duration = Duration::from_secs(60);
 /// The maximum number of calls that wait to be written. Further ones are dropped, and counted.
@@ -33,6 +33,8 @@ pub(crate) struct Intake {
     wake: Condvar,
     /// Wakes callers that wait for the thread.
     done: Condvar,
+    /// The number of the newest calls that the store keeps.
+    room: AtomicUsize,
     dropped: AtomicU64,
     /// Whether it has been said that calls are dropped.
     is_drop_logged: AtomicBool,
@@ -44,7 +46,7 @@ pub(crate) struct Intake {
 
 #[derive(Default)]
 struct Queue {
-    calls: Vec<Arc<LiveCall>>,
+    calls: VecDeque<Arc<LiveCall>>,
     bytes: usize,
     /// Whether the thread waits for the first call.
     is_idle: bool,
@@ -63,6 +65,7 @@ impl Intake {
             queue: Mutex::default(),
             wake: Condvar::new(),
             done: Condvar::new(),
+            room: AtomicUsize::new(usize::MAX),
             dropped: AtomicU64::new(0),
             is_drop_logged: AtomicBool::new(false),
             changes: watch::Sender::new(0),
@@ -87,13 +90,24 @@ impl Intake {
             }
             return;
         }
-        queue.calls.push(call);
+        queue.calls.push_back(call);
         queue.bytes += bytes;
+        // A nested call waits for the thread, because its secrets are redacted in the rows of the whole tree.
+        let is_over = queue.calls.len() > self.room.load(Ordering::Relaxed);
+        let is_droppable = |call: &&Arc<LiveCall>| call.root.is_none() && !call.is_sampled();
+        let oldest = match queue.calls.front().filter(|_| is_over).filter(is_droppable) {
+            Some(_) => queue.calls.pop_front(),
+            None => None,
+        };
+        if let Some(oldest) = &oldest {
+            queue.bytes = queue.bytes.saturating_sub(oldest.bytes());
+        }
         let is_idle = std::mem::take(&mut queue.is_idle);
         drop(queue);
         if is_idle {
             self.wake.notify_one();
         }
+        self.changed();
     }
 
     /// Notifies the watchers of a change.
@@ -139,8 +153,9 @@ impl Intake {
     /// Writes calls until it is closed.
     pub(crate) fn serve(&self, preparation: &Preparation, store: &dyn Store) {
         let _guard = EndOnDrop(self);
-        let mut spare = Vec::new();
+        let mut spare = VecDeque::new();
         loop {
+            self.room.store(store.room(), Ordering::Relaxed);
             let (mut calls, wanted, is_closed) = {
                 let mut queue = self.queue.lock();
                 let is_requested = |queue: &Queue| queue.is_closed || queue.wanted > queue.written;
@@ -152,14 +167,15 @@ impl Intake {
                 }
                 queue.is_idle = false;
                 if !queue.calls.is_empty() && !is_requested(&queue) {
-                    self.wake.wait_for(&mut queue, GATHER);
+                    self.wake.wait_for(&mut queue, store.gather());
                 }
                 queue.bytes = 0;
                 (std::mem::replace(&mut queue.calls, spare), queue.wanted, queue.is_closed)
             };
-            let is_wanted = preparation.wanted(&calls);
-            let data = preparation.redact(&calls, &is_wanted);
-            let made = calls.iter().zip(is_wanted).zip(data);
+            let ended = calls.make_contiguous();
+            let is_wanted = select(ended, store.room());
+            let data = preparation.redact(ended, &is_wanted);
+            let made = ended.iter().zip(is_wanted).zip(data);
             let rows: Vec<Option<Row>> = made
                 .map(|((call, is_wanted), data)| {
                     let data = data.filter(|_| is_wanted)?;
@@ -167,12 +183,12 @@ impl Intake {
                 })
                 .collect();
             if let Some(tracing) = self.tracing.get() {
-                let sampled = calls.iter().zip(&rows).filter(|(call, _)| call.is_sampled());
+                let sampled = ended.iter().zip(&rows).filter(|(call, _)| call.is_sampled());
                 let sampled: Vec<Row> = sampled.filter_map(|(_, row)| row.clone()).collect();
                 tracing.sink.take(&sampled);
             }
-            preparation.forget(&calls);
-            let kept = calls.iter().zip(rows).filter(|(call, _)| call.is_kept);
+            preparation.forget(ended);
+            let kept = ended.iter().zip(rows).filter(|(call, _)| call.is_kept);
             let rows: Vec<Row> = kept.filter_map(|(_, row)| row).collect();
             let is_empty = calls.is_empty();
             calls.clear();
@@ -194,6 +210,18 @@ impl Intake {
             }
         }
     }
+}
+
+/// Returns whether a row is made of each of these calls: of those that are traced, and of the newest ones that the store has room
+/// for.
+fn select(ended: &[Arc<LiveCall>], mut room: usize) -> Vec<bool> {
+    let mut wanted = vec![false; ended.len()];
+    for (call, is_wanted) in ended.iter().zip(&mut wanted).rev() {
+        let is_kept = call.is_kept && room > 0;
+        room -= usize::from(is_kept);
+        *is_wanted = is_kept || call.is_sampled();
+    }
+    wanted
 }
 
 /// Notes that the thread has ended, however it did.

@@ -209,19 +209,6 @@ impl Preparation {
         }
     }
 
-    /// Returns whether a row is made of each of these calls: of those that are traced, and of the newest ones that the store
-    /// keeps.
-    pub(crate) fn wanted(&self, ended: &[Arc<LiveCall>]) -> Vec<bool> {
-        let mut room = self.options.read().max_rows;
-        let mut wanted = vec![false; ended.len()];
-        for (call, is_wanted) in ended.iter().zip(&mut wanted).rev() {
-            let is_kept = call.is_kept && room > 0;
-            room -= usize::from(is_kept);
-            *is_wanted = is_kept || call.is_sampled();
-        }
-        wanted
-    }
-
     /// Returns the row of a call that runs.
     pub(crate) fn row_so_far(&self, live: &LiveCall) -> Row {
         let patterns = self.options.read().redact.clone();

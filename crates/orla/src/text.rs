@@ -27,9 +27,12 @@ pub(crate) fn on_lines(text: &str) -> String {
 pub(crate) fn in_json(text: &str) -> Cow<'_, str> {
     let is_layout = |c: char| matches!(c, '\n' | '\t' | '\r');
     let is_escaped = |(before, c)| is_hidden(before, c) && !is_layout(c);
-    // Most lines of the log are printable ASCII, which is seen without decoding it.
-    let is_plain = text.bytes().all(|byte| matches!(byte, b' '..=b'~' | b'\n' | b'\t' | b'\r'));
-    if is_plain || !with_before(text).any(is_escaped) {
+    // Most lines of the log are printable ASCII, which is seen without decoding it. Without an early end, many bytes are looked at
+    // at once.
+    let is_layout_or_printable = |byte: &u8| matches!(byte, b' '..=b'~' | b'\n' | b'\t' | b'\r');
+    let is_plain =
+        |chunk: &[u8]| chunk.iter().fold(true, |all, byte| all & is_layout_or_printable(byte));
+    if text.as_bytes().chunks(64).all(is_plain) || !with_before(text).any(is_escaped) {
         return text.into();
     }
     let mut out = String::with_capacity(text.len() + 16);

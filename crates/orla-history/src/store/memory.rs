@@ -2,7 +2,7 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use parking_lot::{Mutex, RwLock};
 
@@ -34,10 +34,7 @@ impl Memory {
 
     /// Removes rows that are too old or too many.
     fn remove(&self, rows: &mut Rows) {
-        let (keep, max_rows) = {
-            let options = self.options.read();
-            (options.keep, if options.enabled { options.max_rows } else { 0 })
-        };
+        let (keep, max_rows) = (self.options.read().keep, self.room());
         let since = SystemTime::now().checked_sub(keep);
         loop {
             let is_old = |row: &Row| since.is_some_and(|since| row.call.started_at < since);
@@ -52,6 +49,16 @@ impl Memory {
 }
 
 impl Store for Memory {
+    fn room(&self) -> usize {
+        let options = self.options.read();
+        if options.enabled { options.max_rows } else { 0 }
+    }
+
+    /// Nothing is lost by waiting longer, and of many calls fewer are looked at.
+    fn gather(&self) -> Duration {
+        Duration::from_millis(250)
+    }
+
     fn write(&self, new: Vec<Row>) {
         let mut rows = self.rows.lock();
         for row in new {

@@ -8,6 +8,7 @@ pub use disk::OpenError;
 pub(crate) use memory::Memory;
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use crate::HistoryError;
 use crate::call::{Call, Row};
@@ -17,6 +18,10 @@ use crate::query::{Query, Viewer};
 pub(crate) struct Nothing;
 
 impl Store for Nothing {
+    fn room(&self) -> usize {
+        0
+    }
+
     fn write(&self, _: Vec<Row>) {}
 
     fn tidy(&self) {}
@@ -40,6 +45,16 @@ impl Store for Nothing {
 
 /// Keeps rows. All of it blocks.
 pub(crate) trait Store: Send + Sync {
+    /// Returns how many of the newest rows are kept, as far as that matters for a burst of calls.
+    fn room(&self) -> usize {
+        usize::MAX
+    }
+
+    /// Returns how long calls are gathered before they are written. Who reads the store does not wait for it.
+    fn gather(&self) -> Duration {
+        Duration::from_millis(50)
+    }
+
     /// Adds rows in the order in which their calls ended. A later row of a call replaces the earlier
     /// one. Failures are logged.
     fn write(&self, rows: Vec<Row>);

@@ -1,7 +1,7 @@
 //! A strand: one line of execution with its own stack.
 //!
-//! A thread keeps the memory of a grown stack for the next strand, within limits. Otherwise a deep run
-//! would spend most of its time on fresh pages.
+//! A thread keeps the memory of strands that have ended for the next ones, within limits. Otherwise a deep run would spend most
+//! of its time on fresh pages, and `pmap` most of its own on filling stacks with nil.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -13,12 +13,14 @@ use crate::value::Value;
 
 /// The initial capacity of a stack: a window, and a few calls.
 const STACK: usize = 288;
-/// The maximum number of kept values and frames: 1 MiB, and half as much.
+/// The maximum number of values that a thread keeps room for, in all stacks: 1 MiB. Half as many frames for each.
 const SPARE: usize = 1 << 16;
+/// The maximum number of stacks that a thread keeps.
+const SPARE_STACKS: usize = 16;
 
 thread_local! {
-    /// The memory that the last strand has left.
-    static ROOM: RefCell<(Vec<Value>, Vec<Frame>)> = const { RefCell::new((Vec::new(), Vec::new())) };
+    /// The memory that strands have left. All values are nil.
+    static ROOM: RefCell<Vec<(Vec<Value>, Vec<Frame>)>> = const { RefCell::new(Vec::new()) };
 }
 
 /// A line of execution. A run begins with one; `parallel` and similar forms start more.
@@ -85,11 +87,12 @@ pub(super) struct Join {
 impl Strand {
     /// Creates a strand that runs code with these arguments, which match it.
     pub(super) fn new(proto: u32, callee: Value, args: Vec<Value>) -> Self {
-        let (mut stack, frames) = ROOM.try_with(RefCell::take).unwrap_or_default();
-        stack.reserve(STACK);
-        stack.push(callee);
-        stack.extend(args);
+        let spare = ROOM.try_with(|room| room.borrow_mut().pop()).ok().flatten();
+        let (mut stack, frames) = spare.unwrap_or_default();
         stack.resize_with(STACK, Value::default);
+        for (slot, value) in stack.iter_mut().zip(std::iter::once(callee).chain(args)) {
+            *slot = value;
+        }
         Self {
             stack,
             frames,
@@ -148,22 +151,27 @@ impl Strand {
     }
 }
 
-/// Most of a stack is nil, and costs nothing to drop.
 impl Drop for Strand {
     fn drop(&mut self) {
-        while let Some(value) = self.stack.pop() {
+        let (mut stack, mut frames) =
+            (std::mem::take(&mut self.stack), std::mem::take(&mut self.frames));
+        for value in &mut stack {
+            let value = std::mem::take(value);
+            // Most of a stack is nil, and costs nothing to drop.
             if value.is_immediate() {
                 std::mem::forget(value);
             }
         }
-        let (stack, mut frames) = (std::mem::take(&mut self.stack), std::mem::take(&mut self.frames));
         frames.clear();
         // A thread that ends keeps no memory.
         let _ = ROOM.try_with(|room| {
             let mut room = room.borrow_mut();
-            if (room.0.capacity()..=SPARE).contains(&stack.capacity()) && frames.capacity() <= SPARE / 2
+            let kept: usize = room.iter().map(|(stack, _)| stack.capacity()).sum();
+            if room.len() < SPARE_STACKS
+                && kept + stack.capacity() <= SPARE
+                && frames.capacity() <= SPARE / 2
             {
-                *room = (stack, frames);
+                room.push((stack, frames));
             }
         });
     }
