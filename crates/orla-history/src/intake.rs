@@ -20,6 +20,8 @@ use crate::trace::Tracing;
 
 /// The interval at which expired rows are removed while no call ends.
 const TIDY: Duration = Duration::from_secs(60);
+/// The number of calls whose rows are made at once: few enough for their memory to be used again for the next ones.
+const AT_ONCE: usize = 128;
 /// The maximum number of calls that wait to be written. Further ones are dropped, and counted.
 const MAX_CALLS: usize = 16_384;
 /// Bytes of data that wait to be written. Further calls are dropped, and counted.
@@ -172,30 +174,15 @@ impl Intake {
                 queue.bytes = 0;
                 (std::mem::replace(&mut queue.calls, spare), queue.wanted, queue.is_closed)
             };
-            let ended = calls.make_contiguous();
-            let is_wanted = select(ended, store.room());
-            let data = preparation.redact(ended, &is_wanted);
-            let made = ended.iter().zip(is_wanted).zip(data);
-            let rows: Vec<Option<Row>> = made
-                .map(|((call, is_wanted), data)| {
-                    let data = data.filter(|_| is_wanted)?;
-                    attempt(|| preparation.row(call, data))
-                })
-                .collect();
-            if let Some(tracing) = self.tracing.get() {
-                let sampled = ended.iter().zip(&rows).filter(|(call, _)| call.is_sampled());
-                let sampled: Vec<Row> = sampled.filter_map(|(_, row)| row.clone()).collect();
-                tracing.sink.take(&sampled);
-            }
-            preparation.forget(ended);
-            let kept = ended.iter().zip(rows).filter(|(call, _)| call.is_kept);
-            let rows: Vec<Row> = kept.filter_map(|(_, row)| row).collect();
+            let is_wanted = select(calls.make_contiguous(), store.room());
+            let batches = calls.make_contiguous().chunks(AT_ONCE).zip(is_wanted.chunks(AT_ONCE));
+            let kept = batches.map(|(ended, is_wanted)| self.keep(ended, is_wanted, preparation, store));
+            let is_written = kept.sum::<usize>() > 0;
             let is_empty = calls.is_empty();
             calls.clear();
             spare = calls;
-            match rows.is_empty() {
-                true => store.tidy(),
-                false => store.write(rows),
+            if !is_written {
+                store.tidy();
             }
             if !is_empty {
                 self.changed();
@@ -209,6 +196,39 @@ impl Intake {
                 return;
             }
         }
+    }
+}
+
+impl Intake {
+    /// Puts the rows of those calls that are wanted into the store, and returns their number.
+    fn keep(
+        &self,
+        ended: &[Arc<LiveCall>],
+        is_wanted: &[bool],
+        preparation: &Preparation,
+        store: &dyn Store,
+    ) -> usize {
+        let data = preparation.redact(ended, is_wanted);
+        let made = ended.iter().zip(is_wanted).zip(data);
+        let rows: Vec<Option<Row>> = made
+            .map(|((call, is_wanted), data)| {
+                let data = data.filter(|_| *is_wanted)?;
+                attempt(|| preparation.row(call, data))
+            })
+            .collect();
+        if let Some(tracing) = self.tracing.get() {
+            let sampled = ended.iter().zip(&rows).filter(|(call, _)| call.is_sampled());
+            let sampled: Vec<Row> = sampled.filter_map(|(_, row)| row.clone()).collect();
+            tracing.sink.take(&sampled);
+        }
+        preparation.forget(ended);
+        let kept = ended.iter().zip(rows).filter(|(call, _)| call.is_kept);
+        let rows: Vec<Row> = kept.filter_map(|(_, row)| row).collect();
+        let count = rows.len();
+        if count > 0 {
+            store.write(rows);
+        }
+        count
     }
 }
 
