@@ -6,6 +6,7 @@
 //! - [`bundle`]: the manifest of an `.mcpb` bundle
 //! - [`remote`]: a server behind a URL as an archive
 //! - [`environment`]: programs of npm and PyPI as bundles
+//! - [`crates`]: the source of programs in registries of crates
 //! - [`oci`]: bundles and folders in OCI registries
 //! - [`publish`]: the description of a package for a registry
 //! - [`registry`]: the API of MCP registries
@@ -26,6 +27,7 @@
 
 pub mod archive;
 pub mod bundle;
+pub mod crates;
 pub mod environment;
 pub mod lock;
 pub mod oci;

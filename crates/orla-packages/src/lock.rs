@@ -31,8 +31,8 @@ pub struct Entry {
     pub source: String,
     /// The registry, if the source is a name in one.
     pub registry: Option<String>,
-    /// The origin of the archive, if it differs from the source: a URL, a commit, or a package of npm or
-    /// PyPI.
+    /// The origin of the archive, if it differs from the source: a URL, a commit, or a program of npm,
+    /// PyPI or a registry of crates.
     pub resolved: Option<String>,
     /// The archives that it was built from: [`Requirement`](crate::environment::Requirement)s.
     pub requires: Vec<String>,

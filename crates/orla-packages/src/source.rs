@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::crates;
 use crate::oci::Reference;
 
 /// A source.
@@ -36,6 +37,13 @@ pub enum Source {
         /// The version; `None` for the latest.
         version: Option<String>,
     },
+    /// A program of a registry of crates.
+    Cargo {
+        /// The name.
+        name: String,
+        /// The version; `None` for the newest.
+        version: Option<String>,
+    },
     /// A program of PyPI.
     Pypi {
         /// The name.
@@ -51,7 +59,7 @@ pub enum Source {
 pub struct NoSource(String);
 
 /// The accepted notations.
-const EXPECTED: &str = "a folder with tool.yaml (./greet), mcpb:FILE, mcpb:https://…, git:URL#REVISION, npm:NAME, pypi:NAME, oci:HOST/NAME:TAG, \
+const EXPECTED: &str = "a folder with tool.yaml (./greet), mcpb:FILE, mcpb:https://…, git:URL#REVISION, npm:NAME, pypi:NAME, cargo:NAME, oci:HOST/NAME:TAG, \
     or a name in a registry (io.github.owner/server) is expected";
 
 impl Source {
@@ -98,16 +106,22 @@ impl Source {
                 false => refused("it names no package of PyPI"),
             };
         }
+        if let Some(rest) = text.strip_prefix("cargo:") {
+            let (name, version) =
+                rest.split_once('@').map_or((rest, None), |(name, version)| (name, Some(version)));
+            return match crates::is_name(name) && version.is_none_or(is_word) {
+                true => Ok(Self::Cargo { name: name.to_owned(), version: version.map(str::to_owned) }),
+                false => refused("it names no crate"),
+            };
+        }
         if let Some(rest) = text.strip_prefix("oci:") {
             return match Reference::parse(rest) {
                 Some(reference) => Ok(Self::Oci(reference)),
                 None => refused("an artifact is oci:HOST/NAME:TAG or oci:HOST/NAME@sha256:…"),
             };
         }
-        for unsupported in ["cargo", "nuget"] {
-            if text.strip_prefix(unsupported).is_some_and(|rest| rest.starts_with(':')) {
-                return refused(&format!("sources of the kind `{unsupported}:` are not supported yet"));
-            }
+        if text.starts_with("nuget:") {
+            return refused("sources of the kind `nuget:` are not supported yet");
         }
         if text.starts_with('@') {
             return refused(&format!("it is not a source, did you mean npm:{text}?"));
@@ -136,9 +150,10 @@ impl Source {
     #[must_use]
     pub fn without_version(mut self) -> Self {
         match &mut self {
-            Self::Registry { version, .. } | Self::Npm { version, .. } | Self::Pypi { version, .. } => {
-                *version = None;
-            }
+            Self::Registry { version, .. }
+            | Self::Npm { version, .. }
+            | Self::Pypi { version, .. }
+            | Self::Cargo { version, .. } => *version = None,
             Self::Git { revision, .. } => *revision = None,
             Self::Oci(reference) => reference.version = None,
             Self::Folder(_) | Self::BundleFile(_) | Self::BundleUrl(_) => {}
@@ -217,6 +232,8 @@ impl fmt::Display for Source {
             Self::Npm { name, version: Some(version) } => write!(f, "npm:{name}@{version}"),
             Self::Pypi { name, version: None } => write!(f, "pypi:{name}"),
             Self::Pypi { name, version: Some(version) } => write!(f, "pypi:{name}=={version}"),
+            Self::Cargo { name, version: None } => write!(f, "cargo:{name}"),
+            Self::Cargo { name, version: Some(version) } => write!(f, "cargo:{name}@{version}"),
             Self::Registry { name, version: None } => f.write_str(name),
             Self::Registry { name, version: Some(version) } => write!(f, "{name}@{version}"),
         }
@@ -253,6 +270,8 @@ mod tests {
             ("npm:@a/b@1.0.0", Source::Npm { name: "@a/b".into(), version: Some("1.0.0".into()) }),
             ("npm:b@next", Source::Npm { name: "b".into(), version: Some("next".into()) }),
             ("pypi:b_c==1.0", Source::Pypi { name: "b_c".into(), version: Some("1.0".into()) }),
+            ("cargo:a-b", Source::Cargo { name: "a-b".into(), version: None }),
+            ("cargo:b_c@1.0.0", Source::Cargo { name: "b_c".into(), version: Some("1.0.0".into()) }),
             ("io.github.a/b", registry("io.github.a/b", None)),
             ("io.github.a/b@1.2.0", registry("io.github.a/b", Some("1.2.0"))),
         ] {
@@ -275,6 +294,10 @@ mod tests {
             "npm:../a",
             "pypi:a[b]",
             "pypi:--index-url",
+            "cargo:",
+            "cargo:a/b",
+            "cargo:1a",
+            "cargo:a@--git",
             "git:",
             "git:-x",
             "git:ext::sh -c x",
@@ -294,6 +317,6 @@ mod tests {
         let plain = |text: &str| parse(text).unwrap().without_version().to_string();
         assert_eq!(plain("npm:@a/b@1.0.0"), "npm:@a/b");
         assert_eq!(plain("git:./repository#v1"), "git:./repository");
-        assert!(parse("cargo:x").unwrap_err().to_string().contains("not supported"));
+        assert!(parse("nuget:x").unwrap_err().to_string().contains("not supported"));
     }
 }

@@ -2,6 +2,7 @@
 
 mod arguments;
 mod confined;
+mod crates;
 mod expected;
 mod folders;
 mod hostile;

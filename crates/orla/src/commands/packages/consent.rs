@@ -16,6 +16,7 @@ use crate::packages::project_of;
 use crate::text::{cut, on_one_line};
 use crate::{Failure, cli, render};
 
+use super::cargo;
 use super::origin::{portable_word, whole_word};
 
 /// The maximum number of lines of one kind on the screen.
@@ -99,6 +100,17 @@ impl ConsentRequest<'_> {
         line("publisher", &publisher(&content.author));
         line("sha256", sha256);
         line("runs", &shown(&content.runs));
+        if cargo::is_built(self.entry) {
+            line(
+                "built here",
+                match self.config.sandbox.mode {
+                    Mode::Off => "with cargo, with all your rights: `sandbox: off`",
+                    _ => {
+                        "with cargo, confined: no network, and its own files, the toolchain's and the system's"
+                    }
+                },
+            );
+        }
         if !self.entry.arguments.is_empty() {
             line("arguments", &quoted_list(&self.entry.arguments));
         }

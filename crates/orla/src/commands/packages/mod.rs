@@ -1,5 +1,6 @@
 //! `orla add`, `remove`, `update`, `outdated`, `sync`, `publish`, and `orla search --registry`.
 
+mod cargo;
 mod consent;
 mod environments;
 mod fetch;
@@ -10,7 +11,7 @@ mod origin;
 mod publish;
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use orla_confine::Word;
 use orla_marketplace::Permission;
@@ -243,7 +244,25 @@ async fn install_and_list_tools(
     entry: &Entry,
     bytes: &[u8],
 ) -> Result<Vec<Tool>, Failure> {
-    tools_of(config, entry, transaction.install(&entry.name, &entry.sha256, bytes)?).await
+    tools_of(config, entry, install(transaction, config, entry, bytes, false)?).await
+}
+
+/// Unpacks a package, and builds it if its archive is the source of a crate.
+fn install(
+    transaction: &Transaction<'_>,
+    config: &Config,
+    entry: &Entry,
+    bytes: &[u8],
+    offline: bool,
+) -> Result<PathBuf, Failure> {
+    let Entry { name, sha256, source, .. } = entry;
+    Ok(match cargo::is_built(entry) {
+        false => transaction.install(name, sha256, bytes)?,
+        true => transaction.install_built(name, sha256, bytes, |archive, directory| {
+            let built = cargo::build(archive, directory, config, offline);
+            built.map_err(|why| format!("{source}: {why}"))
+        })?,
+    })
 }
 
 /// `orla remove NAME`.
@@ -365,7 +384,7 @@ async fn update_one(
             transaction.abandon()?;
             accept(old, &tools, store, update.consent.yes)?;
             let transaction = begin_unchanged(store, old)?;
-            transaction.install(&entry.name, &entry.sha256, &archive.bytes)?;
+            install(&transaction, config, &entry, &archive.bytes, false)?;
             (tools, transaction)
         }
         Ok(tools) => (tools, transaction),
@@ -511,7 +530,7 @@ async fn synced(store: &Store, config: &Config, entry: &Entry, offline: bool) ->
         None => fetch_locked(entry, config).await?,
     };
     let transaction = begin_unchanged(store, entry)?;
-    transaction.install(&entry.name, &entry.sha256, &bytes)?;
+    install(&transaction, config, entry, &bytes, offline)?;
     store.keep(&bytes);
     Ok(())
 }

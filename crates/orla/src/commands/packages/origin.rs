@@ -5,7 +5,8 @@ use std::path::Path;
 
 use orla_confine::placed;
 use orla_packages::archive::{Archive, MAX_BYTES, pack};
-use orla_packages::environment::Launch;
+use orla_packages::crates::Index;
+use orla_packages::environment::{Launch, Requirement};
 use orla_packages::lock::{Entry, PackageKind};
 use orla_packages::oci::{self, Reference};
 use orla_packages::platform::Platform;
@@ -112,8 +113,8 @@ impl Origin {
                 resolved = Some(artifact.digest);
                 artifact.archive
             }
-            Source::Npm { .. } | Source::Pypi { .. } => {
-                let (bytes, found) = program(&self.source, &launch, locked)?;
+            Source::Npm { .. } | Source::Pypi { .. } | Source::Cargo { .. } => {
+                let (bytes, found) = program(&self.source, &launch, locked).await?;
                 requires = found;
                 bytes
             }
@@ -129,7 +130,7 @@ impl Origin {
                         bytes
                     }
                     Install::Program(source, launch) => {
-                        let (bytes, found) = program(&source, &launch, locked)?;
+                        let (bytes, found) = program(&source, &launch, locked).await?;
                         (requires, resolved) = (found, Some(source.to_string()));
                         needed = launch.needed;
                         bytes
@@ -191,6 +192,10 @@ impl Origin {
                 let program =
                     Program { name, version: version.as_deref(), launch: &launch, locked: &[] };
                 return program.newest_by_pip().map(same).map_err(failed);
+            }
+            Source::Cargo { name, version } => {
+                let newest = index().map_err(failed)?.newest(name, version.as_deref()).await;
+                return newest.map(same).map_err(failed);
             }
             Source::Git { url, revision } => {
                 let tip = git::tip(&self.place(url, config), revision.as_deref()).map_err(failed)?;
@@ -268,7 +273,7 @@ impl Fetched {
         if *kind != PackageKind::Bundle && !arguments.is_empty() {
             let kind = kind.word();
             return Err(Failure::usage(format!(
-                "{name}: arguments are for the program of a bundle, npm or PyPI, and this package is of the kind {kind}"
+                "{name}: arguments are for the program of a bundle, npm, PyPI or a registry of crates, and this package is of the kind {kind}"
             )));
         }
         Ok(())
@@ -360,8 +365,8 @@ pub(super) async fn fetch_locked(entry: &Entry, config: &Config) -> Result<Vec<u
     Ok(origin.fetch_requiring(config, &entry.requires).await?.bytes)
 }
 
-/// Returns the bundle of a program of npm or PyPI, and its requirements.
-fn program(
+/// Returns the archive of a program of npm, PyPI or a registry of crates, and its requirements.
+async fn program(
     source: &Source,
     launch: &Launch,
     locked: &[String],
@@ -373,9 +378,31 @@ fn program(
         Source::Pypi { name, version } => {
             Program { name, version: version.as_deref(), launch, locked }.by_pip()
         }
-        _ => Err("it is no program of npm or PyPI".to_owned()),
+        Source::Cargo { name, version } => {
+            of_crate(name, version.as_deref(), launch, locked.first()).await
+        }
+        _ => Err("it is no program of npm, PyPI or a registry of crates".to_owned()),
     };
     made.map_err(|why| Failure::failed(format!("{source}: {why}")))
+}
+
+async fn of_crate(
+    name: &str,
+    version: Option<&str>,
+    launch: &Launch,
+    locked: Option<&String>,
+) -> Result<(Vec<u8>, Vec<String>), String> {
+    let read = |text: &String| {
+        let wrong = || format!("the lock requires {text:?}, which is not {name}");
+        Requirement::parse(text).filter(|one| one.name == name).ok_or_else(wrong)
+    };
+    let locked = locked.map(read).transpose()?;
+    let (bytes, requirement) = index()?.archive(name, version, locked, launch).await?;
+    Ok((bytes, vec![requirement.to_string()]))
+}
+
+fn index() -> Result<Index<'static>, String> {
+    Index::of_cargo(|name| std::env::var(name).ok().filter(|value| !value.is_empty()), &Http)
 }
 
 async fn get(url: &str, named_by: Option<&str>) -> Result<Vec<u8>, Failure> {
