@@ -8,6 +8,7 @@
 //! - [`environment`]: programs of npm and PyPI as bundles
 //! - [`crates`]: the source of programs in registries of crates
 //! - [`oci`]: bundles and folders in OCI registries
+//! - [`openapi`]: an OpenAPI document as an archive
 //! - [`publish`]: the description of a package for a registry
 //! - [`registry`]: the API of MCP registries
 //! - [`tools`]: the tools that a package declares
@@ -31,6 +32,7 @@ pub mod crates;
 pub mod environment;
 pub mod lock;
 pub mod oci;
+pub mod openapi;
 pub mod platform;
 pub mod publish;
 pub mod registry;

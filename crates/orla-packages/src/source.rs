@@ -14,6 +14,10 @@ pub enum Source {
     BundleFile(String),
     /// An `.mcpb` bundle behind a URL.
     BundleUrl(String),
+    /// An OpenAPI document in a file.
+    OpenApiFile(String),
+    /// An OpenAPI document behind a URL.
+    OpenApiUrl(String),
     /// A server of a registry, with the wanted version.
     Registry {
         /// Its name: `io.github.owner/server`.
@@ -60,7 +64,7 @@ pub struct NoSource(String);
 
 /// The accepted notations.
 const EXPECTED: &str = "a folder with tool.yaml (./greet), mcpb:FILE, mcpb:https://…, git:URL#REVISION, npm:NAME, pypi:NAME, cargo:NAME, oci:HOST/NAME:TAG, \
-    or a name in a registry (io.github.owner/server) is expected";
+    an OpenAPI document (https://…, ./api.yaml), or a name in a registry (io.github.owner/server) is expected";
 
 impl Source {
     /// Parses a source. A text that begins with a slash, `./` or `../` is a folder, and so is one for
@@ -83,7 +87,19 @@ impl Source {
                 file => Ok(Self::BundleFile(file.to_owned())),
             };
         }
-        if text.starts_with(['/', '.']) || is_directory(text) {
+        if is_directory(text) {
+            return Ok(Self::Folder(text.to_owned()));
+        }
+        if text.starts_with("https://") || text.starts_with("http://") {
+            return match is_fetched(text) {
+                true => Ok(Self::OpenApiUrl(text.to_owned())),
+                false => refused("a document is fetched over https:// (or http:// on this machine)"),
+            };
+        }
+        if !text.contains(':') && DOCUMENTS.iter().any(|ending| text.ends_with(ending)) {
+            return Ok(Self::OpenApiFile(text.to_owned()));
+        }
+        if text.starts_with(['/', '.']) {
             return Ok(Self::Folder(text.to_owned()));
         }
         if let Some(rest) = text.strip_prefix("git:") {
@@ -156,7 +172,11 @@ impl Source {
             | Self::Cargo { version, .. } => *version = None,
             Self::Git { revision, .. } => *revision = None,
             Self::Oci(reference) => reference.version = None,
-            Self::Folder(_) | Self::BundleFile(_) | Self::BundleUrl(_) => {}
+            Self::Folder(_)
+            | Self::BundleFile(_)
+            | Self::BundleUrl(_)
+            | Self::OpenApiFile(_)
+            | Self::OpenApiUrl(_) => {}
         }
         self
     }
@@ -186,9 +206,16 @@ impl Source {
     }
 
     fn bundle_url(url: &str) -> Option<Self> {
-        let is_fetched = url.starts_with("https://") || is_local_http(url);
-        is_fetched.then(|| Self::BundleUrl(url.to_owned()))
+        is_fetched(url).then(|| Self::BundleUrl(url.to_owned()))
     }
+}
+
+/// The endings of documents' names.
+const DOCUMENTS: [&str; 3] = [".json", ".yaml", ".yml"];
+
+/// Returns whether no third party can change what is fetched from a URL.
+fn is_fetched(url: &str) -> bool {
+    url.starts_with("https://") || is_local_http(url)
 }
 
 /// Returns whether a text can be the name of a package of npm: `name` or `@scope/name`.
@@ -223,7 +250,9 @@ pub fn is_local_http(url: &str) -> bool {
 impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Folder(path) => f.write_str(path),
+            Self::Folder(place) | Self::OpenApiFile(place) | Self::OpenApiUrl(place) => {
+                f.write_str(place)
+            }
             Self::BundleFile(what) | Self::BundleUrl(what) => write!(f, "mcpb:{what}"),
             Self::Oci(reference) => write!(f, "oci:{reference}"),
             Self::Git { url, revision: None } => write!(f, "git:{url}"),
@@ -259,6 +288,10 @@ mod tests {
             ("./greet", Source::Folder("./greet".into())),
             ("/opt/greet", Source::Folder("/opt/greet".into())),
             ("tools/x", Source::Folder("tools/x".into())),
+            ("./api.yaml", Source::OpenApiFile("./api.yaml".into())),
+            ("docs/api.json", Source::OpenApiFile("docs/api.json".into())),
+            ("https://a.example/x", Source::OpenApiUrl("https://a.example/x".into())),
+            ("http://127.0.0.1:9/x", Source::OpenApiUrl("http://127.0.0.1:9/x".into())),
             ("mcpb:a/b.mcpb", Source::BundleFile("a/b.mcpb".into())),
             ("mcpb:https://a.example/b", Source::BundleUrl("https://a.example/b".into())),
             ("mcpb:http://127.0.0.1:9/b", Source::BundleUrl("http://127.0.0.1:9/b".into())),
@@ -307,7 +340,8 @@ mod tests {
             "git:https://a/b#-x",
             "git:https://a/b#a..b",
             "oci:x",
-            "https://a.example",
+            "http://a.example",
+            "ftp://a.example",
             "a/b/c",
             "a/b@",
             "a\n/b",

@@ -8,6 +8,7 @@ mod folders;
 mod hostile;
 mod killed;
 mod oci;
+mod openapi;
 mod publishing;
 mod registry;
 mod settings;

@@ -114,7 +114,7 @@ impl ConsentRequest<'_> {
         if !self.entry.arguments.is_empty() {
             line("arguments", &quoted_list(&self.entry.arguments));
         }
-        if let Some(url) = &content.url {
+        for url in &content.urls {
             let host = Url::parse(url).ok().and_then(|url| url.host_str().map(str::to_owned));
             let host = host.unwrap_or_default();
             line("connects to", &format!("{host}: what its tools are given goes there"));
@@ -153,7 +153,7 @@ impl ConsentRequest<'_> {
         line(
             "confined",
             match (rules.mode, rules.fallback) {
-                _ if content.url.is_some() => "no: it runs elsewhere",
+                _ if !content.urls.is_empty() => "no: it runs elsewhere",
                 (Mode::Off, _) => "no: `sandbox: off`",
                 (_, Fallback::Allow) => {
                     "as far as this machine can (`sandbox_fallback: allow`), to its own directory and what is granted"

@@ -22,6 +22,7 @@ use orla_packages::source::{NoSource, Source as PackageSource};
 use orla_packages::store::{Presence, Store, StoreError, Transaction};
 use orla_packages::tools::{self, Tool};
 use orla_packages::{FetchError, is_name, name_of};
+use orla_providers::openapi::ImportError;
 
 use crate::app::App;
 use crate::config::{Config, Source};
@@ -55,6 +56,12 @@ impl From<FetchError> for Failure {
 
 impl From<ArchiveError> for Failure {
     fn from(error: ArchiveError) -> Self {
+        Self::failed(error.to_string())
+    }
+}
+
+impl From<ImportError> for Failure {
+    fn from(error: ImportError) -> Self {
         Self::failed(error.to_string())
     }
 }
@@ -115,7 +122,7 @@ async fn added(add: &cli::Add, config: &Config) -> Result<(), Failure> {
     let serves = if names.is_empty() { String::new() } else { format!(", with {}", names.join(", ")) };
     let added = format!("added {} {}{serves}", entry.name, entry.version);
     let unreadable = unreadable_arguments(&entry, config);
-    let is_bare = archive.content.url.is_none() && entry.permissions.is_empty();
+    let is_bare = archive.content.urls.is_empty() && entry.permissions.is_empty();
     let learned = names.first().map(|tool| format!("{}.{tool}", entry.name));
     put(&transaction, &store, entry, &tools, &archive.bytes, previous.as_ref())?;
     render::note(&format!("{added}; a running server takes it up on SIGHUP"));
@@ -539,7 +546,9 @@ async fn synced(store: &Store, config: &Config, entry: &Entry, offline: bool) ->
 /// any case.
 fn agreed(store: &Store, config: &Config, entry: &Entry, is_yes: bool) -> Result<(), Failure> {
     let to = agreement(entry, store.project());
-    if !matches!(entry.kind, PackageKind::Bundle | PackageKind::Remote) || store.is_agreed(&to) {
+    if !matches!(entry.kind, PackageKind::Bundle | PackageKind::Remote | PackageKind::OpenApi)
+        || store.is_agreed(&to)
+    {
         return Ok(());
     }
     let content = Fetched::installed(store, entry)?.content;

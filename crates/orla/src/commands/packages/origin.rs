@@ -9,11 +9,13 @@ use orla_packages::crates::Index;
 use orla_packages::environment::{Launch, Requirement};
 use orla_packages::lock::{Entry, PackageKind};
 use orla_packages::oci::{self, Reference};
+use orla_packages::openapi::OpenApi;
 use orla_packages::platform::Platform;
 use orla_packages::registry::{BundleAt, Install, OFFICIAL, Registry};
 use orla_packages::source::Source;
 use orla_packages::store::{Presence, Store, read_bounded};
 use orla_packages::{Fetch, sha256};
+use orla_providers::openapi::{self, Location};
 
 use super::environments::Program;
 use super::fetch::{Http, permitted};
@@ -58,7 +60,9 @@ impl Origin {
     /// Returns whether it was on this machine, and is not any longer.
     pub(super) fn is_gone(&self, config: &Config) -> bool {
         match &self.source {
-            Source::Folder(path) | Source::BundleFile(path) => !project_of(config).join(path).exists(),
+            Source::Folder(path) | Source::BundleFile(path) | Source::OpenApiFile(path) => {
+                !project_of(config).join(path).exists()
+            }
             _ => false,
         }
     }
@@ -66,7 +70,7 @@ impl Origin {
     /// Returns whether it is a file or a directory of this machine.
     pub(super) fn is_local(&self) -> bool {
         match &self.source {
-            Source::Folder(_) | Source::BundleFile(_) => true,
+            Source::Folder(_) | Source::BundleFile(_) | Source::OpenApiFile(_) => true,
             // A text without a scheme and a host is a path.
             Source::Git { url, .. } => !url.contains(':'),
             _ => false,
@@ -101,6 +105,15 @@ impl Origin {
                 read_bounded(&project.join(path)).map_err(|error| at(path, &reason(&error)))?
             }
             Source::BundleUrl(url) => get(url, None).await?,
+            Source::OpenApiFile(path) => {
+                let read = openapi::bundled(&Location::File(project.join(path))).await;
+                let document = read.map_err(|error| at(path, &error.problem))?;
+                OpenApi { url: None, document }.archive().map_err(|why| at(path, &why))?
+            }
+            Source::OpenApiUrl(url) => {
+                let document = openapi::bundled(&Location::Url(url.clone())).await?;
+                OpenApi { url: Some(url.clone()), document }.archive().map_err(Failure::failed)?
+            }
             Source::Git { url, revision } => {
                 let fetched = git::fetch(&self.place(url, config), revision.as_deref());
                 let (bytes, commit) = fetched.map_err(|why| at(url, &why))?;
@@ -203,7 +216,12 @@ impl Origin {
                     return Ok(same(entry.version.clone()));
                 }
             }
-            Source::Folder(_) | Source::BundleFile(_) | Source::BundleUrl(_) | Source::Oci(_) => {}
+            Source::Folder(_)
+            | Source::BundleFile(_)
+            | Source::BundleUrl(_)
+            | Source::OpenApiFile(_)
+            | Source::OpenApiUrl(_)
+            | Source::Oci(_) => {}
         }
         let now = self.fetch(config).await?;
         Ok(Newest { is_other: now.sha256 != entry.sha256, version: now.content.version })
@@ -425,6 +443,7 @@ pub(super) fn portable(source: Source, config: &Config) -> Result<Source, Failur
     Ok(match source {
         Source::Folder(path) => Source::Folder(place(path)?),
         Source::BundleFile(path) => Source::BundleFile(place(path)?),
+        Source::OpenApiFile(path) => Source::OpenApiFile(place(path)?),
         Source::Git { url, revision } => {
             let local = url.strip_prefix("file://").filter(|path| path.starts_with('/'));
             let url = match local {

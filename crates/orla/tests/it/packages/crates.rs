@@ -126,7 +126,7 @@ fn with_registry() -> (World, Registry) {
 
 fn forget(world: &World, directories: &[&str]) {
     for directory in directories {
-        std::fs::remove_dir_all(world.path(directory)).unwrap();
+        std::fs::remove_dir_all(world.path(directory)).expect("it is there");
     }
 }
 
