@@ -5,7 +5,6 @@
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 use orla_packages::archive::Archive;
@@ -56,7 +55,7 @@ pub(super) fn build(
     for made in [&home, &elsewhere] {
         fs::create_dir(made).map_err(|error| failed("the build directory", &error))?;
     }
-    let mut vendor = Command::new(&cargo);
+    let mut vendor = helper::program(&cargo);
     vendor.current_dir(&elsewhere).env("RUSTC", sysroot.join("bin/rustc"));
     vendor.args(["vendor", "--locked", "--respect-source-config"]);
     vendor.args(offline.then_some("--offline")).arg("--manifest-path");

@@ -1,5 +1,6 @@
 //! Programs of this machine that fetch: `git`, `npm`, `pip` and `cargo`.
 
+use std::ffi::OsStr;
 use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
@@ -16,8 +17,8 @@ const TIMEOUT: Duration = Duration::from_secs(600);
 /// The maximum number of bytes that one of them may write, to each stream.
 const MAX_OUTPUT: u64 = 256 << 20;
 
-/// Returns a program by its name in `PATH`.
-pub(super) fn program(name: &str) -> Command {
+/// Returns a program by its path, or by its name in `PATH`.
+pub(super) fn program(name: impl AsRef<OsStr>) -> Command {
     Command::new(name)
 }
 
