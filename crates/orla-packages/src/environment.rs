@@ -366,16 +366,16 @@ fn entry_point<'a>(points: &'a str, name: &str) -> Option<(&'a str, &'a str)> {
 }
 
 /// The command to start.
-struct Start<'a> {
-    kind: &'a str,
-    command: &'a str,
-    args: Vec<String>,
-    env: Vec<(&'a str, String)>,
+pub(crate) struct Start<'a> {
+    pub(crate) kind: &'a str,
+    pub(crate) command: &'a str,
+    pub(crate) args: Vec<String>,
+    pub(crate) env: Vec<(&'a str, String)>,
 }
 
 /// Returns the manifest of the bundle. `own` is the package's own data: name, version, description,
 /// author.
-fn manifest(start: &Start<'_>, launch: &Launch, own: [&str; 4]) -> Value {
+pub(crate) fn manifest(start: &Start<'_>, launch: &Launch, own: [&str; 4]) -> Value {
     let [name, version, description, author] = own;
     let or = |text: &str, other: &str| if text.is_empty() { other.to_owned() } else { text.to_owned() };
     let mut env: BTreeMap<&str, String> =
@@ -402,7 +402,7 @@ fn manifest(start: &Start<'_>, launch: &Launch, own: [&str; 4]) -> Value {
 }
 
 /// Returns the archive of the files and the manifest. If a name is repeated, the first file is used.
-fn finish(files: Vec<File>, manifest: &Value) -> Result<Vec<u8>, String> {
+pub(crate) fn finish(files: Vec<File>, manifest: &Value) -> Result<Vec<u8>, String> {
     let own = File {
         name: MANIFEST.to_owned(),
         is_executable: false,

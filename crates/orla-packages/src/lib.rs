@@ -6,7 +6,9 @@
 //! - [`bundle`]: the manifest of an `.mcpb` bundle
 //! - [`remote`]: a server behind a URL as an archive
 //! - [`environment`]: programs of npm and PyPI as bundles
+//! - [`crates`]: the source of programs in registries of crates
 //! - [`oci`]: bundles and folders in OCI registries
+//! - [`openapi`]: an OpenAPI document as an archive
 //! - [`publish`]: the description of a package for a registry
 //! - [`registry`]: the API of MCP registries
 //! - [`tools`]: the tools that a package declares
@@ -26,9 +28,11 @@
 
 pub mod archive;
 pub mod bundle;
+pub mod crates;
 pub mod environment;
 pub mod lock;
 pub mod oci;
+pub mod openapi;
 pub mod platform;
 pub mod publish;
 pub mod registry;

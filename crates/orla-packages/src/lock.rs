@@ -31,8 +31,8 @@ pub struct Entry {
     pub source: String,
     /// The registry, if the source is a name in one.
     pub registry: Option<String>,
-    /// The origin of the archive, if it differs from the source: a URL, a commit, or a package of npm or
-    /// PyPI.
+    /// The origin of the archive, if it differs from the source: a URL, a commit, or a program of npm,
+    /// PyPI or a registry of crates.
     pub resolved: Option<String>,
     /// The archives that it was built from: [`Requirement`](crate::environment::Requirement)s.
     pub requires: Vec<String>,
@@ -63,6 +63,8 @@ pub enum PackageKind {
     Tools,
     /// A server behind a URL. No part of it runs here.
     Remote,
+    /// The operations of an OpenAPI document. No part of the API runs here.
+    OpenApi,
 }
 
 /// A lock that cannot be used.
@@ -83,6 +85,7 @@ impl PackageKind {
             Self::Bundle => "bundle",
             Self::Tools => "tools",
             Self::Remote => "remote",
+            Self::OpenApi => "openapi",
         }
     }
 }
@@ -252,9 +255,16 @@ impl Entry {
             return Err(error(name_at, what));
         }
         let (kind_at, kind) = required("kind")?;
-        let kinds = [PackageKind::Folder, PackageKind::Bundle, PackageKind::Tools, PackageKind::Remote];
+        let kinds = [
+            PackageKind::Folder,
+            PackageKind::Bundle,
+            PackageKind::Tools,
+            PackageKind::Remote,
+            PackageKind::OpenApi,
+        ];
         let kind = kinds.into_iter().find(|known| known.word() == kind);
-        let kind = kind.ok_or_else(|| error(kind_at, "kind is folder, bundle, tools or remote"))?;
+        let kind =
+            kind.ok_or_else(|| error(kind_at, "kind is folder, bundle, tools, remote or openapi"))?;
         let permissions = permissions.ok_or_else(|| error(node.at, "permissions are missing"))?;
         if kind != PackageKind::Bundle && !arguments.is_empty() {
             return Err(error(kind_at, "arguments are for the program of a bundle"));

@@ -108,7 +108,7 @@ struct Input {
 pub enum Install {
     /// The first of these bundles whose manifest is for this system.
     Bundle(Vec<BundleAt>),
-    /// A program of npm or PyPI, and how it is started.
+    /// A program of npm, PyPI or a registry of crates, and how it is started.
     Program(Source, Launch),
     /// A hosted server, which needs no installation.
     Remote(Remote),
@@ -117,11 +117,12 @@ pub enum Install {
 }
 
 impl Install {
-    /// Returns the kind: `mcpb`, `npm`, `pypi`, `url` or `oci`.
+    /// Returns the kind: `mcpb`, `npm`, `pypi`, `cargo`, `url` or `oci`.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Bundle(_) => "mcpb",
             Self::Program(Source::Npm { .. }, _) => "npm",
+            Self::Program(Source::Cargo { .. }, _) => "cargo",
             Self::Program(..) => "pypi",
             Self::Remote(_) => "url",
             Self::Artifact(_) => "oci",
@@ -261,8 +262,8 @@ impl<'a> Registry<'a> {
 }
 
 impl Server {
-    /// Returns the installable form of the server: a bundle, or else a program of npm or PyPI, or else
-    /// its hosted endpoint.
+    /// Returns the installable form of the server: a bundle, or else a program of npm, PyPI or a
+    /// registry of crates, or else its hosted endpoint.
     ///
     /// # Errors
     /// Why there is nothing: a sentence about the server.
@@ -275,7 +276,10 @@ impl Server {
             self.packages.iter().filter(|package| package.registry_type == kind).collect()
         };
         let of_kind = |kind: &str| all(kind).into_iter().next();
-        let (bundles, has_program) = (all("mcpb"), of_kind("npm").or(of_kind("pypi")).is_some());
+        let programs = [("npm", "npm:", "@"), ("pypi", "pypi:", "=="), ("cargo", "cargo:", "@")];
+        let program =
+            programs.into_iter().find_map(|(kind, prefix, at)| Some((of_kind(kind)?, prefix, at)));
+        let bundles = all("mcpb");
         let likely = match bundles.len() {
             0 | 1 => bundles.clone(),
             _ => Platform::HERE.likely(bundles.clone(), |package| &package.identifier),
@@ -283,7 +287,7 @@ impl Server {
         if !likely.is_empty() {
             return self.bundles(&likely).map(Install::Bundle);
         }
-        if !bundles.is_empty() && !has_program {
+        if !bundles.is_empty() && program.is_none() {
             let names: Vec<&str> = bundles.iter().map(|package| &*package.identifier).collect();
             return Err(format!(
                 "{name} has no bundle for {}: it has {}",
@@ -291,12 +295,8 @@ impl Server {
                 names.join(", ")
             ));
         }
-        if let Some(package) = of_kind("npm") {
-            let source = self.source_of(package, "npm:", "@")?;
-            return Ok(Install::Program(source, self.launch(package)?));
-        }
-        if let Some(package) = of_kind("pypi") {
-            let source = self.source_of(package, "pypi:", "==")?;
+        if let Some((package, prefix, at)) = program {
+            let source = self.source_of(package, prefix, at)?;
             return Ok(Install::Program(source, self.launch(package)?));
         }
         let mut kinds: Vec<&str> =
@@ -309,7 +309,7 @@ impl Server {
             (None, Some(package)) => self.artifact(package).map(Install::Artifact),
             (None, None) if kinds.is_empty() => Err(format!("{name} has no packages")),
             (None, None) => Err(format!(
-                "{name} has packages of the kinds {}, which are not supported: mcpb, npm, pypi and oci are",
+                "{name} has packages of the kinds {}, which are not supported: mcpb, npm, pypi, cargo and oci are",
                 kinds.join(", ")
             )),
         }

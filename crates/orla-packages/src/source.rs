@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::crates;
 use crate::oci::Reference;
 
 /// A source.
@@ -13,6 +14,10 @@ pub enum Source {
     BundleFile(String),
     /// An `.mcpb` bundle behind a URL.
     BundleUrl(String),
+    /// An OpenAPI document in a file.
+    OpenApiFile(String),
+    /// An OpenAPI document behind a URL.
+    OpenApiUrl(String),
     /// A server of a registry, with the wanted version.
     Registry {
         /// Its name: `io.github.owner/server`.
@@ -36,6 +41,13 @@ pub enum Source {
         /// The version; `None` for the latest.
         version: Option<String>,
     },
+    /// A program of a registry of crates.
+    Cargo {
+        /// The name.
+        name: String,
+        /// The version; `None` for the newest.
+        version: Option<String>,
+    },
     /// A program of PyPI.
     Pypi {
         /// The name.
@@ -51,8 +63,8 @@ pub enum Source {
 pub struct NoSource(String);
 
 /// The accepted notations.
-const EXPECTED: &str = "a folder with tool.yaml (./greet), mcpb:FILE, mcpb:https://…, git:URL#REVISION, npm:NAME, pypi:NAME, oci:HOST/NAME:TAG, \
-    or a name in a registry (io.github.owner/server) is expected";
+const EXPECTED: &str = "a folder with tool.yaml (./greet), mcpb:FILE, mcpb:https://…, git:URL#REVISION, npm:NAME, pypi:NAME, cargo:NAME, oci:HOST/NAME:TAG, \
+    an OpenAPI document (https://…, ./api.yaml), or a name in a registry (io.github.owner/server) is expected";
 
 impl Source {
     /// Parses a source. A text that begins with a slash, `./` or `../` is a folder, and so is one for
@@ -75,7 +87,19 @@ impl Source {
                 file => Ok(Self::BundleFile(file.to_owned())),
             };
         }
-        if text.starts_with(['/', '.']) || is_directory(text) {
+        if is_directory(text) {
+            return Ok(Self::Folder(text.to_owned()));
+        }
+        if text.starts_with("https://") || text.starts_with("http://") {
+            return match is_fetched(text) {
+                true => Ok(Self::OpenApiUrl(text.to_owned())),
+                false => refused("a document is fetched over https:// (or http:// on this machine)"),
+            };
+        }
+        if !text.contains(':') && DOCUMENTS.iter().any(|ending| text.ends_with(ending)) {
+            return Ok(Self::OpenApiFile(text.to_owned()));
+        }
+        if text.starts_with(['/', '.']) {
             return Ok(Self::Folder(text.to_owned()));
         }
         if let Some(rest) = text.strip_prefix("git:") {
@@ -98,16 +122,22 @@ impl Source {
                 false => refused("it names no package of PyPI"),
             };
         }
+        if let Some(rest) = text.strip_prefix("cargo:") {
+            let (name, version) =
+                rest.split_once('@').map_or((rest, None), |(name, version)| (name, Some(version)));
+            return match crates::is_name(name) && version.is_none_or(is_word) {
+                true => Ok(Self::Cargo { name: name.to_owned(), version: version.map(str::to_owned) }),
+                false => refused("it names no crate"),
+            };
+        }
         if let Some(rest) = text.strip_prefix("oci:") {
             return match Reference::parse(rest) {
                 Some(reference) => Ok(Self::Oci(reference)),
                 None => refused("an artifact is oci:HOST/NAME:TAG or oci:HOST/NAME@sha256:…"),
             };
         }
-        for unsupported in ["cargo", "nuget"] {
-            if text.strip_prefix(unsupported).is_some_and(|rest| rest.starts_with(':')) {
-                return refused(&format!("sources of the kind `{unsupported}:` are not supported yet"));
-            }
+        if text.starts_with("nuget:") {
+            return refused("sources of the kind `nuget:` are not supported yet");
         }
         if text.starts_with('@') {
             return refused(&format!("it is not a source, did you mean npm:{text}?"));
@@ -136,12 +166,17 @@ impl Source {
     #[must_use]
     pub fn without_version(mut self) -> Self {
         match &mut self {
-            Self::Registry { version, .. } | Self::Npm { version, .. } | Self::Pypi { version, .. } => {
-                *version = None;
-            }
+            Self::Registry { version, .. }
+            | Self::Npm { version, .. }
+            | Self::Pypi { version, .. }
+            | Self::Cargo { version, .. } => *version = None,
             Self::Git { revision, .. } => *revision = None,
             Self::Oci(reference) => reference.version = None,
-            Self::Folder(_) | Self::BundleFile(_) | Self::BundleUrl(_) => {}
+            Self::Folder(_)
+            | Self::BundleFile(_)
+            | Self::BundleUrl(_)
+            | Self::OpenApiFile(_)
+            | Self::OpenApiUrl(_) => {}
         }
         self
     }
@@ -171,9 +206,16 @@ impl Source {
     }
 
     fn bundle_url(url: &str) -> Option<Self> {
-        let is_fetched = url.starts_with("https://") || is_local_http(url);
-        is_fetched.then(|| Self::BundleUrl(url.to_owned()))
+        is_fetched(url).then(|| Self::BundleUrl(url.to_owned()))
     }
+}
+
+/// The endings of documents' names.
+const DOCUMENTS: [&str; 3] = [".json", ".yaml", ".yml"];
+
+/// Returns whether no third party can change what is fetched from a URL.
+fn is_fetched(url: &str) -> bool {
+    url.starts_with("https://") || is_local_http(url)
 }
 
 /// Returns whether a text can be the name of a package of npm: `name` or `@scope/name`.
@@ -208,7 +250,9 @@ pub fn is_local_http(url: &str) -> bool {
 impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Folder(path) => f.write_str(path),
+            Self::Folder(place) | Self::OpenApiFile(place) | Self::OpenApiUrl(place) => {
+                f.write_str(place)
+            }
             Self::BundleFile(what) | Self::BundleUrl(what) => write!(f, "mcpb:{what}"),
             Self::Oci(reference) => write!(f, "oci:{reference}"),
             Self::Git { url, revision: None } => write!(f, "git:{url}"),
@@ -217,6 +261,8 @@ impl fmt::Display for Source {
             Self::Npm { name, version: Some(version) } => write!(f, "npm:{name}@{version}"),
             Self::Pypi { name, version: None } => write!(f, "pypi:{name}"),
             Self::Pypi { name, version: Some(version) } => write!(f, "pypi:{name}=={version}"),
+            Self::Cargo { name, version: None } => write!(f, "cargo:{name}"),
+            Self::Cargo { name, version: Some(version) } => write!(f, "cargo:{name}@{version}"),
             Self::Registry { name, version: None } => f.write_str(name),
             Self::Registry { name, version: Some(version) } => write!(f, "{name}@{version}"),
         }
@@ -242,6 +288,10 @@ mod tests {
             ("./greet", Source::Folder("./greet".into())),
             ("/opt/greet", Source::Folder("/opt/greet".into())),
             ("tools/x", Source::Folder("tools/x".into())),
+            ("./api.yaml", Source::OpenApiFile("./api.yaml".into())),
+            ("docs/api.json", Source::OpenApiFile("docs/api.json".into())),
+            ("https://a.example/x", Source::OpenApiUrl("https://a.example/x".into())),
+            ("http://127.0.0.1:9/x", Source::OpenApiUrl("http://127.0.0.1:9/x".into())),
             ("mcpb:a/b.mcpb", Source::BundleFile("a/b.mcpb".into())),
             ("mcpb:https://a.example/b", Source::BundleUrl("https://a.example/b".into())),
             ("mcpb:http://127.0.0.1:9/b", Source::BundleUrl("http://127.0.0.1:9/b".into())),
@@ -253,6 +303,8 @@ mod tests {
             ("npm:@a/b@1.0.0", Source::Npm { name: "@a/b".into(), version: Some("1.0.0".into()) }),
             ("npm:b@next", Source::Npm { name: "b".into(), version: Some("next".into()) }),
             ("pypi:b_c==1.0", Source::Pypi { name: "b_c".into(), version: Some("1.0".into()) }),
+            ("cargo:a-b", Source::Cargo { name: "a-b".into(), version: None }),
+            ("cargo:b_c@1.0.0", Source::Cargo { name: "b_c".into(), version: Some("1.0.0".into()) }),
             ("io.github.a/b", registry("io.github.a/b", None)),
             ("io.github.a/b@1.2.0", registry("io.github.a/b", Some("1.2.0"))),
         ] {
@@ -275,6 +327,10 @@ mod tests {
             "npm:../a",
             "pypi:a[b]",
             "pypi:--index-url",
+            "cargo:",
+            "cargo:a/b",
+            "cargo:1a",
+            "cargo:a@--git",
             "git:",
             "git:-x",
             "git:ext::sh -c x",
@@ -284,7 +340,8 @@ mod tests {
             "git:https://a/b#-x",
             "git:https://a/b#a..b",
             "oci:x",
-            "https://a.example",
+            "http://a.example",
+            "ftp://a.example",
             "a/b/c",
             "a/b@",
             "a\n/b",
@@ -294,6 +351,6 @@ mod tests {
         let plain = |text: &str| parse(text).unwrap().without_version().to_string();
         assert_eq!(plain("npm:@a/b@1.0.0"), "npm:@a/b");
         assert_eq!(plain("git:./repository#v1"), "git:./repository");
-        assert!(parse("cargo:x").unwrap_err().to_string().contains("not supported"));
+        assert!(parse("nuget:x").unwrap_err().to_string().contains("not supported"));
     }
 }

@@ -31,7 +31,7 @@ use std::time::{Duration, Instant, SystemTime};
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 
-use crate::archive::{Archive, ArchiveError, MAX_BYTES};
+use crate::archive::{Archive, ArchiveError, MAX_BYTES, pack};
 use crate::lock::{Entry, FILE, Lock, LockError, MAX_LOCK, is_digest};
 use crate::sha256;
 use crate::tools::{self, Tool};
@@ -101,6 +101,9 @@ pub enum StoreError {
     /// The archive is refused.
     #[error(transparent)]
     Archive(#[from] ArchiveError),
+    /// The program of a source archive cannot be built.
+    #[error("{0}")]
+    Build(String),
     /// Another process does not finish its change.
     #[error("another orla has been changing the packages of this project for {} s: try again when it has ended", WAIT.as_secs())]
     Busy,
@@ -279,6 +282,43 @@ impl Transaction<'_> {
     /// # Errors
     /// The archive is not the one with this digest, is refused, or cannot be unpacked: then nothing is installed.
     pub fn install(&self, name: &str, digest: &str, bytes: &[u8]) -> Result<PathBuf, StoreError> {
+        self.install_by(name, digest, bytes, |staging, archive, _| Ok(archive.unpack(staging)?))
+    }
+
+    /// Like [`install`](Self::install), for an archive of source code, of which `build` makes the files of
+    /// the package in a directory. They are cached, because another build may differ in some bytes.
+    ///
+    /// # Errors
+    /// Those of [`install`](Self::install), and those of `build`.
+    pub fn install_built(
+        &self,
+        name: &str,
+        digest: &str,
+        bytes: &[u8],
+        build: impl FnOnce(&Archive<'_>, &Path) -> Result<(), String>,
+    ) -> Result<PathBuf, StoreError> {
+        self.install_by(name, digest, bytes, |staging, archive, own| {
+            let known = own.contents.join(format!("{digest}.built"));
+            let built = read(&known, 64).ok().and_then(|known| String::from_utf8(known).ok());
+            if let Some(built) = built.and_then(|built| self.store.cached(&built)) {
+                return Ok(Archive::read(&built)?.unpack(staging)?);
+            }
+            build(archive, staging).map_err(StoreError::Build)?;
+            let built = pack(staging)?;
+            self.store.keep(&built);
+            let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&own.contents);
+            let noted = made.and_then(|()| write_shared(&known, sha256(&built).as_bytes()));
+            noted.map_err(io_at(&known))
+        })
+    }
+
+    fn install_by(
+        &self,
+        name: &str,
+        digest: &str,
+        bytes: &[u8],
+        fill: impl FnOnce(&Path, &Archive<'_>, &Own) -> Result<(), StoreError>,
+    ) -> Result<PathBuf, StoreError> {
         let own = self.store.own.as_ref().ok_or(StoreError::Homeless)?;
         let place = self.store.place(name, digest);
         if self.store.presence_at(&place, digest) == Presence::Installed {
@@ -295,9 +335,9 @@ impl Transaction<'_> {
             remove(left).map_err(io_at(left))?;
         }
         fs::DirBuilder::new().mode(0o755).create(&staging).map_err(io_at(&staging))?;
-        if let Err(error) = archive.unpack(&staging) {
+        if let Err(error) = fill(&staging, &archive, own) {
             remove(&staging).map_err(io_at(&staging))?;
-            return Err(error.into());
+            return Err(error);
         }
         sync_tree(&staging).map_err(io_at(&staging))?;
         let content = own.contents.join(digest);
@@ -531,7 +571,6 @@ fn make_room(cache: &Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::archive::pack;
     use crate::lock::PackageKind;
     use std::os::unix::fs::symlink;
 

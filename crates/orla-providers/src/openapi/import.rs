@@ -15,7 +15,7 @@ use url::Url;
 use super::document::{Document, Warning, step};
 use super::operation::{self, Operation};
 use super::schema::shortened;
-use super::security::Security;
+use super::security::{Scheme, Security};
 use super::servers;
 use super::settings::{Location, OpenApiSettings, Selection};
 use crate::sign_in::Suggested;
@@ -47,6 +47,8 @@ pub struct Imported {
     pub warnings: Vec<Warning>,
     /// The document's information about the sign-in.
     pub sign_in: Suggested,
+    /// The security schemes whose credentials can be configured.
+    pub schemes: Vec<Scheme>,
 }
 
 /// Makes capabilities from a document. `source` is shown as its origin, and `at` is its address, if it
@@ -89,6 +91,7 @@ pub(super) fn import(
     };
     import.paths()?;
     let Import { name, registrations, mut warnings, security, .. } = import;
+    let schemes = security.schemes(document);
     warnings.extend(security.warnings());
     let mut sign_in = security.sign_in();
     if matches!(settings.document, Location::Url(_)) {
@@ -104,7 +107,7 @@ pub(super) fn import(
         warnings.truncate(MAX_WARNINGS - 1);
         warnings.push(Warning::new("#", format!("{more} more warnings are not shown")));
     }
-    Ok(Imported { name, registrations, warnings, sign_in })
+    Ok(Imported { name, registrations, warnings, sign_in, schemes })
 }
 
 /// An import in progress.

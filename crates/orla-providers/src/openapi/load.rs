@@ -63,6 +63,48 @@ pub async fn load(settings: &OpenApiSettings) -> Result<Imported, ImportError> {
     }
 }
 
+/// Reads or fetches a document and the files that it refers to, as one document without other files.
+///
+/// # Errors
+/// Those of [`load`].
+pub async fn bundled(document: &Location) -> Result<serde_json::Value, ImportError> {
+    let read = match document {
+        Location::File(path) => {
+            let own = path.clone();
+            let read = move || read_document(&read(&own, MAX_BYTES)?, file_url(&own).as_ref());
+            let read = tokio::task::spawn_blocking(read).await;
+            read.unwrap_or_else(|_| Err("reading it failed".to_owned()))
+        }
+        Location::Url(address) => match Url::parse(address) {
+            Ok(url) => fetch(&url, FETCH_TIMEOUT).await,
+            Err(err) => Err(err.to_string()),
+        },
+    };
+    let shown = match document {
+        Location::File(path) => path.display().to_string(),
+        Location::Url(address) => crate::http::shown(address),
+    };
+    read.map(|document| document.root).map_err(|problem| error(&shown, problem))
+}
+
+/// Makes capabilities from what [`bundled`] has returned, as [`load`] does. No file is read.
+///
+/// # Errors
+/// It is no such document.
+pub fn import_bundled(
+    document: &serde_json::Value,
+    settings: &OpenApiSettings,
+) -> Result<Imported, ImportError> {
+    let (source, at) = match &settings.document {
+        Location::File(path) => (path.display().to_string(), None),
+        Location::Url(address) => (crate::http::shown(address), Url::parse(address).ok()),
+    };
+    let document = Bundle::new(&document.to_string(), None).and_then(Bundle::finish);
+    document
+        .and_then(|document| import(&document, settings, &source, at.as_ref()))
+        .map_err(|problem| error(&source, problem))
+}
+
 /// Fetches a document, and then the files that it refers to, a few at a time.
 async fn fetch(url: &Url, timeout: Duration) -> Result<Document, String> {
     let executor = HttpExecutor::new();
@@ -96,28 +138,32 @@ async fn fetch(url: &Url, timeout: Duration) -> Result<Document, String> {
 /// It is no such document.
 pub fn import_text(text: &str, settings: &OpenApiSettings) -> Result<Imported, ImportError> {
     let (source, at, own) = match &settings.document {
-        Location::File(path) => {
-            let absolute = std::path::absolute(path).ok();
-            (path.display().to_string(), None, absolute.and_then(|path| Url::from_file_path(path).ok()))
-        }
+        Location::File(path) => (path.display().to_string(), None, file_url(path)),
         Location::Url(address) => (crate::http::shown(address), Url::parse(address).ok(), None),
     };
-    let document = Bundle::new(text, own.as_ref()).and_then(|mut bundle| {
-        let directory = own.as_ref().and_then(directory_of);
-        loop {
-            let waiting = bundle.take_waiting();
-            if waiting.is_empty() {
-                return bundle.finish();
-            }
-            for (name, url) in waiting {
-                let text = read_below(directory.as_deref(), &url, bundle.remaining());
-                bundle.add(name, &url, text);
-            }
-        }
-    });
-    document
+    read_document(text, own.as_ref())
         .and_then(|document| import(&document, settings, &source, at.as_ref()))
         .map_err(|problem| error(&source, problem))
+}
+
+fn file_url(path: &Path) -> Option<Url> {
+    std::path::absolute(path).ok().and_then(|path| Url::from_file_path(path).ok())
+}
+
+/// Makes a document of a text and of the files below its directory, if it is the text of the file `own`.
+fn read_document(text: &str, own: Option<&Url>) -> Result<Document, String> {
+    let mut bundle = Bundle::new(text, own)?;
+    let directory = own.and_then(directory_of);
+    loop {
+        let waiting = bundle.take_waiting();
+        if waiting.is_empty() {
+            return bundle.finish();
+        }
+        for (name, url) in waiting {
+            let text = read_below(directory.as_deref(), &url, bundle.remaining());
+            bundle.add(name, &url, text);
+        }
+    }
 }
 
 /// Returns the directory of a file, without symbolic links.

@@ -31,7 +31,8 @@ mod settings;
 
 pub use document::Warning;
 pub use import::Imported;
-pub use load::{ImportError, import_text, load};
+pub use load::{ImportError, bundled, import_bundled, import_text, load};
+pub use security::Scheme;
 pub use settings::{Location, OpenApiSettings, Selection};
 
 /// Returns the key of the sign-in of the document with this name.

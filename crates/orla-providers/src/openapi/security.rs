@@ -24,6 +24,17 @@ pub(super) struct Security<'a> {
     missing: BTreeSet<String>,
 }
 
+/// A security scheme of a document, whose credential can be configured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scheme {
+    /// Its name in the document.
+    pub name: String,
+    /// What its credential is: `API key`, `token` or `USER:PASSWORD`.
+    pub credential: &'static str,
+    /// Whether operations need it that have no configured credential.
+    pub is_missing: bool,
+}
+
 const SCHEMES: &str = "#/components/securitySchemes";
 
 impl<'a> Security<'a> {
@@ -112,6 +123,21 @@ impl<'a> Security<'a> {
             self.missing.extend(missing.map(|name| (*name).to_owned()));
         }
         Default::default()
+    }
+
+    /// Returns the schemes whose credentials can be configured.
+    pub(super) fn schemes(&self, document: &Document) -> Vec<Scheme> {
+        let all = document.root.pointer("/components/securitySchemes").and_then(Json::as_object);
+        let schemes = all.into_iter().flatten().filter_map(|(name, scheme)| {
+            let (scheme, _) = document.resolve(scheme).ok()?;
+            let text = |key| scheme.get(key).and_then(Json::as_str).unwrap_or_default();
+            let is_basic = text("type") == "http" && text("scheme").eq_ignore_ascii_case("basic");
+            let form = if is_basic { "USER:PASSWORD" } else { "token" };
+            credential(scheme, form).ok()?;
+            let credential = if text("type") == "apiKey" { "API key" } else { form };
+            Some(Scheme { name: name.clone(), credential, is_missing: self.missing.contains(name) })
+        });
+        schemes.collect()
     }
 
     /// Returns warnings about schemes that operations need and that have no credential.

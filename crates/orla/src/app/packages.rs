@@ -65,6 +65,9 @@ impl App {
         drop(made);
         found.registrations.extend(tools);
         missing.extend(unserved);
+        let (operations, unserved) = installed.operations(&base_of(config));
+        found.registrations.extend(operations);
+        missing.extend(unserved);
         self.refuse(missing, findings);
         for package in &mut packages.packages {
             let change = config.change_of(&package.manifest.name);

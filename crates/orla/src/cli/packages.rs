@@ -12,6 +12,8 @@ Sources:
   mcpb:FILE, mcpb:https://…   an .mcpb bundle
   git:URL#REVISION            a folder or a bundle in a git repository; a path is a URL, too
   npm:NAME, pypi:NAME         an MCP server of npm or PyPI; with @VERSION, that version
+  cargo:NAME                  an MCP server of a registry of crates, built here; with @VERSION, that version
+  https://…, ./openapi.yaml   the operations of an OpenAPI document (.json, .yaml)
   oci:HOST/NAME:TAG           an .mcpb bundle or a folder of tools in an OCI registry; @sha256:… is exact
   io.github.owner/server      a server of the registry; with @VERSION, that version
 

@@ -6,10 +6,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use orla_document::{Kind, Node};
-use orla_marketplace::Redactor;
+use orla_marketplace::{Redactor, Registration};
 use orla_packages::archive::Archive;
 use orla_packages::bundle::{self, Bundle, MANIFEST, MAX_MANIFEST, Setting};
 use orla_packages::lock::{Entry, FILE, PackageKind};
+use orla_packages::openapi::{self, OpenApi};
 use orla_packages::platform::Platform;
 use orla_packages::remote::{DOCUMENT, Remote};
 use orla_packages::source::Source;
@@ -18,6 +19,7 @@ use orla_process::confinement::Declared;
 use orla_providers::capsule::manifest::{self, Form, Manifest};
 use orla_providers::capsule::packages::MANIFESTS;
 use orla_providers::mcp::{Reach, ServerSettings};
+use orla_providers::openapi::{Imported, Location, OpenApiSettings, import_bundled};
 use orla_providers::tool;
 use orla_providers::tool::metadata::Remark;
 use orla_secrets::{Reference, ReferenceError, Secret, SecretStore};
@@ -36,8 +38,8 @@ pub(crate) struct Content {
     pub(crate) runs: String,
     /// The variables that it sets: `NAME=VALUE`.
     pub(crate) env: Vec<String>,
-    /// The server that receives the data of its tools, if no part of the package runs here.
-    pub(crate) url: Option<String>,
+    /// The servers that receive the data of its tools, if no part of the package runs here.
+    pub(crate) urls: Vec<String>,
     /// The permissions that it declares.
     pub(crate) wants: Vec<String>,
     /// The keys of settings, with their meanings and whether they are required.
@@ -51,6 +53,8 @@ pub(crate) const PUBLISHED: &str = "orla";
 /// The maximum number of permissions that a package may want, and the longest one: a person reads them.
 const MAX_WANTS: usize = 100;
 const MAX_WANT: usize = 400;
+/// The maximum number of servers of an OpenAPI document: a person reads them.
+const MAX_SERVERS: usize = 20;
 
 /// Checks that an installed package is of the kind in the lock. The content of its directory decides, as
 /// in [`Content::read`].
@@ -69,6 +73,8 @@ pub(crate) fn check_kind(entry: &Entry, directory: &Path) -> Result<(), String> 
         PackageKind::Bundle
     } else if has(DOCUMENT) {
         PackageKind::Remote
+    } else if has(openapi::DOCUMENT) {
+        PackageKind::OpenApi
     } else if MANIFESTS.iter().any(|name| has(name)) {
         PackageKind::Folder
     } else {
@@ -105,6 +111,10 @@ impl Content {
         if let Some(text) = file(DOCUMENT)? {
             return Remote::read(&text).map(Self::of_remote);
         }
+        let document = archive.file(openapi::DOCUMENT, openapi::MAX_DOCUMENT);
+        if let Some(text) = document.map_err(|error| error.to_string())? {
+            return Self::of_openapi(&OpenApi::read(&text)?);
+        }
         for name in MANIFESTS {
             if let Some(text) = file(name)? {
                 return Self::of_folder(name, &text);
@@ -124,7 +134,7 @@ impl Content {
             author: bundle.author,
             runs,
             env: bundle.env.iter().map(|(name, value)| format!("{name}={value}")).collect(),
-            url: None,
+            urls: Vec::new(),
             wants: Vec::new(),
             settings: bundle.settings.into_iter().collect(),
         }
@@ -141,11 +151,55 @@ impl Content {
             author: remote.author,
             runs: "nothing on this machine".to_owned(),
             env,
-            url: Some(remote.url),
+            urls: vec![remote.url],
             wants: Vec::new(),
             settings,
             grants: Vec::new(),
         }
+    }
+
+    fn of_openapi(api: &OpenApi) -> Result<Self, String> {
+        let imported = imported(api, |_| {})?;
+        let count = imported.registrations.len();
+        if count == 0 {
+            let why = imported.warnings.first().map(ToString::to_string).unwrap_or_default();
+            return Err(format!(
+                "it has no operation that can be called: {why} (`openapi` in orla.yaml has more settings)"
+            ));
+        }
+        let servers = imported.registrations.iter().filter_map(|one| one.policy.upstream.as_deref());
+        let urls: BTreeSet<String> = servers.map(str::to_owned).collect();
+        if urls.len() > MAX_SERVERS {
+            return Err(format!("its operations are at more than {MAX_SERVERS} servers"));
+        }
+        let is_key = |key: &str| {
+            let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
+            !key.is_empty() && key.bytes().all(fits)
+        };
+        if let Some(scheme) = imported.schemes.iter().find(|scheme| !is_key(&scheme.name)) {
+            return Err(format!("{:?} is not a name of a security scheme", scheme.name));
+        }
+        let settings = imported.schemes.iter().map(|scheme| {
+            let wanted = if scheme.is_missing { ", which operations want" } else { "" };
+            let title = format!("{} of its scheme {}{wanted}", scheme.credential, scheme.name);
+            let (default, is_required, is_secret, is_multiple) = (None, false, true, false);
+            (scheme.name.clone(), Setting { title, default, is_required, is_secret, is_multiple })
+        });
+        let version = Some(api.info("version")).filter(|version| !version.is_empty());
+        let contact = api.document.pointer("/info/contact/name").and_then(serde_json::Value::as_str);
+        Ok(Self {
+            kind: PackageKind::OpenApi,
+            name: imported.name,
+            version: version.unwrap_or("0.0.0").to_owned(),
+            description: api.info("title").to_owned(),
+            author: contact.unwrap_or_default().to_owned(),
+            runs: format!("nothing on this machine; it has {count} operations"),
+            env: Vec::new(),
+            urls: urls.into_iter().collect(),
+            wants: Vec::new(),
+            settings: settings.collect(),
+            grants: Vec::new(),
+        })
     }
 
     /// Returns the content of executable files, each of which is a tool.
@@ -179,7 +233,7 @@ impl Content {
             author: author.to_owned(),
             runs,
             env: Vec::new(),
-            url: None,
+            urls: Vec::new(),
             wants,
             settings: Vec::new(),
             grants: Vec::new(),
@@ -228,7 +282,7 @@ impl Content {
             author: text("author").unwrap_or_default(),
             runs: runs.join(" "),
             env,
-            url: None,
+            urls: Vec::new(),
             wants,
             settings: Vec::new(),
             grants: Vec::new(),
@@ -427,6 +481,50 @@ pub(crate) fn remote(
     let mut settings = ServerSettings::new(name.clone(), Reach::Http { url: remote.url, headers });
     settings.redaction = setting_values.redactor(|_| true);
     Ok(settings)
+}
+
+/// Returns the operations of an OpenAPI document as capabilities, with the credentials of the user.
+///
+/// # Errors
+///
+/// Returns an error if the document is broken.
+pub(crate) fn operations(
+    entry: &Entry,
+    directory: &Path,
+    project: &Path,
+    has_settings: bool,
+) -> Result<Vec<Registration>, String> {
+    let name = &entry.name;
+    let text = std::fs::read(directory.join(openapi::DOCUMENT));
+    let text = text.map_err(|error| format!("{name}: {}: {error}", openapi::DOCUMENT))?;
+    let api = OpenApi::read(&text).map_err(|why| format!("{name}: {why}"))?;
+    let schemes = api.document.pointer("/components/securitySchemes");
+    let schemes = schemes.and_then(serde_json::Value::as_object);
+    let keys = schemes.into_iter().flat_map(|schemes| schemes.keys());
+    let setting_values = SettingValues::of(entry, project, keys, has_settings)?;
+    let imported = imported(&api, |settings| {
+        let secrets = setting_values.values.iter();
+        settings.security =
+            secrets.map(|(scheme, secret)| (scheme.clone(), secret.expose().to_owned())).collect();
+        settings.redaction = setting_values.redactor(|_| true);
+    });
+    let imported = imported.map_err(|why| format!("{name}: {why}"))?;
+    let registrations = imported.registrations.into_iter().map(|mut one| {
+        // The name in the lock may be one that a document cannot have.
+        let own = one.manifest.id.strip_prefix(&imported.name).unwrap_or(&one.manifest.id);
+        one.manifest.id = format!("{name}{own}");
+        one
+    });
+    Ok(registrations.collect())
+}
+
+/// Imports a document that has all of its files.
+fn imported(api: &OpenApi, set: impl FnOnce(&mut OpenApiSettings)) -> Result<Imported, String> {
+    let file = || Location::File(openapi::DOCUMENT.into());
+    let mut settings = OpenApiSettings::new(api.url.clone().map_or_else(file, Location::Url));
+    set(&mut settings);
+    let imported = import_bundled(&api.document, &settings);
+    imported.map_err(|error| error.to_string())
 }
 
 /// The settings that were made for a package.

@@ -16,7 +16,8 @@ use std::sync::Arc;
 use orla_marketplace::rtfs::TypeExpr;
 use orla_marketplace::schema::json_schema_of;
 use orla_marketplace::{
-    ANNOTATIONS, Availability, CapabilityManifest, MCPCapability, ProviderType, Registration,
+    ANNOTATIONS, Availability, CapabilityManifest, HttpCapability, MCPCapability, ProviderType,
+    Registration,
 };
 use orla_mcp::answer::ListedTool;
 use orla_packages::lock::{Entry, FILE, PackageKind};
@@ -183,6 +184,14 @@ impl Installed {
         (found.into_iter().flatten().collect(), refused)
     }
 
+    /// Returns the operations of OpenAPI documents, likewise.
+    pub(crate) fn operations(&self, base: &Path) -> (Vec<Registration>, Vec<Refused>) {
+        let (found, refused) = self.served(&[PackageKind::OpenApi], |package| {
+            content::operations(&package.entry, &package.directory, base, package.has_settings)
+        });
+        (found.into_iter().flatten().collect(), refused)
+    }
+
     /// Returns the result of `serve` for the packages of these kinds, and the packages for which it
     /// failed.
     fn served<T>(
@@ -236,7 +245,7 @@ impl Installed {
             let reported: Vec<Tool> = registrations.iter().map(|(_, tool)| tool.clone()).collect();
             let is_same = tools::digest(&reported) == package.entry.tools_digest;
             if is_same
-                && package.entry.kind == PackageKind::Bundle
+                && matches!(package.entry.kind, PackageKind::Bundle | PackageKind::OpenApi)
                 && package.is_accepted
                 && package.accepted_tools.is_none()
                 && self.kept.lock().insert(package.entry.name.clone())
@@ -326,10 +335,15 @@ impl InstalledPackage {
                 let file = self.directory.join(if tool.is_empty() { name } else { tool });
                 tool::unserved(id, &file, &self.directory, why).ok()
             }
-            PackageKind::Bundle | PackageKind::Remote => {
-                let provider = MCPCapability::new(format!("mcp:{name}"), tool, 0);
+            PackageKind::Bundle | PackageKind::Remote | PackageKind::OpenApi => {
+                let provider = match self.entry.kind {
+                    PackageKind::OpenApi => {
+                        ProviderType::Http(HttpCapability::new(String::new(), None, 0))
+                    }
+                    _ => ProviderType::MCP(MCPCapability::new(format!("mcp:{name}"), tool, 0)),
+                };
                 let what = "A tool that cannot be served.".to_owned();
-                let manifest = CapabilityManifest::new(id, what, ProviderType::MCP(provider));
+                let manifest = CapabilityManifest::new(id, what, provider);
                 let mut registration = Registration::from(manifest);
                 registration.policy = registration.policy.unavailable(why);
                 Some(registration)
@@ -428,10 +442,13 @@ impl InstalledPackage {
             PackageKind::Folder | PackageKind::Tools => {
                 package_of(&manifest.provider).is_some_and(|place| place == self.directory)
             }
-            PackageKind::Bundle | PackageKind::Remote => {
+            kind => {
                 let rest = manifest.id.strip_prefix(self.entry.name.as_str());
-                let is_mcp = matches!(manifest.provider, ProviderType::MCP(_));
-                is_mcp && rest.is_some_and(|rest| rest.starts_with('.'))
+                let is_its = match kind {
+                    PackageKind::OpenApi => matches!(manifest.provider, ProviderType::Http(_)),
+                    _ => matches!(manifest.provider, ProviderType::MCP(_)),
+                };
+                is_its && rest.is_some_and(|rest| rest.starts_with('.'))
             }
         }
     }

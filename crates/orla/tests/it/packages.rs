@@ -2,11 +2,13 @@
 
 mod arguments;
 mod confined;
+mod crates;
 mod expected;
 mod folders;
 mod hostile;
 mod killed;
 mod oci;
+mod openapi;
 mod publishing;
 mod registry;
 mod settings;

@@ -16,6 +16,7 @@ use crate::packages::project_of;
 use crate::text::{cut, on_one_line};
 use crate::{Failure, cli, render};
 
+use super::cargo;
 use super::origin::{portable_word, whole_word};
 
 /// The maximum number of lines of one kind on the screen.
@@ -99,10 +100,21 @@ impl ConsentRequest<'_> {
         line("publisher", &publisher(&content.author));
         line("sha256", sha256);
         line("runs", &shown(&content.runs));
+        if cargo::is_built(self.entry) {
+            line(
+                "built here",
+                match self.config.sandbox.mode {
+                    Mode::Off => "with cargo, with all your rights: `sandbox: off`",
+                    _ => {
+                        "with cargo, confined: no network, and its own files, the toolchain's and the system's"
+                    }
+                },
+            );
+        }
         if !self.entry.arguments.is_empty() {
             line("arguments", &quoted_list(&self.entry.arguments));
         }
-        if let Some(url) = &content.url {
+        for url in &content.urls {
             let host = Url::parse(url).ok().and_then(|url| url.host_str().map(str::to_owned));
             let host = host.unwrap_or_default();
             line("connects to", &format!("{host}: what its tools are given goes there"));
@@ -141,7 +153,7 @@ impl ConsentRequest<'_> {
         line(
             "confined",
             match (rules.mode, rules.fallback) {
-                _ if content.url.is_some() => "no: it runs elsewhere",
+                _ if !content.urls.is_empty() => "no: it runs elsewhere",
                 (Mode::Off, _) => "no: `sandbox: off`",
                 (_, Fallback::Allow) => {
                     "as far as this machine can (`sandbox_fallback: allow`), to its own directory and what is granted"

@@ -1,5 +1,6 @@
-//! Programs of this machine that fetch: `git`, `npm` and `pip`.
+//! Programs of this machine that fetch: `git`, `npm`, `pip` and `cargo`.
 
+use std::ffi::OsStr;
 use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
@@ -16,8 +17,8 @@ const TIMEOUT: Duration = Duration::from_secs(600);
 /// The maximum number of bytes that one of them may write, to each stream.
 const MAX_OUTPUT: u64 = 256 << 20;
 
-/// Returns a program by its name in `PATH`.
-pub(super) fn program(name: &str) -> Command {
+/// Returns a program by its path, or by its name in `PATH`.
+pub(super) fn program(name: impl AsRef<OsStr>) -> Command {
     Command::new(name)
 }
 
@@ -60,7 +61,11 @@ pub(super) fn output(command: &mut Command) -> Result<Vec<u8>, String> {
         let is_it = |line: &str| line.contains("error") || line.contains("fatal");
         let message = lines.iter().find(|line| is_it(line) && !line.starts_with("npm error code "));
         let message = message.or(lines.last()).map_or_else(|| status.to_string(), |line| cut(line, 300));
-        return Err(format!("{name} failed: {message}"));
+        // Cargo gives the reasons below each other.
+        let cause =
+            lines.iter().rposition(|line| *line == "Caused by:").and_then(|at| lines.get(at + 1));
+        let cause = cause.map(|line| format!(": {}", cut(line.trim(), 300))).unwrap_or_default();
+        return Err(format!("{name} failed: {message}{cause}"));
     }
     Ok(output)
 }

@@ -1,5 +1,6 @@
 //! `orla add`, `remove`, `update`, `outdated`, `sync`, `publish`, and `orla search --registry`.
 
+mod cargo;
 mod consent;
 mod environments;
 mod fetch;
@@ -10,7 +11,7 @@ mod origin;
 mod publish;
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use orla_confine::Word;
 use orla_marketplace::Permission;
@@ -21,6 +22,7 @@ use orla_packages::source::{NoSource, Source as PackageSource};
 use orla_packages::store::{Presence, Store, StoreError, Transaction};
 use orla_packages::tools::{self, Tool};
 use orla_packages::{FetchError, is_name, name_of};
+use orla_providers::openapi::ImportError;
 
 use crate::app::App;
 use crate::config::{Config, Source};
@@ -54,6 +56,12 @@ impl From<FetchError> for Failure {
 
 impl From<ArchiveError> for Failure {
     fn from(error: ArchiveError) -> Self {
+        Self::failed(error.to_string())
+    }
+}
+
+impl From<ImportError> for Failure {
+    fn from(error: ImportError) -> Self {
         Self::failed(error.to_string())
     }
 }
@@ -114,7 +122,7 @@ async fn added(add: &cli::Add, config: &Config) -> Result<(), Failure> {
     let serves = if names.is_empty() { String::new() } else { format!(", with {}", names.join(", ")) };
     let added = format!("added {} {}{serves}", entry.name, entry.version);
     let unreadable = unreadable_arguments(&entry, config);
-    let is_bare = archive.content.url.is_none() && entry.permissions.is_empty();
+    let is_bare = archive.content.urls.is_empty() && entry.permissions.is_empty();
     let learned = names.first().map(|tool| format!("{}.{tool}", entry.name));
     put(&transaction, &store, entry, &tools, &archive.bytes, previous.as_ref())?;
     render::note(&format!("{added}; a running server takes it up on SIGHUP"));
@@ -243,7 +251,25 @@ async fn install_and_list_tools(
     entry: &Entry,
     bytes: &[u8],
 ) -> Result<Vec<Tool>, Failure> {
-    tools_of(config, entry, transaction.install(&entry.name, &entry.sha256, bytes)?).await
+    tools_of(config, entry, install(transaction, config, entry, bytes, false)?).await
+}
+
+/// Unpacks a package, and builds it if its archive is the source of a crate.
+fn install(
+    transaction: &Transaction<'_>,
+    config: &Config,
+    entry: &Entry,
+    bytes: &[u8],
+    offline: bool,
+) -> Result<PathBuf, Failure> {
+    let Entry { name, sha256, source, .. } = entry;
+    Ok(match cargo::is_built(entry) {
+        false => transaction.install(name, sha256, bytes)?,
+        true => transaction.install_built(name, sha256, bytes, |archive, directory| {
+            let built = cargo::build(archive, directory, config, offline);
+            built.map_err(|why| format!("{source}: {why}"))
+        })?,
+    })
 }
 
 /// `orla remove NAME`.
@@ -365,7 +391,7 @@ async fn update_one(
             transaction.abandon()?;
             accept(old, &tools, store, update.consent.yes)?;
             let transaction = begin_unchanged(store, old)?;
-            transaction.install(&entry.name, &entry.sha256, &archive.bytes)?;
+            install(&transaction, config, &entry, &archive.bytes, false)?;
             (tools, transaction)
         }
         Ok(tools) => (tools, transaction),
@@ -511,7 +537,7 @@ async fn synced(store: &Store, config: &Config, entry: &Entry, offline: bool) ->
         None => fetch_locked(entry, config).await?,
     };
     let transaction = begin_unchanged(store, entry)?;
-    transaction.install(&entry.name, &entry.sha256, &bytes)?;
+    install(&transaction, config, entry, &bytes, offline)?;
     store.keep(&bytes);
     Ok(())
 }
@@ -520,7 +546,9 @@ async fn synced(store: &Store, config: &Config, entry: &Entry, offline: bool) ->
 /// any case.
 fn agreed(store: &Store, config: &Config, entry: &Entry, is_yes: bool) -> Result<(), Failure> {
     let to = agreement(entry, store.project());
-    if !matches!(entry.kind, PackageKind::Bundle | PackageKind::Remote) || store.is_agreed(&to) {
+    if !matches!(entry.kind, PackageKind::Bundle | PackageKind::Remote | PackageKind::OpenApi)
+        || store.is_agreed(&to)
+    {
         return Ok(());
     }
     let content = Fetched::installed(store, entry)?.content;

@@ -5,14 +5,17 @@ use std::path::Path;
 
 use orla_confine::placed;
 use orla_packages::archive::{Archive, MAX_BYTES, pack};
-use orla_packages::environment::Launch;
+use orla_packages::crates::Index;
+use orla_packages::environment::{Launch, Requirement};
 use orla_packages::lock::{Entry, PackageKind};
 use orla_packages::oci::{self, Reference};
+use orla_packages::openapi::OpenApi;
 use orla_packages::platform::Platform;
 use orla_packages::registry::{BundleAt, Install, OFFICIAL, Registry};
 use orla_packages::source::Source;
 use orla_packages::store::{Presence, Store, read_bounded};
 use orla_packages::{Fetch, sha256};
+use orla_providers::openapi::{self, Location};
 
 use super::environments::Program;
 use super::fetch::{Http, permitted};
@@ -57,7 +60,9 @@ impl Origin {
     /// Returns whether it was on this machine, and is not any longer.
     pub(super) fn is_gone(&self, config: &Config) -> bool {
         match &self.source {
-            Source::Folder(path) | Source::BundleFile(path) => !project_of(config).join(path).exists(),
+            Source::Folder(path) | Source::BundleFile(path) | Source::OpenApiFile(path) => {
+                !project_of(config).join(path).exists()
+            }
             _ => false,
         }
     }
@@ -65,7 +70,7 @@ impl Origin {
     /// Returns whether it is a file or a directory of this machine.
     pub(super) fn is_local(&self) -> bool {
         match &self.source {
-            Source::Folder(_) | Source::BundleFile(_) => true,
+            Source::Folder(_) | Source::BundleFile(_) | Source::OpenApiFile(_) => true,
             // A text without a scheme and a host is a path.
             Source::Git { url, .. } => !url.contains(':'),
             _ => false,
@@ -100,6 +105,15 @@ impl Origin {
                 read_bounded(&project.join(path)).map_err(|error| at(path, &reason(&error)))?
             }
             Source::BundleUrl(url) => get(url, None).await?,
+            Source::OpenApiFile(path) => {
+                let read = openapi::bundled(&Location::File(project.join(path))).await;
+                let document = read.map_err(|error| at(path, &error.problem))?;
+                OpenApi { url: None, document }.archive().map_err(|why| at(path, &why))?
+            }
+            Source::OpenApiUrl(url) => {
+                let document = openapi::bundled(&Location::Url(url.clone())).await?;
+                OpenApi { url: Some(url.clone()), document }.archive().map_err(Failure::failed)?
+            }
             Source::Git { url, revision } => {
                 let fetched = git::fetch(&self.place(url, config), revision.as_deref());
                 let (bytes, commit) = fetched.map_err(|why| at(url, &why))?;
@@ -112,8 +126,8 @@ impl Origin {
                 resolved = Some(artifact.digest);
                 artifact.archive
             }
-            Source::Npm { .. } | Source::Pypi { .. } => {
-                let (bytes, found) = program(&self.source, &launch, locked)?;
+            Source::Npm { .. } | Source::Pypi { .. } | Source::Cargo { .. } => {
+                let (bytes, found) = program(&self.source, &launch, locked).await?;
                 requires = found;
                 bytes
             }
@@ -129,7 +143,7 @@ impl Origin {
                         bytes
                     }
                     Install::Program(source, launch) => {
-                        let (bytes, found) = program(&source, &launch, locked)?;
+                        let (bytes, found) = program(&source, &launch, locked).await?;
                         (requires, resolved) = (found, Some(source.to_string()));
                         needed = launch.needed;
                         bytes
@@ -192,13 +206,22 @@ impl Origin {
                     Program { name, version: version.as_deref(), launch: &launch, locked: &[] };
                 return program.newest_by_pip().map(same).map_err(failed);
             }
+            Source::Cargo { name, version } => {
+                let newest = index().map_err(failed)?.newest(name, version.as_deref()).await;
+                return newest.map(same).map_err(failed);
+            }
             Source::Git { url, revision } => {
                 let tip = git::tip(&self.place(url, config), revision.as_deref()).map_err(failed)?;
                 if tip.is_some() && tip == entry.resolved {
                     return Ok(same(entry.version.clone()));
                 }
             }
-            Source::Folder(_) | Source::BundleFile(_) | Source::BundleUrl(_) | Source::Oci(_) => {}
+            Source::Folder(_)
+            | Source::BundleFile(_)
+            | Source::BundleUrl(_)
+            | Source::OpenApiFile(_)
+            | Source::OpenApiUrl(_)
+            | Source::Oci(_) => {}
         }
         let now = self.fetch(config).await?;
         Ok(Newest { is_other: now.sha256 != entry.sha256, version: now.content.version })
@@ -268,7 +291,7 @@ impl Fetched {
         if *kind != PackageKind::Bundle && !arguments.is_empty() {
             let kind = kind.word();
             return Err(Failure::usage(format!(
-                "{name}: arguments are for the program of a bundle, npm or PyPI, and this package is of the kind {kind}"
+                "{name}: arguments are for the program of a bundle, npm, PyPI or a registry of crates, and this package is of the kind {kind}"
             )));
         }
         Ok(())
@@ -360,8 +383,8 @@ pub(super) async fn fetch_locked(entry: &Entry, config: &Config) -> Result<Vec<u
     Ok(origin.fetch_requiring(config, &entry.requires).await?.bytes)
 }
 
-/// Returns the bundle of a program of npm or PyPI, and its requirements.
-fn program(
+/// Returns the archive of a program of npm, PyPI or a registry of crates, and its requirements.
+async fn program(
     source: &Source,
     launch: &Launch,
     locked: &[String],
@@ -373,9 +396,31 @@ fn program(
         Source::Pypi { name, version } => {
             Program { name, version: version.as_deref(), launch, locked }.by_pip()
         }
-        _ => Err("it is no program of npm or PyPI".to_owned()),
+        Source::Cargo { name, version } => {
+            of_crate(name, version.as_deref(), launch, locked.first()).await
+        }
+        _ => Err("it is no program of npm, PyPI or a registry of crates".to_owned()),
     };
     made.map_err(|why| Failure::failed(format!("{source}: {why}")))
+}
+
+async fn of_crate(
+    name: &str,
+    version: Option<&str>,
+    launch: &Launch,
+    locked: Option<&String>,
+) -> Result<(Vec<u8>, Vec<String>), String> {
+    let read = |text: &String| {
+        let wrong = || format!("the lock requires {text:?}, which is not {name}");
+        Requirement::parse(text).filter(|one| one.name == name).ok_or_else(wrong)
+    };
+    let locked = locked.map(read).transpose()?;
+    let (bytes, requirement) = index()?.archive(name, version, locked, launch).await?;
+    Ok((bytes, vec![requirement.to_string()]))
+}
+
+fn index() -> Result<Index<'static>, String> {
+    Index::of_cargo(|name| std::env::var(name).ok().filter(|value| !value.is_empty()), &Http)
 }
 
 async fn get(url: &str, named_by: Option<&str>) -> Result<Vec<u8>, Failure> {
@@ -398,6 +443,7 @@ pub(super) fn portable(source: Source, config: &Config) -> Result<Source, Failur
     Ok(match source {
         Source::Folder(path) => Source::Folder(place(path)?),
         Source::BundleFile(path) => Source::BundleFile(place(path)?),
+        Source::OpenApiFile(path) => Source::OpenApiFile(place(path)?),
         Source::Git { url, revision } => {
             let local = url.strip_prefix("file://").filter(|path| path.starts_with('/'));
             let url = match local {
