@@ -20,6 +20,8 @@ use crate::trace::Tracing;
 
 /// The interval at which expired rows are removed while no call ends.
 const TIDY: Duration = Duration::from_secs(60);
+/// The number of calls that are not gathered any longer.
+const GATHERED: usize = 1024;
 /// The number of calls whose rows are made at once: few enough for their memory to be used again for the next ones.
 const AT_ONCE: usize = 128;
 /// The maximum number of calls that wait to be written. Further ones are dropped, and counted.
@@ -104,9 +106,9 @@ impl Intake {
         if let Some(oldest) = &oldest {
             queue.bytes = queue.bytes.saturating_sub(oldest.bytes());
         }
-        let is_idle = std::mem::take(&mut queue.is_idle);
+        let is_due = std::mem::take(&mut queue.is_idle) || queue.calls.len() == GATHERED;
         drop(queue);
-        if is_idle {
+        if is_due {
             self.wake.notify_one();
         }
         self.changed();
@@ -168,7 +170,7 @@ impl Intake {
                     }
                 }
                 queue.is_idle = false;
-                if !queue.calls.is_empty() && !is_requested(&queue) {
+                if (1..GATHERED).contains(&queue.calls.len()) && !is_requested(&queue) {
                     self.wake.wait_for(&mut queue, store.gather());
                 }
                 queue.bytes = 0;

@@ -38,7 +38,7 @@ pub(crate) struct LiveCall {
     pub(crate) id: Arc<str>,
     pub(crate) parent: Option<Arc<str>>,
     /// The parent, if it runs here.
-    pub(crate) within: Option<Arc<LiveCall>>,
+    pub(crate) within: Option<Arc<Self>>,
     pub(crate) root: Option<Arc<str>>,
     pub(crate) depth: u32,
     pub(crate) entry: Arc<Entry>,
