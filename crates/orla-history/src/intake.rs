@@ -62,6 +62,13 @@ struct Queue {
     is_ended: bool,
 }
 
+impl Queue {
+    /// Returns whether its calls are not gathered any longer.
+    fn is_full_enough(&self) -> bool {
+        self.calls.len() >= GATHERED || self.bytes > MAX_BYTES / 4
+    }
+}
+
 impl Intake {
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self {
@@ -96,9 +103,10 @@ impl Intake {
         }
         queue.calls.push_back(call);
         queue.bytes += bytes;
-        // A nested call waits for the thread, because its secrets are redacted in the rows of the whole tree.
+        // Calls of a tree wait for the thread, because their secrets are redacted in the rows of all of them.
         let is_over = queue.calls.len() > self.room.load(Ordering::Relaxed);
-        let is_droppable = |call: &&Arc<LiveCall>| call.root.is_none() && !call.is_sampled();
+        let is_alone = |call: &LiveCall| call.root.is_none() && !call.has_calls.load(Ordering::Relaxed);
+        let is_droppable = |call: &&Arc<LiveCall>| is_alone(call) && !call.is_sampled();
         let oldest = match queue.calls.front().filter(|_| is_over).filter(is_droppable) {
             Some(_) => queue.calls.pop_front(),
             None => None,
@@ -106,12 +114,18 @@ impl Intake {
         if let Some(oldest) = &oldest {
             queue.bytes = queue.bytes.saturating_sub(oldest.bytes());
         }
-        let is_due = std::mem::take(&mut queue.is_idle) || queue.calls.len() == GATHERED;
+        let is_due =
+            queue.is_full_enough() || (!queue.calls.is_empty() && std::mem::take(&mut queue.is_idle));
         drop(queue);
         if is_due {
             self.wake.notify_one();
         }
         self.changed();
+    }
+
+    /// Takes all calls that end, until the thread has asked the store again how many it keeps.
+    pub(crate) fn make_room(&self) {
+        self.room.store(usize::MAX, Ordering::Relaxed);
     }
 
     /// Notifies the watchers of a change.
@@ -170,7 +184,7 @@ impl Intake {
                     }
                 }
                 queue.is_idle = false;
-                if (1..GATHERED).contains(&queue.calls.len()) && !is_requested(&queue) {
+                if !queue.calls.is_empty() && !queue.is_full_enough() && !is_requested(&queue) {
                     self.wake.wait_for(&mut queue, store.gather());
                 }
                 queue.bytes = 0;

@@ -262,6 +262,7 @@ impl History {
     pub fn configure(&self, options: Options) {
         self.0.intake.is_keeping.store(options.enabled, Ordering::Relaxed);
         *self.0.options.write() = options;
+        self.0.intake.make_room();
     }
 
     /// Returns whether calls are kept.

@@ -54,6 +54,10 @@ pub(crate) struct LiveCall {
     waits_for_approval: AtomicBool,
     /// The number of the tree that knows the texts that are redacted in it.
     pub(crate) searched_for: AtomicU64,
+    /// Whether calls were made within it.
+    pub(crate) has_calls: AtomicBool,
+    /// Whether its tree is forgotten, because it has ended.
+    pub(crate) is_forgotten: AtomicBool,
     notices: Mutex<Notices>,
     pub(crate) end: OnceLock<End>,
 }
@@ -94,11 +98,15 @@ impl CallObserver for Observer {
             context
         });
         let scope = &ctx.scope;
+        let within = scope.parent.as_deref().and_then(|parent| self.0.running.of(parent));
+        if let Some(within) = &within {
+            within.has_calls.store(true, Ordering::Relaxed);
+        }
         let call = Arc::new(LiveCall {
             intake: Arc::clone(&self.0),
             id: Arc::clone(&ctx.call_id),
             parent: scope.parent.clone(),
-            within: scope.parent.as_deref().and_then(|parent| self.0.running.of(parent)),
+            within,
             root: scope.root.clone(),
             depth: scope.depth,
             entry: Arc::clone(entry),
@@ -112,6 +120,8 @@ impl CallObserver for Observer {
             is_kept: self.0.is_keeping.load(Ordering::Relaxed),
             waits_for_approval: AtomicBool::new(false),
             searched_for: AtomicU64::new(u64::MAX),
+            has_calls: AtomicBool::new(false),
+            is_forgotten: AtomicBool::new(false),
             notices: Mutex::default(),
             end: OnceLock::new(),
         });

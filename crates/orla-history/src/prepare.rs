@@ -64,6 +64,13 @@ impl Trees {
         self.all.get(root).map_or(0, |tree| tree.number)
     }
 
+    /// Notes texts that were redacted in a tree.
+    fn note(&mut self, root: &Arc<str>, texts: &BTreeSet<String>) {
+        if !texts.is_empty() {
+            self.of(root).add(texts);
+        }
+    }
+
     fn of(&mut self, root: &Arc<str>) -> &mut Tree {
         if !self.all.contains_key(root) {
             if self.all.len() >= MAX_TREES {
@@ -171,32 +178,40 @@ impl Preparation {
         let options = self.options.read();
         let data_of = |call: &LiveCall| attempt(|| self.data(call, &options.redact));
         let calls = ended.iter().zip(is_wanted);
-        let data: Vec<Option<Data>> = calls
+        let mut data: Vec<Option<Data>> = calls
             .map(|(call, is_wanted)| {
                 (*is_wanted || call.root.is_some()).then(|| data_of(call)).flatten()
             })
             .collect();
         let mut trees = self.trees.lock();
-        for (call, data) in ended.iter().zip(&data) {
-            let texts = data.as_ref().map(|data| &data.texts).filter(|texts| !texts.is_empty());
+        for (call, data) in ended.iter().zip(&mut data) {
             let Some(root) = &call.root else {
-                // Its row has them anyway; the calls within it have ended before it.
-                if let (Some(tree), Some(texts)) = (trees.all.get_mut(&call.id), texts) {
-                    tree.add(texts);
+                if let Some(data) = data
+                    && call.has_calls.load(Ordering::Relaxed)
+                {
+                    trees.note(&call.id, &data.texts);
                 }
                 continue;
             };
-            texts.into_iter().for_each(|texts| trees.of(root).add(texts));
             // A chain of calls is as long as the bound on nested calls; a foreign parent ends it.
-            let mut next = &call.within;
-            while let Some(call) = next
-                && call.searched_for.load(Ordering::Relaxed) != trees.number_of(root)
-            {
-                let data = data_of(call).filter(|data| !data.texts.is_empty());
-                data.iter().for_each(|data| trees.of(root).add(&data.texts));
-                call.searched_for.store(trees.number_of(root), Ordering::Relaxed);
-                next = &call.within;
+            let outer = std::iter::successors(call.within.as_ref(), |call| call.within.as_ref());
+            if outer.clone().any(|call| call.is_forgotten.load(Ordering::Relaxed)) {
+                // The call ends after its outermost one. Its row alone needs what the others had.
+                let texts = outer.filter_map(|call| data_of(call)).flat_map(|data| data.texts);
+                if let Some(data) = data {
+                    data.texts.extend(texts);
+                }
+                continue;
             }
+            data.iter().for_each(|data| trees.note(root, &data.texts));
+            let known = trees.number_of(root);
+            let unknown = |call: &&Arc<LiveCall>| call.searched_for.load(Ordering::Relaxed) != known;
+            let unknown: Vec<&Arc<LiveCall>> = outer.take_while(unknown).collect();
+            for data in unknown.iter().filter_map(|call| data_of(call)) {
+                trees.note(root, &data.texts);
+            }
+            let number = trees.number_of(root);
+            unknown.iter().for_each(|call| call.searched_for.store(number, Ordering::Relaxed));
         }
         data
     }
@@ -206,6 +221,7 @@ impl Preparation {
         let mut trees = self.trees.lock();
         for call in ended.iter().filter(|call| call.root.is_none()) {
             trees.all.remove(&call.id);
+            call.is_forgotten.store(true, Ordering::Relaxed);
         }
     }
 

@@ -202,3 +202,17 @@ async fn of_many_calls_at_once_the_newest_are_kept() {
     }
     assert_eq!(inputs, [r#"{"n":9}"#, r#"{"n":8}"#, r#"{"n":7}"#]);
 }
+
+#[tokio::test]
+async fn calls_are_kept_again_as_soon_as_the_history_is_turned_on_again() {
+    let market = marketplace(Limits::default(), [("echo", Canned::Echoes)]);
+    let history = History::in_memory(&market, Options::default()).unwrap();
+    let mut off = Options::default();
+    off.enabled = false;
+    history.configure(off);
+    market.call(call("echo", "{}")).await.unwrap();
+    assert!(history.list(&Query::default(), &Viewer::All).await.unwrap().is_empty());
+    history.configure(Options::default());
+    market.call(call("echo", "{}")).await.unwrap();
+    assert_eq!(history.list(&Query::default(), &Viewer::All).await.unwrap().len(), 1);
+}

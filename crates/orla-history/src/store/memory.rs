@@ -34,7 +34,8 @@ impl Memory {
 
     /// Removes rows that are too old or too many.
     fn remove(&self, rows: &mut Rows) {
-        let (keep, max_rows) = (self.options.read().keep, self.room());
+        let keep = self.options.read().keep;
+        let max_rows = self.room();
         let since = SystemTime::now().checked_sub(keep);
         loop {
             let is_old = |row: &Row| since.is_some_and(|since| row.call.started_at < since);

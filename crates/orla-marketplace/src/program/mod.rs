@@ -32,7 +32,9 @@ mod streams;
 mod tool;
 
 use std::collections::HashMap;
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::{Poll, ready};
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -338,17 +340,15 @@ impl<'a> Pending<'a> {
     async fn next(&mut self, host: &Host<'_>, may_suspend: bool) -> Next {
         let ctx = host.ctx;
         loop {
-            if let Some(end) = end_reason(ctx) {
-                return Next::End(end);
-            }
             let Self { answers, closing, .. } = self;
-            let answer = async {
-                match answers.next().await {
-                    Some(answer) => answer,
-                    // A run that waits without a pending answer would wait forever.
-                    None => std::future::pending().await,
-                }
-            };
+            // A run that is over takes no answer: the branches below end it. A run without a pending answer waits for them too.
+            let answer = poll_fn(|cx| match end_reason(ctx) {
+                Some(_) => Poll::Pending,
+                None => match ready!(answers.poll_next_unpin(cx)) {
+                    Some(answer) => Poll::Ready(answer),
+                    None => Poll::Pending,
+                },
+            });
             tokio::select! {
                 biased;
                 // First, because an answer that is there needs no timer.

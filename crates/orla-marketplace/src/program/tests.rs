@@ -281,7 +281,7 @@ async fn a_run_lets_others_run_each_time_its_quota_is_used() {
     let mut running = std::pin::pin!(run(&market, Job::new(program(&text)), &ctx));
     let mut polls = 0;
     // Each time that it gives way is one poll more; no time is looked at.
-    let value = std::future::poll_fn(|cx| {
+    let value = poll_fn(|cx| {
         polls += 1;
         running.as_mut().poll(cx)
     });

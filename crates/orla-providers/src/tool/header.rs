@@ -99,8 +99,13 @@ pub fn read(head: &[u8]) -> Header {
 fn block(head: &[u8]) -> Option<Result<Block, BlockFault>> {
     let mut lines = lines(head);
     let Some((opened_at, opening)) = lines.find(|(_, line)| opens(line)) else {
-        let mut header = self::lines(head).take_while(|(_, line)| is_header(line));
-        let (line, text) = header.find(|(_, line)| almost_opens(line))?;
+        // Below the comments at the top, an indented line is one of a text, such as a script that a script writes.
+        let mut is_at_top = true;
+        let mut almost = self::lines(head).filter(|(_, line)| {
+            is_at_top &= is_header(line);
+            almost_opens(line) && (is_at_top || mark(line).is_some())
+        });
+        let (line, text) = almost.next()?;
         let mark = mark(text.trim_ascii()).unwrap_or("#");
         let message = format!(
             "a metadata block begins with `{mark} /// orla`; write this line so, or otherwise if it is a comment. {NOT_RUN}"
@@ -375,6 +380,8 @@ mod tests {
                 "{line}"
             );
         }
+        let below_code = read(b"import x\n# // orla\n# permissions: []\n").block;
+        assert!(matches!(below_code, Some(Err(fault)) if fault.line == 2));
         for line in [
             "# orla",
             "# / orla",

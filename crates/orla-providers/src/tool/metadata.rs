@@ -390,7 +390,7 @@ fn confining_key(node: &Node) -> Option<&str> {
         Kind::Map(members) => members.iter().find_map(|(key, node)| match (&*key.text, &node.kind) {
             ("permissions", Kind::List(_)) => Some("permissions"),
             ("limits", Kind::Map(limits))
-                if limits.iter().all(|(key, _)| LIMITS.contains(&&*key.text)) =>
+                if limits.is_empty() || limits.iter().any(|(key, _)| LIMITS.contains(&&*key.text)) =>
             {
                 Some("limits")
             }

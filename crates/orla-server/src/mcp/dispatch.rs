@@ -135,10 +135,10 @@ impl Reply {
 /// Answers one request.
 pub(crate) async fn answer(core: Arc<Core>, job: Job, caller: Caller) -> Reply {
     if caller.is_sessionless() && job.may_ask() {
-        return pending::answer(core, job, caller).await;
+        return Box::pin(pending::answer(core, job, caller)).await;
     }
     let channel = ClientChannel::Session(caller.session_client(&core, &job));
-    // Boxed, because the other requests, which have their own box, would otherwise reserve room for it.
+    // Each has its own box, because the other would otherwise reserve room for it.
     Box::pin(run_caught(&core, job, &caller, channel)).await
 }
 

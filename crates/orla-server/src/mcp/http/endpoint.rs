@@ -178,8 +178,9 @@ impl HttpRequest<'_> {
         }
         // Only the stream of an identified caller can end with a credential.
         let bound = caller.principal.is_some().then(|| (job.id.clone(), !job.is_subscription()));
-        let work = dispatch::answer(Arc::clone(core), job, caller);
-        let work = Box::pin(async move { Some(work.await) });
+        let of = Arc::clone(core);
+        // The future of the answer is made where it stays.
+        let work = Box::pin(async move { Some(dispatch::answer(of, job, caller).await) });
         let exchange =
             Exchange { core: Arc::clone(core), work: Some(work), token, stream, session: None };
         let mut response = exchange::respond(exchange).await;
@@ -214,10 +215,9 @@ impl HttpRequest<'_> {
             drop(running);
             return answer.into_response();
         }
-        let work = dispatch::answer(Arc::clone(core), job, caller);
         let (saved, of) = (Arc::clone(&session), Arc::clone(core));
         let work = Box::pin(async move {
-            let answer = work.await;
+            let answer = dispatch::answer(Arc::clone(&of), job, caller).await;
             // The next request may come to another server.
             shared::save(&of, &saved).await;
             let withdrawn = running.token.is_cancelled() && !of.market.is_stopping();
