@@ -419,7 +419,12 @@ async fn of_crate(
     Ok((bytes, vec![requirement.to_string()]))
 }
 
-fn index() -> Result<Index<'static>, String> {
+/// Returns the index of crates that the environment names.
+///
+/// # Errors
+///
+/// Returns an error if it names none.
+pub(super) fn index() -> Result<Index<'static>, String> {
     Index::of_cargo(|name| std::env::var(name).ok().filter(|value| !value.is_empty()), &Http)
 }
 
