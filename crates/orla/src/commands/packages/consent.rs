@@ -123,6 +123,9 @@ impl ConsentRequest<'_> {
             line("connects to", &format!("{host}: what its tools are given goes there"));
             line("url", &shown(url));
         }
+        for warning in &content.warnings {
+            line("warning", &shown(warning));
+        }
         for variable in content.env.iter().take(MAX_LINES) {
             line("sets", &shown(variable));
         }
