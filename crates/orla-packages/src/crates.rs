@@ -7,7 +7,8 @@
 use semver::Version;
 use serde::Deserialize;
 
-use crate::archive::{File, MAX_BYTES, read_tgz};
+use crate::archive::{Archive, File, MAX_BYTES, read_tgz};
+use crate::bundle::MANIFEST;
 use crate::environment::{Launch, Requirement, Start, finish, manifest};
 use crate::{Fetch, FetchError, sha256};
 
@@ -55,6 +56,7 @@ struct CargoToml {
 
 #[derive(Deserialize)]
 struct Package {
+    name: String,
     #[serde(default)]
     description: String,
     #[serde(default)]
@@ -153,6 +155,31 @@ impl<'a> Index<'a> {
             ));
         }
         Ok((self.packed(&wanted, &bytes, launch)?, wanted))
+    }
+
+    /// Checks that an archive has nothing else than what [`archive`](Self::archive) returns.
+    ///
+    /// # Errors
+    /// It has other files, or needs what is not of a registry of crates.
+    pub fn check_packed(&self, archive: &Archive<'_>) -> Result<(), String> {
+        let is_packed = |name: &&str| match name.strip_prefix(SOURCE) {
+            Some(below) => below.starts_with('/') && !below.starts_with("/.cargo/"),
+            None => *name == MANIFEST,
+        };
+        if let Some(name) = archive.names().find(|name| !is_packed(name)) {
+            return Err(format!("its archive has the file {name}, so it is not that of a crate"));
+        }
+        let text = |file: &str| {
+            let text = archive.file(&format!("{SOURCE}/{file}"), MAX_ANSWER);
+            let text = text.map_err(|error| error.to_string())?;
+            let text = text.ok_or_else(|| format!("it has no {file}"))?;
+            String::from_utf8(text).map_err(|_| format!("{file}: it is not UTF-8"))
+        };
+        let wrong = |file: &str, error: toml::de::Error| format!("{file}: {}", error.message());
+        let lock = toml::from_str(&text("Cargo.lock")?).map_err(|error| wrong("Cargo.lock", error))?;
+        let crate_toml: CargoToml =
+            toml::from_str(&text("Cargo.toml")?).map_err(|error| wrong("Cargo.toml", error))?;
+        self.check(&lock, &crate_toml.package.name)
     }
 
     async fn get(&self, url: &str, max: usize) -> Result<Vec<u8>, FetchError> {

@@ -81,7 +81,7 @@ impl Source {
             return match rest {
                 "" => refused("no file is named"),
                 url if url.contains("://") => Self::bundle_url(url).map_or_else(
-                    || refused("a bundle is fetched over https:// (or http:// on this machine)"),
+                    || refused("a bundle is fetched over https:// (or http:// on this machine), without a user in the URL"),
                     Ok,
                 ),
                 file => Ok(Self::BundleFile(file.to_owned())),
@@ -93,7 +93,9 @@ impl Source {
         if text.starts_with("https://") || text.starts_with("http://") {
             return match is_fetched(text) {
                 true => Ok(Self::OpenApiUrl(text.to_owned())),
-                false => refused("a document is fetched over https:// (or http:// on this machine)"),
+                false => refused(
+                    "a document is fetched over https:// (or http:// on this machine), without a user in the URL",
+                ),
             };
         }
         if !text.contains(':') && DOCUMENTS.iter().any(|ending| text.ends_with(ending)) {
@@ -181,6 +183,12 @@ impl Source {
         self
     }
 
+    /// Returns whether it is an OpenAPI document.
+    #[must_use]
+    pub fn is_openapi(&self) -> bool {
+        matches!(self, Self::OpenApiFile(_) | Self::OpenApiUrl(_))
+    }
+
     fn git(text: &str) -> Result<Self, &'static str> {
         let (url, revision) = match text.rsplit_once('#') {
             Some((_, "")) => return Err("the revision after # is empty"),
@@ -213,9 +221,12 @@ impl Source {
 /// The endings of documents' names.
 const DOCUMENTS: [&str; 3] = [".json", ".yaml", ".yml"];
 
-/// Returns whether no third party can change what is fetched from a URL.
+/// Returns whether no third party can change what is fetched from a URL, and the URL names no user: the
+/// lock has it, and others read the lock.
 fn is_fetched(url: &str) -> bool {
-    url.starts_with("https://") || is_local_http(url)
+    let rest = url.split_once("://").map_or("", |(_, rest)| rest.trim_start_matches(['/', '\\']));
+    let has_user = rest.split(['/', '\\', '?', '#']).next().is_some_and(|host| host.contains('@'));
+    !has_user && (url.starts_with("https://") || is_local_http(url))
 }
 
 /// Returns whether a text can be the name of a package of npm: `name` or `@scope/name`.
@@ -318,6 +329,9 @@ mod tests {
             "mcpb:http://a.example/b",
             "mcpb:http://a.example\\@localhost/b",
             "mcpb:http://x@localhost/b",
+            "mcpb:https://x@a.example/b",
+            "https://x:y@a.example/openapi.json",
+            "https:///x@a.example/openapi.json",
             "npm:",
             "npm:-x",
             "npm:a/b",

@@ -264,6 +264,17 @@ impl Store {
         (sha256(&bytes) == digest).then_some(bytes)
     }
 
+    /// Returns the directory of the cache, which only the user can write to. It is made if it is missing.
+    ///
+    /// # Errors
+    /// The user has none, or it cannot be made.
+    pub fn make_cache(&self) -> Result<&Path, StoreError> {
+        let Own { archives, .. } = self.own.as_ref().ok_or(StoreError::Homeless)?;
+        let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(archives);
+        made.map_err(io_at(archives))?;
+        Ok(archives)
+    }
+
     /// Stores an archive in the cache, and removes the oldest ones if necessary. A failure to write is
     /// ignored.
     pub fn keep(&self, bytes: &[u8]) {

@@ -89,6 +89,14 @@ impl Document {
         Ok(Self { root, dialect, refused, digest })
     }
 
+    /// Returns the tree, and a warning for each file that is missing from it.
+    pub(super) fn into_parts(self) -> (Json, Vec<Warning>) {
+        let missing = self.refused.into_iter().map(|(file, problem)| {
+            Warning::new(file, format!("cannot be read: {problem}; what needs it is left out"))
+        });
+        (self.root, missing.collect())
+    }
+
     /// Returns a value with its references followed, and the place of the target, if it was a reference.
     ///
     /// # Errors

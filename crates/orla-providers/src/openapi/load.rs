@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use url::Url;
 
 use super::bundle::{Bundle, MAX_BYTES};
-use super::document::Document;
+use super::document::{Document, Warning};
 use super::import::{FETCH_TIMEOUT, Imported, import};
 use super::settings::{Location, OpenApiSettings};
 use crate::http::HttpExecutor;
@@ -63,11 +63,12 @@ pub async fn load(settings: &OpenApiSettings) -> Result<Imported, ImportError> {
     }
 }
 
-/// Reads or fetches a document and the files that it refers to, as one document without other files.
+/// Reads or fetches a document and the files that it refers to, as one document without other files. It
+/// lacks the files that the warnings name.
 ///
 /// # Errors
 /// Those of [`load`].
-pub async fn bundled(document: &Location) -> Result<serde_json::Value, ImportError> {
+pub async fn bundled(document: &Location) -> Result<(serde_json::Value, Vec<Warning>), ImportError> {
     let read = match document {
         Location::File(path) => {
             let own = path.clone();
@@ -84,7 +85,7 @@ pub async fn bundled(document: &Location) -> Result<serde_json::Value, ImportErr
         Location::File(path) => path.display().to_string(),
         Location::Url(address) => crate::http::shown(address),
     };
-    read.map(|document| document.root).map_err(|problem| error(&shown, problem))
+    read.map(Document::into_parts).map_err(|problem| error(&shown, problem))
 }
 
 /// Makes capabilities from what [`bundled`] has returned, as [`load`] does. No file is read.

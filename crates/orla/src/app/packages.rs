@@ -65,8 +65,9 @@ impl App {
         drop(made);
         found.registrations.extend(tools);
         missing.extend(unserved);
-        let (operations, unserved) = installed.operations(&base_of(config));
+        let (operations, warnings, unserved) = installed.operations(&base_of(config));
         found.registrations.extend(operations);
+        findings.warnings.extend(warnings);
         missing.extend(unserved);
         self.refuse(missing, findings);
         for package in &mut packages.packages {

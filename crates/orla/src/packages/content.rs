@@ -19,7 +19,7 @@ use orla_process::confinement::Declared;
 use orla_providers::capsule::manifest::{self, Form, Manifest};
 use orla_providers::capsule::packages::MANIFESTS;
 use orla_providers::mcp::{Reach, ServerSettings};
-use orla_providers::openapi::{Imported, Location, OpenApiSettings, import_bundled};
+use orla_providers::openapi::{Imported, Location, OpenApiSettings, Warning, import_bundled};
 use orla_providers::tool;
 use orla_providers::tool::metadata::Remark;
 use orla_secrets::{Reference, ReferenceError, Secret, SecretStore};
@@ -46,6 +46,8 @@ pub(crate) struct Content {
     pub(crate) settings: Vec<(String, Setting)>,
     /// The permissions for files and directories that the user names in its settings.
     pub(crate) grants: Vec<String>,
+    /// What a document means and its operations do not have.
+    pub(crate) warnings: Vec<String>,
 }
 
 /// The command of a bundle that orla made of a folder or of executables.
@@ -55,6 +57,8 @@ const MAX_WANTS: usize = 100;
 const MAX_WANT: usize = 400;
 /// The maximum number of servers of an OpenAPI document: a person reads them.
 const MAX_SERVERS: usize = 20;
+/// The maximum number of warnings of one document.
+const MAX_WARNINGS: usize = 20;
 
 /// Checks that an installed package is of the kind in the lock. The content of its directory decides, as
 /// in [`Content::read`].
@@ -128,6 +132,7 @@ impl Content {
         Self {
             kind: PackageKind::Bundle,
             grants: bundle.grants().collect(),
+            warnings: Vec::new(),
             name: bundle.name,
             version: bundle.version,
             description: bundle.description,
@@ -155,6 +160,7 @@ impl Content {
             wants: Vec::new(),
             settings,
             grants: Vec::new(),
+            warnings: Vec::new(),
         }
     }
 
@@ -199,6 +205,7 @@ impl Content {
             wants: Vec::new(),
             settings: settings.collect(),
             grants: Vec::new(),
+            warnings: told(&imported.warnings),
         })
     }
 
@@ -237,6 +244,7 @@ impl Content {
             wants,
             settings: Vec::new(),
             grants: Vec::new(),
+            warnings: Vec::new(),
         })
     }
 
@@ -286,6 +294,7 @@ impl Content {
             wants,
             settings: Vec::new(),
             grants: Vec::new(),
+            warnings: Vec::new(),
         })
     }
 }
@@ -483,7 +492,15 @@ pub(crate) fn remote(
     Ok(settings)
 }
 
-/// Returns the operations of an OpenAPI document as capabilities, with the credentials of the user.
+/// Returns the first warnings, and how many more there are.
+pub(crate) fn told(warnings: &[Warning]) -> Vec<String> {
+    let more = warnings.len().saturating_sub(MAX_WARNINGS);
+    let told = warnings.iter().take(MAX_WARNINGS).map(ToString::to_string);
+    told.chain((more > 0).then(|| format!("and {more} more warnings"))).collect()
+}
+
+/// Returns the operations of an OpenAPI document as capabilities, with the credentials of the user, and
+/// the warnings.
 ///
 /// # Errors
 ///
@@ -493,11 +510,23 @@ pub(crate) fn operations(
     directory: &Path,
     project: &Path,
     has_settings: bool,
-) -> Result<Vec<Registration>, String> {
+) -> Result<(Vec<Registration>, Vec<String>), String> {
     let name = &entry.name;
     let text = std::fs::read(directory.join(openapi::DOCUMENT));
     let text = text.map_err(|error| format!("{name}: {}: {error}", openapi::DOCUMENT))?;
     let api = OpenApi::read(&text).map_err(|why| format!("{name}: {why}"))?;
+    // Its address decides which servers it may name, so another document must not claim it.
+    let is_own = match Source::parse(&entry.source, |path| project.join(path).is_dir()) {
+        Ok(Source::OpenApiUrl(url)) => api.url == Some(url),
+        Ok(Source::OpenApiFile(_)) => api.url.is_none(),
+        _ => false,
+    };
+    if !is_own {
+        return Err(format!(
+            "{name}: {} in {FILE} is not the source of its document: take {FILE} back from version control",
+            entry.source
+        ));
+    }
     let schemes = api.document.pointer("/components/securitySchemes");
     let schemes = schemes.and_then(serde_json::Value::as_object);
     let keys = schemes.into_iter().flat_map(|schemes| schemes.keys());
@@ -509,13 +538,14 @@ pub(crate) fn operations(
         settings.redaction = setting_values.redactor(|_| true);
     });
     let imported = imported.map_err(|why| format!("{name}: {why}"))?;
+    let warnings = told(&imported.warnings).into_iter().map(|warning| format!("{name}: {warning}"));
     let registrations = imported.registrations.into_iter().map(|mut one| {
         // The name in the lock may be one that a document cannot have.
         let own = one.manifest.id.strip_prefix(&imported.name).unwrap_or(&one.manifest.id);
         one.manifest.id = format!("{name}{own}");
         one
     });
-    Ok(registrations.collect())
+    Ok((registrations.collect(), warnings.collect()))
 }
 
 /// Imports a document that has all of its files.

@@ -184,12 +184,13 @@ impl Installed {
         (found.into_iter().flatten().collect(), refused)
     }
 
-    /// Returns the operations of OpenAPI documents, likewise.
-    pub(crate) fn operations(&self, base: &Path) -> (Vec<Registration>, Vec<Refused>) {
+    /// Returns the operations of OpenAPI documents and the warnings, likewise.
+    pub(crate) fn operations(&self, base: &Path) -> (Vec<Registration>, Vec<String>, Vec<Refused>) {
         let (found, refused) = self.served(&[PackageKind::OpenApi], |package| {
             content::operations(&package.entry, &package.directory, base, package.has_settings)
         });
-        (found.into_iter().flatten().collect(), refused)
+        let (found, warnings): (Vec<_>, Vec<_>) = found.into_iter().unzip();
+        (found.into_iter().flatten().collect(), warnings.into_iter().flatten().collect(), refused)
     }
 
     /// Returns the result of `serve` for the packages of these kinds, and the packages for which it

@@ -1,32 +1,53 @@
 //! Builds the program of a crate. `cargo` first fetches what the crate's `Cargo.lock` names, with the user's
 //! settings; this runs no code of a crate. The build runs build scripts and macros of crates, so it is
-//! confined: without network, to the toolchain and a temporary directory.
+//! confined: without network, to the toolchain and a directory in the user's cache.
 
 use std::ffi::OsString;
-use std::fs;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use orla_packages::archive::Archive;
-use orla_packages::bundle::{self, MANIFEST};
+use orla_packages::archive::{Archive, MAX_BYTES};
+use orla_packages::bundle::{self, MANIFEST, MAX_MANIFEST};
 use orla_packages::crates::{PROGRAMS, SOURCE};
-use orla_packages::lock::Entry;
+use orla_packages::lock::{Entry, FILE};
 use orla_packages::platform::Platform;
+use orla_packages::source::Source;
 use orla_process::child::Program;
 use orla_process::confinement::Declared;
 use orla_process::file::program_in_path;
 use orla_process::{Instance, foreground};
+use rustix::fs::{Mode, OFlags, open, openat};
 
 use super::helper;
+use super::origin::index;
 use crate::config::{Config, reason};
+use crate::packages::{project_of, store_of};
 use crate::render;
 
 /// How long a build may take.
 const TIMEOUT: Duration = Duration::from_secs(3600);
+/// The directory in which cargo and rustc run. Both obey files of all directories above their own.
+const NEUTRAL: &str = "/";
 
 /// Returns whether the archive of a package is the source of a crate.
-pub(super) fn is_built(entry: &Entry) -> bool {
-    std::iter::once(&entry.source).chain(&entry.resolved).any(|place| place.starts_with("cargo:"))
+///
+/// # Errors
+///
+/// Returns an error if the lock names a crate for a source that has none.
+pub(super) fn is_built(entry: &Entry, config: &Config) -> Result<bool, String> {
+    let project = project_of(config);
+    let source = Source::parse(&entry.source, |path| project.join(path).is_dir());
+    let resolved = entry.resolved.as_deref().filter(|resolved| resolved.starts_with("cargo:"));
+    match (source, resolved) {
+        (Ok(Source::Cargo { .. }), _) | (Ok(Source::Registry { .. }), Some(_)) => Ok(true),
+        (_, None) => Ok(false),
+        (_, Some(resolved)) => Err(format!(
+            "{FILE} says `resolved: {resolved}`, and its source is no crate: take {FILE} back from version control"
+        )),
+    }
 }
 
 /// Builds the program of an archive into a directory, which gets the manifest, too.
@@ -41,22 +62,28 @@ pub(super) fn build(
     offline: bool,
 ) -> Result<(), String> {
     let (cargo, sysroot) = toolchain()?;
-    // Cargo reads the settings and workspaces above a crate, so the build is not in the project.
-    let temporary = tempfile::tempdir().map_err(|error| error.to_string())?;
-    let place = temporary.path().canonicalize().map_err(|error| reason(&error))?;
+    // The lock may come from others, and may name any archive.
+    index()?.check_packed(archive)?;
+    let failed = |what: &str, error: &io::Error| format!("{what}: {}", reason(error));
+    let unmade = |error: &io::Error| failed("the build directory", error);
+    // Others can write to the temporary directory of the system.
+    let store = store_of(config);
+    let cache = store.make_cache().map_err(|error| error.to_string())?;
+    let temporary = tempfile::Builder::new().prefix("build-").tempdir_in(cache);
+    let temporary = temporary.map_err(|error| unmade(&error))?;
+    let place = temporary.path().canonicalize().map_err(|error| unmade(&error))?;
     let at = |name: &str| place.join(name);
-    let failed = |what: &str, error: &std::io::Error| format!("{what}: {}", reason(error));
     archive.unpack(&place).map_err(|error| error.to_string())?;
-    let text = fs::read(at(MANIFEST)).map_err(|error| failed(MANIFEST, &error))?;
+    end_workspaces(&at(SOURCE).join("Cargo.toml"))?;
+    let text = archive.file(MANIFEST, MAX_MANIFEST).map_err(|error| error.to_string())?;
+    let text = text.ok_or_else(|| format!("it has no {MANIFEST}"))?;
     let bundle = bundle::read(&text, Platform::HERE.system)?;
     let program = bundle.command.rsplit('/').next().unwrap_or_default();
 
-    let (home, elsewhere) = (at("home"), at("elsewhere"));
-    for made in [&home, &elsewhere] {
-        fs::create_dir(made).map_err(|error| failed("the build directory", &error))?;
-    }
+    let home = at("home");
+    fs::create_dir(&home).map_err(|error| unmade(&error))?;
     let mut vendor = helper::program(&cargo);
-    vendor.current_dir(&elsewhere).env("RUSTC", sysroot.join("bin/rustc"));
+    vendor.current_dir(NEUTRAL).env("RUSTC", sysroot.join("bin/rustc"));
     vendor.args(["vendor", "--locked", "--respect-source-config"]);
     vendor.args(offline.then_some("--offline")).arg("--manifest-path");
     let settings = helper::output(vendor.arg(at(SOURCE).join("Cargo.toml")).arg(at("dependencies")))?;
@@ -81,11 +108,12 @@ pub(super) fn build(
     let variable = |name: &str, path: PathBuf| (name.to_owned(), path.to_string_lossy().into_owned());
     let env = vec![variable("CARGO_HOME", home), variable("RUSTC", sysroot.join("bin/rustc"))];
     let started = Program::new(&cargo).map_err(|error| failed("cargo", &error))?;
-    let started = started.in_directory(elsewhere).with_env(env, Vec::new());
+    let started = started.in_directory(NEUTRAL.into()).with_env(env, Vec::new());
     let started = started.confined(sandbox, Vec::new());
-    let words = ["install", "--quiet", "--locked", "--offline", "--no-track", "--bin", program];
-    let paths = [("--path", SOURCE), ("--root", "root"), ("--target-dir", "target")];
-    let paths = paths.into_iter().flat_map(|(option, name)| [option.into(), at(name).into()]);
+    // `cargo install` would read the settings above the crate.
+    let words = ["build", "--release", "--quiet", "--locked", "--offline", "--bin", program];
+    let paths = [("--manifest-path", at(SOURCE).join("Cargo.toml")), ("--target-dir", at("target"))];
+    let paths = paths.into_iter().flat_map(|(option, path)| [option.into(), path.into()]);
     let args: Vec<OsString> = words.into_iter().map(OsString::from).chain(paths).collect();
     let ended = foreground::run(&started, &args, Some(TIMEOUT), &instance);
     let ended = ended.map_err(|error| failed("cargo could not start", &error))?;
@@ -101,17 +129,49 @@ pub(super) fn build(
     }
     let programs = directory.join(PROGRAMS);
     fs::create_dir(&programs)
-        .and_then(|()| fs::copy(at("root/bin").join(program), programs.join(program)))
-        .and_then(|_| fs::copy(at(MANIFEST), directory.join(MANIFEST)))
-        .map_err(|error| failed("its program", &error))?;
-    Ok(())
+        .and_then(|()| copy(&place, ["target", "release", program], &programs.join(program)))
+        .and_then(|()| fs::write(directory.join(MANIFEST), text))
+        .map_err(|error| failed("its program", &error))
+}
+
+/// Makes a crate the root of its own workspace, unless it is one: cargo looks for others in all
+/// directories above it.
+fn end_workspaces(manifest: &Path) -> Result<(), String> {
+    let wrong = |why: &dyn std::fmt::Display| format!("Cargo.toml: {why}");
+    let mut text = fs::read_to_string(manifest).map_err(|error| wrong(&reason(&error)))?;
+    let read: toml_edit::DocumentMut = text.parse().map_err(|error| wrong(&error))?;
+    if read.contains_key("workspace") {
+        return Ok(());
+    }
+    text.push_str("\n[workspace]\n");
+    fs::write(manifest, text).map_err(|error| wrong(&reason(&error)))
+}
+
+/// Copies a program out of a build, whose processes may still run and replace any file of it: by a link
+/// to a file of the user, or by a pipe.
+fn copy(build: &Path, names: [&str; 3], to: &Path) -> io::Result<()> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let mut found = open(build, flags, Mode::empty())?;
+    for name in names {
+        found = openat(&found, name, flags, Mode::empty())?;
+    }
+    let found = File::from(found);
+    if !found.metadata()?.is_file() {
+        return Err(io::Error::other("it is not a file"));
+    }
+    let mut to = File::options().write(true).create_new(true).mode(0o755).open(to)?;
+    match io::copy(&mut found.take(MAX_BYTES + 1), &mut to)? > MAX_BYTES {
+        true => Err(io::Error::other(format!("it has more than {} MiB", MAX_BYTES >> 20))),
+        false => Ok(()),
+    }
 }
 
 /// Returns cargo and the directory of its toolchain.
 fn toolchain() -> Result<(PathBuf, PathBuf), String> {
     let install = "install Rust (https://rustup.rs), and try again";
     // Behind the launchers of rustup, which choose a toolchain, are the programs themselves.
-    let said = helper::output(helper::program("rustc").args(["--print", "sysroot"]));
+    let mut rustc = helper::program("rustc");
+    let said = helper::output(rustc.args(["--print", "sysroot"]).current_dir(NEUTRAL));
     let said = said.map_err(|why| format!("{why}: {install}"))?;
     let sysroot = PathBuf::from(String::from_utf8_lossy(&said).trim());
     let own = Some(sysroot.join("bin/cargo")).filter(|cargo| cargo.is_file());

@@ -100,11 +100,14 @@ impl ConsentRequest<'_> {
         line("publisher", &publisher(&content.author));
         line("sha256", sha256);
         line("runs", &shown(&content.runs));
-        if cargo::is_built(self.entry) {
+        if cargo::is_built(self.entry, self.config) == Ok(true) {
             line(
                 "built here",
-                match self.config.sandbox.mode {
-                    Mode::Off => "with cargo, with all your rights: `sandbox: off`",
+                match (self.config.sandbox.mode, self.config.sandbox.fallback) {
+                    (Mode::Off, _) => "with cargo, with all your rights: `sandbox: off`",
+                    (_, Fallback::Allow) => {
+                        "with cargo, confined as far as this machine can (`sandbox_fallback: allow`), else with all your rights"
+                    }
                     _ => {
                         "with cargo, confined: no network, and its own files, the toolchain's and the system's"
                     }
@@ -119,6 +122,9 @@ impl ConsentRequest<'_> {
             let host = host.unwrap_or_default();
             line("connects to", &format!("{host}: what its tools are given goes there"));
             line("url", &shown(url));
+        }
+        for warning in &content.warnings {
+            line("warning", &shown(warning));
         }
         for variable in content.env.iter().take(MAX_LINES) {
             line("sets", &shown(variable));

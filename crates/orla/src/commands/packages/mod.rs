@@ -263,7 +263,8 @@ fn install(
     offline: bool,
 ) -> Result<PathBuf, Failure> {
     let Entry { name, sha256, source, .. } = entry;
-    Ok(match cargo::is_built(entry) {
+    let is_built = cargo::is_built(entry, config).map_err(Failure::failed)?;
+    Ok(match is_built {
         false => transaction.install(name, sha256, bytes)?,
         true => transaction.install_built(name, sha256, bytes, |archive, directory| {
             let built = cargo::build(archive, directory, config, offline);

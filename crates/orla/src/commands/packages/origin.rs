@@ -22,7 +22,7 @@ use super::fetch::{Http, permitted};
 use super::git;
 use crate::Failure;
 use crate::config::{Config, reason};
-use crate::packages::content::{Content, split_option};
+use crate::packages::content::{Content, split_option, told};
 use crate::packages::{place, project_of};
 
 /// Where a package comes from.
@@ -92,7 +92,7 @@ impl Origin {
         let at = |path: &str, why: &dyn std::fmt::Display| Failure::failed(format!("{path}: {why}"));
         let launch = Launch::default();
         let (mut registry, mut resolved) = (None, None);
-        let (mut requires, mut needed) = (Vec::new(), Vec::new());
+        let (mut requires, mut needed, mut missing) = (Vec::new(), Vec::new(), Vec::new());
         let bytes = match &self.source {
             Source::Folder(path) => {
                 let folder = project.join(path);
@@ -107,11 +107,13 @@ impl Origin {
             Source::BundleUrl(url) => get(url, None).await?,
             Source::OpenApiFile(path) => {
                 let read = openapi::bundled(&Location::File(project.join(path))).await;
-                let document = read.map_err(|error| at(path, &error.problem))?;
+                let (document, unread) = read.map_err(|error| at(path, &error.problem))?;
+                missing = told(&unread);
                 OpenApi { url: None, document }.archive().map_err(|why| at(path, &why))?
             }
             Source::OpenApiUrl(url) => {
-                let document = openapi::bundled(&Location::Url(url.clone())).await?;
+                let (document, unread) = openapi::bundled(&Location::Url(url.clone())).await?;
+                missing = told(&unread);
                 OpenApi { url: Some(url.clone()), document }.archive().map_err(Failure::failed)?
             }
             Source::Git { url, revision } => {
@@ -164,7 +166,18 @@ impl Origin {
         };
         let shown = self.source.to_string();
         let archive = Archive::read(&bytes).map_err(|error| at(&shown, &error))?;
-        let content = Content::read(&archive, self.place_name()).map_err(|error| at(&shown, &error))?;
+        let content = Content::read(&archive, self.place_name());
+        let mut content = content.map_err(|error| at(&shown, &error))?;
+        content.warnings.splice(0..0, missing);
+        if content.kind == PackageKind::OpenApi && !self.source.is_openapi() {
+            let why = "it has an OpenAPI document that orla bundled: add the document itself, by its URL or its file";
+            return Err(at(&shown, &why));
+        }
+        if let Source::OpenApiUrl(url) = &self.source {
+            for server in &content.urls {
+                permitted(server, url).await.map_err(|error| at(&shown, &error))?;
+            }
+        }
         Ok(Fetched { sha256: sha256(&bytes), bytes, content, registry, resolved, requires, needed })
     }
 
@@ -419,7 +432,12 @@ async fn of_crate(
     Ok((bytes, vec![requirement.to_string()]))
 }
 
-fn index() -> Result<Index<'static>, String> {
+/// Returns the index of crates that the environment names.
+///
+/// # Errors
+///
+/// Returns an error if it names none.
+pub(super) fn index() -> Result<Index<'static>, String> {
     Index::of_cargo(|name| std::env::var(name).ok().filter(|value| !value.is_empty()), &Http)
 }
 

@@ -6,7 +6,7 @@ use orla_e2e::World;
 
 use super::registry::Registry;
 use super::sources::python;
-use super::{call, ok, project, refused};
+use super::{bundle, call, ok, project, refused};
 
 /// An MCP server without dependencies but its words.
 const MAIN: &str = r##"use std::io::BufRead;
@@ -35,8 +35,11 @@ fn main() {
 
 /// Reads and writes what a build must not.
 const BUILD: &str = r#"fn main() {
+    assert!(std::env::current_dir().unwrap().starts_with("CACHE"));
     println!("cargo:rustc-env=BUILD_READS={}", std::fs::read("SECRET").is_ok());
     let _ = std::fs::write("SECRET.written", "");
+    // The manifest that the user has seen stays in force.
+    std::fs::write("../manifest.json", "{}").unwrap();
     assert!(std::net::TcpStream::connect("HOST").is_err());
 }
 "#;
@@ -104,7 +107,14 @@ fn with_registry() -> (World, Registry) {
     let registry = Registry::start();
     let world = project().file("secret", "s3cret");
     let secret = world.path("secret").display().to_string();
-    let placed = |text: &str| text.replace("SECRET", &secret).replace("HOST", &registry.host());
+    let cache = world.path(".cache/orla/packages").display().to_string();
+    let placed = |text: &str| {
+        text.replace("SECRET", &secret).replace("HOST", &registry.host()).replace("CACHE", &cache)
+    };
+    // Neither in the project nor above a build: cargo obeys none of these.
+    for file in [".cargo/config.toml", "Cargo.toml", "rust-toolchain.toml"] {
+        world.write(file, "broken [", 0o644);
+    }
     world.write("main.rs", placed(MAIN), 0o644);
     world.write("build.rs", placed(BUILD), 0o644);
     python(&world, &CRATES.replace("URL", &registry.url()));
@@ -210,4 +220,42 @@ fn a_crate_that_is_no_program_or_not_what_its_index_says_is_refused() {
     let left = std::fs::read_dir(world.path(".orla/packages")).unwrap();
     let left = left.filter(|entry| entry.as_ref().unwrap().path().is_dir()).count();
     assert_eq!(left, 0, "nothing is half installed");
+}
+
+#[test]
+fn an_archive_that_is_not_of_a_crate_is_not_built() {
+    let (world, registry) = with_registry();
+    world.remove(".cargo/config.toml");
+    registry.serve("/private/config.json", br#"{"dl": "https://a.example", "auth-required": true}"#);
+    let index = format!("sparse+{}/private/", registry.url());
+    let ran = world.path("ran").display().to_string();
+    let settings = format!(
+        "100644|.cargo/config.toml|[registry]\nglobal-credential-providers = ['cargo:token-from-stdout /bin/touch {ran}']\n"
+    );
+    let manifest = format!(
+        "100644|crate/Cargo.toml|[package]\nname = 'x'\nversion = '1.0.0'\nedition = '2021'\n\
+         [dependencies.words]\nversion = '1'\nregistry-index = '{index}'\n"
+    );
+    let lock = format!(
+        "100644|crate/Cargo.lock|version = 4\n[[package]]\nname = 'words'\nversion = '1.0.0'\nsource = '{index}'\n\
+         checksum = '{}'\n[[package]]\nname = 'x'\nversion = '1.0.0'\ndependencies = ['words']\n",
+        "0".repeat(64)
+    );
+    let main = "100644|crate/src/main.rs|fn main() {}";
+    bundle(&world, "x.mcpb", "1.0.0", "{}", &[&settings, &manifest, &lock, main]);
+    ok(&world, &["add", "mcpb:x.mcpb", "--yes"]);
+    // The locks of others name the same archive.
+    let good = world.read("orla.lock");
+    let source = good.lines().find(|line| line.trim().starts_with("source: ")).expect("it is locked");
+    let named = format!("    source: io.github.acme/x\n    registry: {:?}", registry.url());
+    for (source_of_others, words) in
+        [(source, "its source is no crate"), (&named, "not that of a crate")]
+    {
+        let resolved = format!("{source_of_others}\n    resolved: \"cargo:x@1.0.0\"");
+        world.write("orla.lock", good.replace(source, &resolved), 0o644);
+        forget(&world, &[".orla"]);
+        let synced = world.run(&["sync"]);
+        assert!(!world.path("ran").exists(), "cargo obeys the archive: {}", synced.all());
+        assert!(synced.code != Some(0) && synced.all().contains(words), "{}", synced.all());
+    }
 }

@@ -104,7 +104,11 @@ fn an_api_of_a_file_needs_an_address() {
         )
     };
     world.write("docs/api.yaml", yaml(&format!("{}/v2", registry.url())), 0o644);
-    ok(&world, &["add", "docs/api.yaml", "--name", "Weather-1", "--yes"]);
+    let added = ok(&world, &["add", "docs/api.yaml", "--name", "Weather-1", "--yes"]);
+    let why = "  warning      paths/none.yaml: cannot be read: No such file or directory; what needs it is left out";
+    assert!(added.contains(why), "{added}");
+    let checked = ok(&world, &["check"]);
+    assert!(checked.contains("Weather-1: #/paths/~1other: paths/none.yaml"), "{checked}");
     assert!(call(&world, "Weather-1.words").contains("sunny"), "{}", call(&world, "Weather-1.words"));
     assert!(world.read("orla.lock").contains("source: ./docs/api.yaml\n"));
     world.remove("docs/api.yaml");
@@ -121,4 +125,36 @@ fn an_api_of_a_file_needs_an_address() {
     let url = format!("{}/none.json", registry.url());
     refused(&world, &["add", &url, "--yes"], &["404"]);
     refused(&world, &["add", "http://a.example/x", "--yes"], &["https://"]);
+    let secret = url.replace("http://", "http://user:s3cr3t@");
+    refused(&world, &["add", &secret, "--yes"], &["without a user"]);
+}
+
+#[test]
+fn an_api_is_of_its_own_document_and_names_known_servers() {
+    let world = project();
+    let registry = Registry::start();
+    let mut named = document("1.0.0", "Tells the weather.");
+    named["servers"] = json!([{"url": "http://nowhere.invalid/api"}]);
+    registry.serve("/openapi.json", named.to_string().as_bytes());
+    let url = format!("{}/openapi.json", registry.url());
+    refused(
+        &world,
+        &["add", &url, "--yes"],
+        &["openapi.json: ", "nowhere.invalid", "cannot be resolved"],
+    );
+    publish(&registry, "1.0.0", "Tells the weather.");
+    ok(&world, &["add", &url, "--yes"]);
+
+    // A folder may claim any address for its document, and the lock of others may name it.
+    let packages = std::fs::read_dir(world.path(".orla/packages")).expect("it is there");
+    let mut packages = packages.map(|entry| entry.expect("an entry").path());
+    let installed = packages.find(|path| path.is_dir()).expect("it is installed");
+    let own = std::fs::read(installed.join("orla-openapi.json")).expect("it is there");
+    world.write("claims/orla-openapi.json", own, 0o644);
+    refused(&world, &["add", "./claims", "--yes"], &["./claims: ", "add the document itself"]);
+    let lock = world.read("orla.lock");
+    let edited = lock.replace(&format!("source: {url:?}"), "source: ./claims");
+    assert_ne!(edited, lock);
+    world.write("orla.lock", edited, 0o644);
+    refused(&world, &["call", "weather_api.words"], &["./claims in orla.lock is not the source"]);
 }
