@@ -20,12 +20,14 @@ use crate::trace::Tracing;
 
 /// The interval at which expired rows are removed while no call ends.
 const TIDY: Duration = Duration::from_secs(60);
-/// The number of calls that are not gathered any longer.
+/// The number of calls that are not gathered any longer, unless most of them would not be kept.
 const GATHERED: usize = 1024;
 /// The number of calls whose rows are made at once: few enough for their memory to be used again for the next ones.
 const AT_ONCE: usize = 128;
 /// The maximum number of calls that wait to be written. Further ones are dropped, and counted.
 const MAX_CALLS: usize = 16_384;
+/// The maximum number of calls that are dropped as another one is taken: more than one, so that the queue becomes short again.
+const DROPPED_AT_ONCE: usize = 2;
 /// Bytes of data that wait to be written. Further calls are dropped, and counted.
 const MAX_BYTES: usize = 64 << 20;
 
@@ -52,6 +54,8 @@ pub(crate) struct Intake {
 struct Queue {
     calls: VecDeque<Arc<LiveCall>>,
     bytes: usize,
+    /// Counts the calls that may be kept, from one on.
+    taken: u64,
     /// Whether the thread waits for the first call.
     is_idle: bool,
     /// The number of requests to write everything.
@@ -64,8 +68,23 @@ struct Queue {
 
 impl Queue {
     /// Returns whether its calls are not gathered any longer.
-    fn is_full_enough(&self) -> bool {
-        self.calls.len() >= GATHERED || self.bytes > MAX_BYTES / 4
+    fn is_full_enough(&self, room: usize) -> bool {
+        let with_trees = room.saturating_mul(2);
+        let most = if with_trees < MAX_CALLS / 2 { GATHERED.max(with_trees) } else { GATHERED };
+        self.calls.len() >= most || self.bytes > MAX_BYTES / 4
+    }
+
+    /// Removes the oldest call if neither its row is needed nor that of another call of its tree: no secret of it is in a row.
+    fn pop_useless(&mut self, room: usize) -> Option<Arc<LiveCall>> {
+        let room = u64::try_from(room).unwrap_or(u64::MAX);
+        let is_useless = |call: &LiveCall| {
+            let taken = call.outermost()?.taken_unsearched()?;
+            Some(taken.saturating_add(room) <= self.taken && !call.is_sampled())
+        };
+        self.calls.front().filter(|call| is_useless(call) == Some(true))?;
+        let call = self.calls.pop_front()?;
+        self.bytes = self.bytes.saturating_sub(call.bytes());
+        Some(call)
     }
 }
 
@@ -73,7 +92,7 @@ impl Intake {
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self {
             running: RunningCalls::default(),
-            queue: Mutex::default(),
+            queue: Mutex::new(Queue { taken: 1, ..Queue::default() }),
             wake: Condvar::new(),
             done: Condvar::new(),
             room: AtomicUsize::new(usize::MAX),
@@ -101,21 +120,16 @@ impl Intake {
             }
             return;
         }
+        queue.taken += u64::from(call.is_kept);
+        call.taken.store(queue.taken, Ordering::Relaxed);
         queue.calls.push_back(call);
         queue.bytes += bytes;
-        // Calls of a tree wait for the thread, because their secrets are redacted in the rows of all of them.
-        let is_over = queue.calls.len() > self.room.load(Ordering::Relaxed);
-        let is_alone = |call: &LiveCall| call.root.is_none() && !call.has_calls.load(Ordering::Relaxed);
-        let is_droppable = |call: &&Arc<LiveCall>| is_alone(call) && !call.is_sampled();
-        let oldest = match queue.calls.front().filter(|_| is_over).filter(is_droppable) {
-            Some(_) => queue.calls.pop_front(),
-            None => None,
-        };
-        if let Some(oldest) = &oldest {
-            queue.bytes = queue.bytes.saturating_sub(oldest.bytes());
-        }
-        let is_due =
-            queue.is_full_enough() || (!queue.calls.is_empty() && std::mem::take(&mut queue.is_idle));
+        let room = self.room.load(Ordering::Relaxed);
+        // They are freed without the lock.
+        let useless: [_; DROPPED_AT_ONCE] = std::array::from_fn(|_| queue.pop_useless(room));
+        useless.iter().flatten().for_each(|call| call.forget());
+        let is_due = queue.is_full_enough(room)
+            || (!queue.calls.is_empty() && std::mem::take(&mut queue.is_idle));
         drop(queue);
         if is_due {
             self.wake.notify_one();
@@ -144,15 +158,18 @@ impl Intake {
         self.dropped.load(Ordering::Relaxed)
     }
 
+    /// Wants every call that has ended in the store soon, and returns the number of this request.
+    pub(crate) fn request(&self) -> u64 {
+        let mut queue = self.queue.lock();
+        queue.wanted += 1;
+        self.wake.notify_one();
+        queue.wanted
+    }
+
     /// Waits until every call that has ended is in the store. Blocks.
     pub(crate) fn flush(&self) {
+        let wanted = self.request();
         let mut queue = self.queue.lock();
-        if queue.is_ended {
-            return;
-        }
-        queue.wanted += 1;
-        let wanted = queue.wanted;
-        self.wake.notify_one();
         while queue.written < wanted && !queue.is_ended {
             self.done.wait(&mut queue);
         }
@@ -173,7 +190,8 @@ impl Intake {
         let _guard = EndOnDrop(self);
         let mut spare = VecDeque::new();
         loop {
-            self.room.store(store.room(), Ordering::Relaxed);
+            let room = store.room();
+            self.room.store(room, Ordering::Relaxed);
             let (mut calls, wanted, is_closed) = {
                 let mut queue = self.queue.lock();
                 let is_requested = |queue: &Queue| queue.is_closed || queue.wanted > queue.written;
@@ -184,7 +202,7 @@ impl Intake {
                     }
                 }
                 queue.is_idle = false;
-                if !queue.calls.is_empty() && !queue.is_full_enough() && !is_requested(&queue) {
+                if !queue.calls.is_empty() && !queue.is_full_enough(room) && !is_requested(&queue) {
                     self.wake.wait_for(&mut queue, store.gather());
                 }
                 queue.bytes = 0;
@@ -213,9 +231,7 @@ impl Intake {
             }
         }
     }
-}
 
-impl Intake {
     /// Puts the rows of those calls that are wanted into the store, and returns their number.
     fn keep(
         &self,

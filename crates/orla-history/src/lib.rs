@@ -263,6 +263,8 @@ impl History {
         self.0.intake.is_keeping.store(options.enabled, Ordering::Relaxed);
         *self.0.options.write() = options;
         self.0.intake.make_room();
+        // The secrets of the configuration before the last one are not known for long.
+        self.0.intake.request();
     }
 
     /// Returns whether calls are kept.

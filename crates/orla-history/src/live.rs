@@ -28,6 +28,9 @@ const MAX_NOTICES: usize = 200;
 /// Characters that are kept of the text of a notice.
 const MAX_NOTICE: usize = 2000;
 
+/// No tree knows the texts that are redacted in a call.
+const NEVER: u64 = u64::MAX;
+
 /// The calls that run.
 #[derive(Default)]
 pub(crate) struct RunningCalls(Mutex<HashMap<Arc<str>, Arc<LiveCall>>>);
@@ -52,7 +55,9 @@ pub(crate) struct LiveCall {
     /// Whether it may be a call that began before, in this process or another.
     pub(crate) goes_on: bool,
     waits_for_approval: AtomicBool,
-    /// The number of the tree that knows the texts that are redacted in it.
+    /// The count of ended calls that may be kept when it ended; 0 while it runs.
+    pub(crate) taken: AtomicU64,
+    /// The number of the tree that knows the texts that are redacted in it; 0 if there were none so far.
     pub(crate) searched_for: AtomicU64,
     /// Whether calls were made within it.
     pub(crate) has_calls: AtomicBool,
@@ -119,7 +124,8 @@ impl CallObserver for Observer {
             goes_on: scope.journal.is_some(),
             is_kept: self.0.is_keeping.load(Ordering::Relaxed),
             waits_for_approval: AtomicBool::new(false),
-            searched_for: AtomicU64::new(u64::MAX),
+            taken: AtomicU64::new(0),
+            searched_for: AtomicU64::new(NEVER),
             has_calls: AtomicBool::new(false),
             is_forgotten: AtomicBool::new(false),
             notices: Mutex::default(),
@@ -221,6 +227,23 @@ impl LiveCall {
     pub(crate) fn bytes(&self) -> usize {
         let output = self.end.get().and_then(|end| end.output.as_ref());
         self.input.text_bytes() + output.map_or(0, Outcome::bytes) + self.notices.lock().bytes
+    }
+
+    /// Returns the outermost call of its tree, if that runs here or has ended here.
+    pub(crate) fn outermost(&self) -> Option<&Self> {
+        let last = std::iter::successors(Some(self), |call| call.within.as_deref()).last()?;
+        last.root.is_none().then_some(last)
+    }
+
+    /// Returns the number of calls that had ended when this one did, if no text was redacted in its tree so far.
+    pub(crate) fn taken_unsearched(&self) -> Option<u64> {
+        let is_unsearched = matches!(self.searched_for.load(Ordering::Relaxed), 0 | NEVER);
+        Some(self.taken.load(Ordering::Relaxed)).filter(|taken| *taken > 0 && is_unsearched)
+    }
+
+    /// Notes that its tree is forgotten, if it is the outermost call of one.
+    pub(crate) fn forget(&self) {
+        self.is_forgotten.store(self.root.is_none(), Ordering::Relaxed);
     }
 
     /// Returns whether its span is exported.

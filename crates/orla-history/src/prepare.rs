@@ -221,7 +221,7 @@ impl Preparation {
         let mut trees = self.trees.lock();
         for call in ended.iter().filter(|call| call.root.is_none()) {
             trees.all.remove(&call.id);
-            call.is_forgotten.store(true, Ordering::Relaxed);
+            call.forget();
         }
     }
 

@@ -7,8 +7,10 @@ use std::sync::Arc;
 use orla_history::{History, NoticeKind, Options, Query, RUNNING, ReplayError, Viewer};
 use orla_marketplace::testing::{Canned, marketplace};
 use orla_marketplace::{
-    Call, CallScope, CapabilityMarketplace, JsonText, Limits, NoticeSink, Payload, Principal,
+    Call, CallContext, CallScope, CapabilityMarketplace, JsonText, Limits, NoticeSink, Outcome, Payload,
+    Principal, RuntimeError,
 };
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -183,6 +185,92 @@ async fn a_call_shows_no_secret_of_its_outermost_call_even_if_it_ends_last() {
         let detail = history.detail(&last.id, &Viewer::All).await.unwrap().unwrap();
         assert_eq!(detail.row.input.unwrap().text, r#"{"sent":"[redacted]"}"#);
     }
+}
+
+/// A call that runs until it ends, and makes calls.
+struct Outer {
+    market: Arc<CapabilityMarketplace>,
+    ctx: CallContext,
+    ends: CancellationToken,
+    running: JoinHandle<Result<Outcome, RuntimeError>>,
+}
+
+impl Outer {
+    async fn begin(market: &Arc<CapabilityMarketplace>, history: &History) -> Self {
+        let ctx = market.program_context(&Call::to("hangs"));
+        let mut outer = call("hangs", "{}");
+        outer.scope.call_id = Some(Arc::clone(&ctx.call_id));
+        let ends = outer.scope.cancellation.clone();
+        let mut changes = history.changes();
+        let market = Arc::clone(market);
+        let running = tokio::spawn({
+            let market = Arc::clone(&market);
+            async move { market.call(outer).await }
+        });
+        while history.running(&Viewer::All).is_empty() {
+            changes.changed().await.unwrap();
+        }
+        Self { market, ctx, ends, running }
+    }
+
+    async fn call(&self, input: &str) {
+        let input = Payload::from_json(JsonText::parse(input.to_owned()).unwrap());
+        self.market.call(Call::within(&self.ctx, "echo").with(input)).await.unwrap();
+    }
+
+    async fn end(self) {
+        self.ends.cancel();
+        self.running.await.unwrap().unwrap_err();
+    }
+}
+
+/// Keeps this number of rows of calls of `echo` and `hangs`.
+async fn keeping(rows: usize) -> (Arc<CapabilityMarketplace>, History) {
+    let (market, history) = recorded(&[("echo", Canned::Echoes), ("hangs", Canned::Hangs)]);
+    let mut options = Options::default();
+    options.max_rows = rows;
+    history.configure(options);
+    // Afterwards, the history knows how many rows it keeps.
+    history.list(&Query::default(), &Viewer::All).await.unwrap();
+    (market, history)
+}
+
+async fn input_of(history: &History, id: &str) -> String {
+    let detail = history.detail(id, &Viewer::All).await.unwrap().unwrap();
+    detail.row.input.unwrap().text
+}
+
+const REDACTED_SENT: &str = r#"{"sent":"[redacted]"}"#;
+
+#[tokio::test]
+async fn a_secret_of_a_call_that_is_not_kept_is_not_in_the_rows_around_it() {
+    let (market, history) = keeping(2).await;
+    let outer = Outer::begin(&market, &history).await;
+    outer.call(r#"{"authorization":"Bearer abcdef"}"#).await;
+    for _ in 0..10 {
+        market.call(call("echo", "{}")).await.unwrap();
+    }
+    outer.call(r#"{"sent":"Bearer abcdef"}"#).await;
+    outer.end().await;
+    let calls = history.list(&Query::default(), &Viewer::All).await.unwrap();
+    assert_eq!(calls.len(), 2);
+    assert_eq!(input_of(&history, &calls[1].id).await, REDACTED_SENT);
+}
+
+#[tokio::test]
+async fn of_many_trees_the_newest_are_kept_whole() {
+    let (market, history) = keeping(6).await;
+    for n in 0..50 {
+        let outer = Outer::begin(&market, &history).await;
+        outer.call(&format!(r#"{{"authorization":"Bearer {n}"}}"#)).await;
+        outer.call(&format!(r#"{{"sent":"Bearer {n}"}}"#)).await;
+        outer.end().await;
+    }
+    let calls = history.list(&Query::default(), &Viewer::All).await.unwrap();
+    let depths: Vec<u32> = calls.iter().map(|call| call.depth).collect();
+    assert_eq!(depths, [0, 1, 1, 0, 1, 1]);
+    assert_eq!(input_of(&history, &calls[1].id).await, REDACTED_SENT);
+    assert_eq!(input_of(&history, &calls[4].id).await, REDACTED_SENT);
 }
 
 #[tokio::test]

@@ -6,6 +6,7 @@
 
 use semver::Version;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use crate::archive::{Archive, File, MAX_BYTES, read_tgz};
 use crate::bundle::MANIFEST;
@@ -171,15 +172,9 @@ impl<'a> Index<'a> {
         }
         let text = |file: &str| {
             let text = archive.file(&format!("{SOURCE}/{file}"), MAX_ANSWER);
-            let text = text.map_err(|error| error.to_string())?;
-            let text = text.ok_or_else(|| format!("it has no {file}"))?;
-            String::from_utf8(text).map_err(|_| format!("{file}: it is not UTF-8"))
+            text.map_err(|error| error.to_string())
         };
-        let wrong = |file: &str, error: toml::de::Error| format!("{file}: {}", error.message());
-        let lock = toml::from_str(&text("Cargo.lock")?).map_err(|error| wrong("Cargo.lock", error))?;
-        let crate_toml: CargoToml =
-            toml::from_str(&text("Cargo.toml")?).map_err(|error| wrong("Cargo.toml", error))?;
-        self.check(&lock, &crate_toml.package.name)
+        self.manifest(text).map(|_| ())
     }
 
     async fn get(&self, url: &str, max: usize) -> Result<Vec<u8>, FetchError> {
@@ -228,19 +223,10 @@ impl<'a> Index<'a> {
             // Cargo reads the settings of a crate only from the user.
             .filter(|file| !file.name.starts_with(".cargo/"))
             .collect();
-        let text = |file: &str| {
+        let crate_toml = self.manifest(|file| {
             let found = files.iter().find(|one| one.name == file);
-            found.map(|found| String::from_utf8_lossy(&found.content).into_owned())
-        };
-        let wrong = |file: &str, error: toml::de::Error| format!("{file}: {}", error.message());
-        let lock = text("Cargo.lock").ok_or(
-            "it has no Cargo.lock, which names what is built into it: ask its authors to publish one",
-        )?;
-        let lock: CargoLock = toml::from_str(&lock).map_err(|error| wrong("Cargo.lock", error))?;
-        self.check(&lock, name)?;
-        let crate_toml = text("Cargo.toml").ok_or("it has no Cargo.toml")?;
-        let crate_toml: CargoToml =
-            toml::from_str(&crate_toml).map_err(|error| wrong("Cargo.toml", error))?;
+            Ok(found.map(|found| found.content.clone()))
+        })?;
         let program = crate_toml.program(name, &files)?;
         let start = Start {
             kind: "binary",
@@ -255,21 +241,40 @@ impl<'a> Index<'a> {
         finish(files.into_iter().map(below).collect(), &manifest)
     }
 
-    /// Checks that everything that is built comes from this registry or the public one.
-    fn check(&self, lock: &CargoLock, own: &str) -> Result<(), String> {
+    /// Returns the manifest of a crate, of which `file` returns the files.
+    ///
+    /// # Errors
+    /// It cannot be read, or something that is built into the crate comes neither from this registry nor from
+    /// the public one.
+    fn manifest(
+        &self,
+        file: impl Fn(&str) -> Result<Option<Vec<u8>>, String>,
+    ) -> Result<CargoToml, String> {
+        let lock = file("Cargo.lock")?.ok_or(
+            "it has no Cargo.lock, which names what is built into it: ask its authors to publish one",
+        )?;
+        let lock: CargoLock = parse("Cargo.lock", &lock)?;
+        let crate_toml = file("Cargo.toml")?.ok_or("it has no Cargo.toml")?;
+        let crate_toml: CargoToml = parse("Cargo.toml", &crate_toml)?;
         let here = format!("sparse+{}", self.url);
         let is_known = |locked: &&Locked| match &locked.source {
             Some(source) => *source == here || OFFICIAL_SOURCES.contains(&&**source),
-            None => locked.name == own,
+            None => locked.name == crate_toml.package.name,
         };
         match lock.package.iter().find(|locked| !is_known(locked)) {
             Some(Locked { name, source }) => {
                 let source = source.as_deref().unwrap_or("a path");
                 Err(format!("it needs {name} from {source}, which is not a registry of crates"))
             }
-            None => Ok(()),
+            None => Ok(crate_toml),
         }
     }
+}
+
+/// Returns the value of a TOML file.
+fn parse<T: DeserializeOwned>(name: &str, content: &[u8]) -> Result<T, String> {
+    let text = std::str::from_utf8(content).map_err(|_| format!("{name}: it is not UTF-8"))?;
+    toml::from_str(text).map_err(|error| format!("{name}: {}", error.message()))
 }
 
 impl CargoToml {
@@ -442,7 +447,11 @@ mod tests {
     fn everything_that_is_built_is_of_a_registry_of_crates() {
         let check = |lock: &str| {
             static SAYS: Says = Says("");
-            index(&SAYS).check(&toml::from_str(lock).unwrap(), "a")
+            let file = |name: &str| match name {
+                "Cargo.lock" => Ok(Some(lock.as_bytes().to_vec())),
+                _ => Ok(Some(b"[package]\nname = 'a'".to_vec())),
+            };
+            index(&SAYS).manifest(file).map(|_| ())
         };
         let package = |name: &str, source: &str| format!("[[package]]\nname = '{name}'\n{source}\n");
         let of = |source: &str| package("b", &format!("source = '{source}'"));

@@ -57,7 +57,7 @@ impl Store for Memory {
 
     /// Nothing is lost by waiting longer, and of many calls fewer are looked at.
     fn gather(&self) -> Duration {
-        Duration::from_millis(250)
+        Duration::from_secs(2)
     }
 
     fn write(&self, new: Vec<Row>) {
