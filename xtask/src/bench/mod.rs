@@ -71,7 +71,7 @@ struct Effort {
 }
 
 const FULL: Effort = Effort {
-    rounds: 5,
+    rounds: 6,
     round: Duration::from_millis(1000),
     sessions: 10_000,
     starts: 15,
@@ -80,7 +80,7 @@ const FULL: Effort = Effort {
     gateways: true,
 };
 const QUICK: Effort = Effort {
-    rounds: 3,
+    rounds: 4,
     round: Duration::from_millis(250),
     sessions: 1_000,
     starts: 5,

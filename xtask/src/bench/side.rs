@@ -136,8 +136,9 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// Measures all sides in interleaved rounds: what else the machine does then hits all of them alike. What failed and
-    /// was left out goes to `skipped`.
+    /// Measures all sides in interleaved rounds: what else the machine does then hits all of them alike. Each side is measured as
+    /// often after the one before it as after the one behind it: caches and sleeping cores are as the last one left them. What
+    /// failed and was left out goes to `skipped`.
     pub(super) fn measure(
         mut self,
         effort: Effort,
@@ -149,8 +150,10 @@ impl Row {
             let mut sides: Vec<&mut Side> =
                 self.sides.iter_mut().filter(|side| clients <= side.max_clients).collect();
             let mut rounds = vec![Vec::new(); sides.len()];
+            let mut order: Vec<usize> = (0..sides.len()).collect();
             for _ in 0..effort.rounds {
-                for (side, rounds) in sides.iter_mut().zip(&mut rounds) {
+                for &at in &order {
+                    let (side, rounds) = (&mut sides[at], &mut rounds[at]);
                     if side.max_clients == 0 {
                         continue;
                     }
@@ -169,6 +172,9 @@ impl Row {
                         Err(problem) => return Err(problem),
                     }
                 }
+                order.reverse();
+                let first = order.len().min(1);
+                order.rotate_left(first);
             }
             let measured = sides.iter().zip(rounds).filter(|(side, _)| side.max_clients > 0);
             measurements.extend(measured.map(|(side, rounds)| {
