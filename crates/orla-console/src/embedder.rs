@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use orla_marketplace::catalog::Entry;
 use orla_server::NodeRow;
 
 /// The program around the console.
@@ -26,8 +27,31 @@ pub trait Embedder: Send + Sync {
     /// inspected.
     fn process(&self, kind: &str, name: &str) -> Option<Arc<dyn Process>>;
 
+    /// Returns whether the policy permits a caller to call a capability that is served, and why.
+    fn explain(&self, caller: &Caller<'_>, capability: &Entry) -> Explanation;
+
     /// Returns the nodes of the cluster that this server is one of; `None` if it is no node.
     fn nodes(&self) -> Option<Vec<NodeRow>>;
+}
+
+/// The caller that a question about the policy is about.
+#[derive(Clone, Debug)]
+pub struct Caller<'a> {
+    /// Its name, as `orla policy explain` takes it.
+    pub name: &'a str,
+    /// Its groups.
+    pub groups: Vec<String>,
+    /// The scopes of its token.
+    pub scopes: Vec<String>,
+}
+
+/// What the policy says of a caller and a capability.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Explanation {
+    /// Whether the caller may call it.
+    pub is_allowed: bool,
+    /// Why, a line each: the permissions that the capability needs, with the rules that decide on them.
+    pub reasons: Vec<String>,
 }
 
 /// The process of a provider.

@@ -26,6 +26,7 @@
 
 #![warn(missing_docs)]
 
+mod difference;
 mod embedder;
 mod exact;
 mod form;
@@ -48,7 +49,9 @@ use orla_marketplace::{CapabilityMarketplace, Catalog, Principal};
 use orla_server::{PageBody, Pages, Visit, Visitor};
 use orla_tasks::Tasks;
 
-pub use crate::embedder::{AuditLog, Connection, Embedder, Process, Setting, Verified};
+pub use crate::embedder::{
+    AuditLog, Caller, Connection, Embedder, Explanation, Process, Setting, Verified,
+};
 
 use crate::form::Fields;
 use crate::runs::Runs;

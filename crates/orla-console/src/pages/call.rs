@@ -1,5 +1,6 @@
 //! The page of one call: its nested calls, its data, and the available actions.
 
+use std::cmp::Ordering;
 use std::time::{Duration, SystemTime};
 
 use http::Response;
@@ -14,6 +15,7 @@ use super::capability::copies;
 use super::shell::{Page, button};
 use super::{expired, missing};
 use crate::Ask;
+use crate::difference::differences;
 use crate::exact::Json;
 use crate::plot::waterfall;
 use crate::site::{query, reply};
@@ -22,6 +24,8 @@ use crate::view;
 
 /// The maximum number of calls of a waterfall.
 const MAX_SHOWN: usize = 300;
+/// The maximum number of differences of two inputs or outputs that are listed.
+const MAX_DIFFERENCES: usize = 50;
 /// How many other calls of the same capability are offered for comparison.
 const OTHERS: usize = 8;
 
@@ -242,13 +246,14 @@ fn pasteable(ask: &Ask<'_>, detail: &Detail) -> Markup {
     }
 }
 
-/// Two calls side by side.
+/// Two calls side by side, and where they differ.
 fn comparison(one: &Detail, other: &Detail) -> Markup {
     let side = |detail: &Detail, name: &str| {
+        let call = &detail.row.call;
         html! {
             section {
-                h2 { (name) " " (outcome(&detail.row.call)) }
-                p.note { (moment(detail.row.call.started_at)) " UTC, " (duration(detail.row.call.duration)) }
+                h2 { (name) " " (outcome(call)) }
+                p.note { (moment(call.started_at)) " UTC, " (duration(call.duration)) @if !call.queued.is_zero() { ", of which " (duration(call.queued)) " in the queue" } }
                 @if let Some(error) = &detail.row.error { pre.problem { (plain(error)) } }
                 h3 { "Input" } (body(detail.row.input.as_ref(), false))
                 h3 { "Output" } (body(detail.row.output.as_ref(), true))
@@ -265,8 +270,51 @@ fn comparison(one: &Detail, other: &Detail) -> Markup {
                 (false, true) => "Another input, same output.",
                 (false, false) => "Another input, another output.",
             }
+            " " (in_time(one.row.call.duration, other.row.call.duration))
         }
+        (differences_of("Input", one.row.input.as_ref(), other.row.input.as_ref()))
+        (differences_of("Output", one.row.output.as_ref(), other.row.output.as_ref()))
         div.columns.even { (side(one, "This call")) (side(other, "The other")) }
+    }
+}
+
+/// Returns how much longer or shorter the other call took.
+fn in_time(one: Duration, other: Duration) -> String {
+    let by = duration(one.abs_diff(other));
+    match other.cmp(&one) {
+        Ordering::Less => format!("The other took {by} less."),
+        Ordering::Equal => "Both took as long.".to_owned(),
+        Ordering::Greater => format!("The other took {by} more."),
+    }
+}
+
+/// Returns the places where two bodies differ, if both are whole.
+fn differences_of(name: &str, one: Option<&Body>, other: Option<&Body>) -> Markup {
+    let parsed = |body: Option<&Body>| Json::parse(body?.whole()?).ok();
+    let (Some(one), Some(other)) = (parsed(one), parsed(other)) else { return html! {} };
+    let found = differences(&one, &other, MAX_DIFFERENCES);
+    if found.places.is_empty() {
+        return html! {};
+    }
+    let cell = |value: Option<&Json>| match value {
+        Some(value) => view::value(value),
+        None => html! { span.note { "absent" } },
+    };
+    html! {
+        section aria-label={ "Differences of the " (name.to_lowercase()) } {
+            h2 { (name) ": what differs" }
+            div.scroll tabindex="0" role="group" aria-label={ (name) " differences" } {
+                table.list {
+                    thead { tr { th scope="col" { "Place" } th scope="col" { "This call" } th scope="col" { "The other" } } }
+                    tbody { @for place in &found.places { tr {
+                        th scope="row" { @if place.path.is_empty() { "the whole" } @else { code { (plain(&place.path)) } } }
+                        td { (cell(place.one)) }
+                        td { (cell(place.other)) }
+                    } } }
+                }
+            }
+            @if found.has_more { p.note { "The first " (MAX_DIFFERENCES) " differences." } }
+        }
     }
 }
 

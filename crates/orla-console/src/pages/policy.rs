@@ -1,4 +1,4 @@
-//! Calls that wait for an approval, and quotas.
+//! Calls that wait for an approval, quotas, and what the policy permits.
 
 use std::time::SystemTime;
 
@@ -9,11 +9,10 @@ use orla_server::{ApprovalRequest, PageBody};
 
 use super::shell::{Page, csrf_token};
 use super::{expired, missing};
-use crate::Ask;
 use crate::exact::Json;
 use crate::site::{query, reply};
 use crate::text::{duration, plain};
-use crate::view;
+use crate::{Ask, Caller, Explanation, view};
 
 pub(crate) async fn page(ask: &Ask<'_>) -> Response<PageBody> {
     let principal = ask.principal.as_ref();
@@ -33,6 +32,13 @@ pub(crate) async fn page(ask: &Ask<'_>) -> Response<PageBody> {
         section aria-labelledby="you" {
             h2 id="you" { "Who you are" }
             (visitor(principal))
+        }
+        @if ask.may_configure() {
+            section aria-labelledby="who" {
+                h2 id="who" { "Who may call what" }
+                (question(ask))
+                @if let (Some(who), Some(what)) = (ask.queried("caller"), ask.queried("capability")) { (explained(ask, who, what)) }
+            }
         }
     };
     Page::new("Policy").part("Policy").reply(ask, &body)
@@ -91,6 +97,51 @@ fn visitor(principal: Option<&Principal>) -> Markup {
     ];
     html! {
         dl.facts { @for (name, value) in rows.iter().filter(|(_, value)| !value.is_empty()) { div { dt { (name) } dd { (plain(value)) } } } }
+    }
+}
+
+/// The members of the question who may call what: their names, labels and placeholders.
+const MEMBERS: [(&str, &str, &str); 4] = [
+    ("caller", "Caller", "a name, group:NAME, scope:NAME or anonymous"),
+    ("groups", "Its groups", "none"),
+    ("scopes", "The scopes of its token", "none"),
+    ("capability", "Capability", "a name or an id"),
+];
+
+fn question(ask: &Ask<'_>) -> Markup {
+    let is_required = |name: &str| matches!(name, "caller" | "capability");
+    html! {
+        search {
+            form.filter action="/console/policy#who" method="get" {
+                @for (name, label, placeholder) in MEMBERS {
+                    div.field {
+                        label for=(name) { (label) }
+                        input id=(name) name=(name) value=(ask.queried(name).unwrap_or_default()) placeholder=(placeholder)
+                            required[is_required(name)] autocomplete="off";
+                    }
+                }
+                button type="submit" { "Explain" }
+            }
+        }
+    }
+}
+
+fn explained(ask: &Ask<'_>, who: &str, what: &str) -> Markup {
+    let Some(entry) = ask.catalog.get(what) else {
+        return html! { p.problem { "Nothing is served as " (plain(what)) "." } };
+    };
+    let words = |name: &str| {
+        let words = ask.queried(name).unwrap_or_default().split([' ', ',']);
+        words.filter(|word| !word.is_empty()).map(str::to_owned).collect()
+    };
+    let caller = Caller { name: who, groups: words("groups"), scopes: words("scopes") };
+    let Explanation { is_allowed, reasons } = ask.console.embedder.explain(&caller, entry);
+    html! {
+        p.state {
+            @if is_allowed { span.badge.good { "allowed" } } @else { span.badge.bad { "denied" } }
+            " " (plain(who)) @if is_allowed { " may call " } @else { " may not call " } (plain(&entry.manifest.id))
+        }
+        ul.plain { @for reason in &reasons { li { (plain(reason)) } } }
     }
 }
 

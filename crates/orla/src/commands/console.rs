@@ -6,12 +6,14 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use orla_cluster::Cluster;
-use orla_console::{AuditLog, Connection, Embedder, Process, Setting, Verified};
+use orla_console::{AuditLog, Caller, Connection, Embedder, Explanation, Process, Setting, Verified};
+use orla_marketplace::catalog::Entry;
 use orla_process::supervisor::Managed;
 use orla_server::{NodeRow, Nodes};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+use super::policy::{self, Asked, Verdict};
 use super::{audit, connect};
 use crate::app::App;
 use crate::config::{Config, Source, reason};
@@ -20,12 +22,19 @@ use crate::nodes::ClusterNodes;
 /// The program, as the console sees it.
 pub(crate) struct Facts {
     source: Source,
-    newest: Mutex<(Vec<Setting>, Vec<String>)>,
+    newest: Mutex<Newest>,
     /// Wakes the server to read everything again.
     wanted: Notify,
     audit: OnceLock<PathBuf>,
     cluster: OnceLock<Arc<Cluster>>,
     processes: OnceLock<Box<Processes>>,
+}
+
+/// What the last reading of the configuration said.
+#[derive(Default)]
+struct Newest {
+    config: Arc<Config>,
+    findings: Vec<String>,
 }
 
 /// Finds the process of a provider by its kind and its name.
@@ -61,7 +70,11 @@ impl Facts {
         let found = app.findings();
         let warnings = config.warnings.iter().map(ToString::to_string);
         let findings = found.problems.iter().chain(&found.warnings).cloned().chain(warnings);
-        *self.newest.lock() = (config.settings(), findings.collect());
+        *self.newest.lock() = Newest { config: Arc::new(config.clone()), findings: findings.collect() };
+    }
+
+    fn config(&self) -> Arc<Config> {
+        Arc::clone(&self.newest.lock().config)
     }
 
     /// Waits for a request to reload the configuration.
@@ -76,11 +89,11 @@ impl Embedder for Facts {
     }
 
     fn settings(&self) -> Vec<Setting> {
-        self.newest.lock().0.clone()
+        self.config().settings()
     }
 
     fn findings(&self) -> Vec<String> {
-        self.newest.lock().1.clone()
+        self.newest.lock().findings.clone()
     }
 
     fn reload(&self) {
@@ -94,6 +107,19 @@ impl Embedder for Facts {
     fn process(&self, kind: &str, name: &str) -> Option<Arc<dyn Process>> {
         let found = self.processes.get()?(kind, name)?;
         Some(Arc::new(OfProvider(found)))
+    }
+
+    fn explain(&self, caller: &Caller<'_>, capability: &Entry) -> Explanation {
+        let config = self.config();
+        let Caller { name, groups, scopes } = caller.clone();
+        let asked = Asked { caller: name, groups, scopes };
+        let (id, needs) = (&capability.manifest.id, capability.needs());
+        let verdict = Verdict::of(&config, asked, id, &capability.name, needs);
+        let mut reasons = verdict.reasons();
+        if policy::is_unknown(name, &config) {
+            reasons.push(policy::unknown(name));
+        }
+        Explanation { is_allowed: verdict.is_allowed, reasons }
     }
 
     fn nodes(&self) -> Option<Vec<NodeRow>> {

@@ -11,62 +11,116 @@ use crate::{Failure, cli, render};
 pub(crate) fn explain(explain: &cli::PolicyExplain, source: &Source) -> Result<(), Failure> {
     let config = super::load(source)?;
     let _log = super::log(&config);
-    let principal = principal(explain, &config);
     let (id, name, needs) = super::small_runtime()?.block_on(needs(&config, &explain.capability))?;
-    let policy = config.access.as_ref().map(|policy| config.policy_with_scopes(policy));
-    let decided = policy.as_ref().map(|policy| policy.explain(principal.as_ref(), &id, &name, &needs));
-    let is_allowed =
-        decided.as_ref().is_none_or(|decided| decided.iter().all(|(_, one)| one.is_allowed()));
-    let helpful = match (&principal, &policy) {
-        (Some(principal), Some(policy)) if !is_allowed => {
-            policy.helpful_scopes(principal, &id, &name, &needs)
-        }
-        _ => Vec::new(),
-    };
+    let cli::PolicyExplain { principal: caller, groups, scopes, .. } = explain;
+    let asked = Asked { caller, groups: groups.clone(), scopes: scopes.clone() };
+    let verdict = Verdict::of(&config, asked, &id, &name, &needs);
     if explain.json {
-        let decision = |(need, decision): &(&Permission, orla_marketplace::Decision)| json!({"permission": need.as_str(), "allowed": decision.is_allowed(), "reason": decision.to_string()});
+        let permission = |one: &Need| json!({"permission": one.permission.as_str(), "allowed": one.is_allowed, "reason": one.reason});
         return super::print_json(&json!({
             "principal": explain.principal,
             "capability": id,
-            "allowed": is_allowed,
-            "permissions": decided.iter().flatten().map(decision).collect::<Vec<_>>(),
-            "scopes": helpful,
+            "allowed": verdict.is_allowed,
+            "permissions": verdict.needs.iter().flatten().map(permission).collect::<Vec<_>>(),
+            "scopes": verdict.helpful_scopes,
         }));
     }
-    if is_unknown(&explain.principal, &config) {
-        render::note(&format!("No token here has this name: {}", explain.principal));
+    if is_unknown(caller, &config) {
+        render::note(&unknown(caller));
     }
-    let verdict = if is_allowed { "may call" } else { "may not call" };
-    render::line(&format!("{} {verdict} {id}", explain.principal));
-    match &decided {
-        None => render::line("  there is no policy: every caller may use everything"),
-        Some(decided) if decided.is_empty() => {
-            render::line("  it needs no permission, and no rule denies it");
-        }
-        Some(decided) => {
-            for (need, decision) in decided {
-                render::line(&format!("  {need}: {decision}"));
+    let may = if verdict.is_allowed { "may call" } else { "may not call" };
+    render::line(&format!("{caller} {may} {id}"));
+    verdict.reasons().iter().for_each(|reason| render::line(&format!("  {reason}")));
+    Ok(())
+}
+
+/// The caller that a question is about.
+pub(crate) struct Asked<'a> {
+    /// A name; `group:NAME` is any member of a group, `scope:NAME` any caller with a scope.
+    pub(crate) caller: &'a str,
+    /// Its groups, in addition to the named one.
+    pub(crate) groups: Vec<String>,
+    /// The scopes of its token, in addition to those that are known.
+    pub(crate) scopes: Vec<String>,
+}
+
+/// Whether a caller may call a capability, and why.
+pub(crate) struct Verdict {
+    pub(crate) is_allowed: bool,
+    /// The decision on each permission that it needs; `None` if there is no policy.
+    needs: Option<Vec<Need>>,
+    /// The scopes with which the caller may call it, if it may not.
+    helpful_scopes: Vec<String>,
+    /// Those of them that the caller does not have.
+    missing_scopes: Vec<String>,
+}
+
+/// The decision on one permission.
+struct Need {
+    permission: Permission,
+    is_allowed: bool,
+    reason: String,
+}
+
+impl Verdict {
+    /// Decides with the policy of a configuration about a capability that needs these permissions.
+    pub(crate) fn of(
+        config: &Config,
+        asked: Asked<'_>,
+        id: &str,
+        name: &str,
+        needs: &[Permission],
+    ) -> Self {
+        let principal = principal(asked, config);
+        let policy = config.access.as_ref().map(|policy| config.policy_with_scopes(policy));
+        let needs_of = |policy: &AccessPolicy| {
+            let decided = policy.explain(principal.as_ref(), id, name, needs).into_iter();
+            let need = decided.map(|(permission, decision)| Need {
+                permission: permission.clone(),
+                is_allowed: decision.is_allowed(),
+                reason: decision.to_string(),
+            });
+            need.collect::<Vec<_>>()
+        };
+        let decided = policy.as_ref().map(needs_of);
+        let is_allowed = decided.iter().flatten().all(|need| need.is_allowed);
+        let helpful_scopes = match (&principal, &policy) {
+            (Some(principal), Some(policy)) if !is_allowed => {
+                policy.helpful_scopes(principal, id, name, needs)
             }
-        }
-    }
-    if !helpful.is_empty() {
+            _ => Vec::new(),
+        };
         // Scopes that the caller already has do not help.
         let has = |scope: &&String| {
             principal.as_ref().is_some_and(|one| one.scopes().any(|own| own == *scope))
         };
-        let (own, missing): (Vec<&String>, Vec<&String>) = helpful.iter().partition(has);
-        let missing: Vec<&str> = missing.into_iter().map(String::as_str).collect();
-        let as_well = if own.is_empty() { "" } else { " as well," };
-        render::line(&format!("  with the scope {}{as_well} it may", missing.join(" and ")));
+        let missing_scopes = helpful_scopes.iter().filter(|scope| !has(scope)).cloned().collect();
+        Self { is_allowed, needs: decided, helpful_scopes, missing_scopes }
     }
-    Ok(())
+
+    /// Returns the reasons, a line each.
+    pub(crate) fn reasons(&self) -> Vec<String> {
+        let Some(needs) = &self.needs else {
+            return vec!["there is no policy: every caller may use everything".to_owned()];
+        };
+        if needs.is_empty() {
+            return vec!["it needs no permission, and no rule denies it".to_owned()];
+        }
+        let reason = |need: &Need| format!("{}: {}", need.permission, need.reason);
+        let mut reasons: Vec<String> = needs.iter().map(reason).collect();
+        if !self.helpful_scopes.is_empty() {
+            let has_some = self.missing_scopes.len() < self.helpful_scopes.len();
+            let as_well = if has_some { " as well," } else { "" };
+            let missing = self.missing_scopes.join(" and ");
+            reasons.push(format!("with the scope {missing}{as_well} it may"));
+        }
+        reasons
+    }
 }
 
-/// Returns the caller of this name, with these groups and scopes. `group:NAME` is any member of a group,
-/// `scope:NAME` any caller with a scope.
-fn principal(explain: &cli::PolicyExplain, config: &Config) -> Option<Principal> {
-    let name = explain.principal.as_str();
-    let (mut groups, mut scopes) = (explain.groups.clone(), explain.scopes.clone());
+/// Returns the caller of a question.
+fn principal(asked: Asked<'_>, config: &Config) -> Option<Principal> {
+    let Asked { caller: name, mut groups, mut scopes } = asked;
     let subject = |name: &str| match config.issuers.first() {
         Some(issuer) => Principal::oauth(&issuer.issuer, name),
         None => Principal::token(name),
@@ -100,8 +154,13 @@ fn principal(explain: &cli::PolicyExplain, config: &Config) -> Option<Principal>
     )
 }
 
+/// Says that no token has a name.
+pub(crate) fn unknown(name: &str) -> String {
+    format!("No token here has this name: {name}")
+}
+
 /// Returns whether all callers have tokens, and none has this name.
-fn is_unknown(name: &str, config: &Config) -> bool {
+pub(crate) fn is_unknown(name: &str, config: &Config) -> bool {
     let tokens =
         config.auth_tokens.iter().any(|token| token.name.is_some()) || config.own_tokens.is_some();
     let name = name.strip_prefix("token:").unwrap_or(name);

@@ -465,6 +465,57 @@ fn the_audit_log_is_for_those_whom_the_policy_lets_read_it() {
 }
 
 #[test]
+fn the_policy_explains_who_may_call_what_to_those_who_may_read_it() {
+    let config = "auth_tokens: {ada: token-of-ada, bob: token-of-bob}\npolicy:\n  - {to: [ada], allow: [\"*\"]}\n  - {to: [group:ops], allow: [\"exec:*\"]}\n";
+    let server = world().tool("deploy", sh("echo done")).config(config).serve();
+    let page = |token: &str, question: &str| {
+        let response = server.get_as(&format!("/console/policy?{question}"), token);
+        assert_eq!(response.status, 200, "{question}");
+        Page::read(&response.text())
+    };
+    let asks = |question: &str| page("token-of-ada", question).text;
+    let denied = asks("caller=bob&capability=deploy");
+    assert!(denied.contains("bob may not call deploy"), "{denied}");
+    assert!(denied.contains("tools/deploy: no rule allows it"), "{denied}");
+    let allowed = asks("caller=bob&groups=dev+ops&capability=deploy");
+    assert!(allowed.contains("bob may call deploy") && allowed.contains("policy[1]"), "{allowed}");
+    assert!(asks("caller=carol&capability=deploy").contains("No token here has this name: carol"));
+    assert!(asks("caller=bob&capability=other").contains("Nothing is served as other"));
+    let form = page("token-of-ada", "caller=bob&capability=deploy");
+    assert!(form.problems().is_empty(), "{:?}", form.problems());
+    assert_eq!(form.value("caller"), Some("bob"));
+    let hidden = page("token-of-bob", "caller=ada&capability=deploy");
+    assert!(hidden.control("caller").is_none() && !hidden.text.contains("ada may"), "{}", hidden.text);
+}
+
+#[test]
+fn two_calls_are_compared_by_the_places_where_they_differ() {
+    let server = world().config("builtins: true\n").serve();
+    let mut client = server.client();
+    for b in [2, 3] {
+        client.call("math__add", json!({"a": 1, "b": b}));
+    }
+    let mut calls = Value::Null;
+    eventually("both calls are kept", || {
+        calls = server.http().get("/calls").json();
+        calls.as_array().is_some_and(|calls| calls.len() == 2)
+    });
+    let id = |at: usize| calls[at]["id"].as_str().unwrap().to_owned();
+    let page = page_of(&Visitor::of(&server), &format!("/console/calls/{}?with={}", id(1), id(0)));
+    assert!(page.problems().is_empty(), "{:?}", page.problems());
+    let words: Vec<&str> = page.text.split_whitespace().collect();
+    let text = words.join(" ");
+    for part in [
+        "Another input, another output.",
+        "Input: what differs",
+        "Place This call The other b 2 3",
+        "Output: what differs",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+#[test]
 fn nodes_are_shown_if_the_server_is_one() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).unwrap();
     let config = format!("cluster: {{nats: 'nats://{free}', name: t, node: alpha}}\n");
