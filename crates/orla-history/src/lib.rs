@@ -304,14 +304,16 @@ impl History {
         let (wanted, viewer) = (id.to_owned(), viewer.clone());
         let inner = Arc::clone(&self.0);
         let since = self.kept_since();
+        // A call that does not run any more when this looks will have been written when the store is read.
+        let running = self.0.intake.running.get(&wanted, &viewer);
         self.read(move |store| {
-            let mut row = match store.get(&wanted)? {
-                Some(row) if since.is_some_and(|since| row.call.started_at < since) => return Ok(None),
-                Some(row) => row,
-                None => match inner.intake.running.get(&wanted, &viewer) {
-                    Some(live) => inner.preparation.row_so_far(&live),
-                    None => return Ok(None),
-                },
+            let mut row = match (store.get(&wanted)?, running) {
+                (Some(row), _) if since.is_some_and(|since| row.call.started_at < since) => {
+                    return Ok(None);
+                }
+                (Some(row), _) => row,
+                (None, Some(live)) => inner.preparation.row_so_far(&live),
+                (None, None) => return Ok(None),
             };
             if !viewer.sees(&row.call) {
                 return Ok(None);

@@ -210,9 +210,10 @@ impl ObservedCall for LiveCall {
             error,
         };
         self.end.set(end).unwrap_or_default();
-        let intake = Arc::clone(&self.intake);
-        intake.running.remove(&self.id);
+        let (intake, id) = (Arc::clone(&self.intake), Arc::clone(&self.id));
+        // In this order, it can be found at every moment.
         intake.take(self);
+        intake.running.remove(&id);
     }
 }
 
@@ -293,7 +294,10 @@ impl RunningCalls {
 
     /// Returns the calls that this viewer may see, the last begun one first.
     pub(crate) fn list(&self, viewer: &Viewer) -> Vec<Running> {
-        let calls: Vec<Arc<LiveCall>> = self.0.lock().values().map(Arc::clone).collect();
+        let all = self.0.lock();
+        let running = all.values().filter(|call| call.end.get().is_none());
+        let calls: Vec<Arc<LiveCall>> = running.map(Arc::clone).collect();
+        drop(all);
         let seen = calls.iter().filter(|call| call.is_seen_by(viewer));
         let mut running: Vec<Running> = seen.map(|call| call.running()).collect();
         running.sort_by_key(|one| Reverse(one.call.started_at));

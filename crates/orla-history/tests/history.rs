@@ -257,6 +257,20 @@ async fn a_secret_of_a_call_that_is_not_kept_is_not_in_the_rows_around_it() {
     assert_eq!(input_of(&history, &calls[1].id).await, REDACTED_SENT);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_is_found_while_it_ends() {
+    let (market, history) = keeping(10).await;
+    for _ in 0..300 {
+        let outer = Outer::begin(&market, &history).await;
+        let id = Arc::clone(&outer.ctx.call_id);
+        let ending = tokio::spawn(outer.end());
+        while !ending.is_finished() {
+            assert!(history.detail(&id, &Viewer::All).await.unwrap().is_some());
+        }
+        ending.await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn of_many_trees_the_newest_are_kept_whole() {
     let (market, history) = keeping(6).await;
