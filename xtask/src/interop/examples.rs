@@ -49,6 +49,7 @@ const EXAMPLES: &[Example] = &[
             (&["call", "slugify", "text=Crème brûlée"], r#"{"slug":"creme-brulee"}"#),
             (&["call", "csv_to_json", "csv=a,b\n1,2", "--raw"], r#""rows":[{"a":"1","b":"2"}]"#),
             (&["call", "swatch", r#"args=["51", "102", "153"]"#, "--raw"], r#""type":"image""#),
+            (&["test"], "3 passed, 0 failed"),
         ],
     },
     Example {
@@ -135,6 +136,7 @@ const EXAMPLES: &[Example] = &[
                 r#"{:city "Paris", :temp 21.5}"#,
             ),
             (&["call", "warmest", r#"cities=["Paris", "Oslo"]"#], r#"{"city":"Paris","temp":21.5}"#),
+            (&["test"], "1 passed, 0 failed"),
         ],
     },
 ];
