@@ -1,8 +1,13 @@
 //! Where two JSON values differ. Pure.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use crate::exact::Json;
+use crate::text::shortened;
+
+/// The maximum length of a name in a path, and the length beyond which a path has no more parts, in bytes.
+const MAX_NAME: usize = 60;
+const MAX_PATH: usize = 300;
 
 /// A place where two values differ.
 #[derive(Debug, PartialEq)]
@@ -33,60 +38,67 @@ pub(crate) fn differences<'a>(one: &'a Json, other: &'a Json, most: usize) -> Di
 
 impl<'a> Differences<'a> {
     fn add(&mut self, path: &mut String, one: Option<&'a Json>, other: Option<&'a Json>, most: usize) {
-        if self.has_more {
+        if self.has_more || one == other {
             return;
         }
-        let length = path.len();
-        match (one, other) {
-            (Some(Json::Array(ones)), Some(Json::Array(others))) => {
-                for at in 0..ones.len().max(others.len()) {
-                    path.push_str(&format!("[{at}]"));
-                    self.add(path, ones.get(at), others.get(at), most);
-                    path.truncate(length);
-                }
+        if let (Some(Json::Array(ones)), Some(Json::Array(others))) = (one, other) {
+            for at in 0..ones.len().max(others.len()) {
+                self.add_below(path, &format!("[{at}]"), (ones.get(at), others.get(at)), most);
             }
-            (Some(Json::Object(ones)), Some(Json::Object(others)))
-                if is_unambiguous(ones) && is_unambiguous(others) =>
-            {
-                let of_others: HashMap<&str, &Json> =
-                    others.iter().map(|(name, value)| (name.as_str(), value)).collect();
-                let of_ones: HashMap<&str, &Json> =
-                    ones.iter().map(|(name, value)| (name.as_str(), value)).collect();
-                let pairs = ones
-                    .iter()
-                    .map(|(name, value)| (name, Some(value), of_others.get(name.as_str()).copied()));
-                let added = others.iter().filter(|(name, _)| !of_ones.contains_key(name.as_str()));
-                for (name, one, other) in
-                    pairs.chain(added.map(|(name, value)| (name, None, Some(value))))
-                {
-                    if length > 0 {
-                        path.push('.');
-                    }
-                    path.push_str(&part(name));
-                    self.add(path, one, other, most);
-                    path.truncate(length);
-                }
+            return;
+        }
+        if let (Some((ones, of_ones)), Some((others, of_others))) = (by_name(one), by_name(other)) {
+            for (name, value) in ones {
+                let other = of_others.get(name.as_str()).copied();
+                self.add_below(path, &part(path, name), (Some(value), other), most);
             }
-            (one, other) if one == other => {}
-            _ if self.places.len() == most => self.has_more = true,
-            (one, other) => self.places.push(Difference { path: path.clone(), one, other }),
+            for (name, value) in others.iter().filter(|(name, _)| !of_ones.contains_key(name.as_str())) {
+                self.add_below(path, &part(path, name), (None, Some(value)), most);
+            }
+            return;
+        }
+        match self.places.len() == most {
+            true => self.has_more = true,
+            false => self.places.push(Difference { path: path.clone(), one, other }),
         }
     }
-}
 
-/// Returns a name as a part of a path: a JSON string unless it is a plain word.
-fn part(name: &str) -> String {
-    let is_plain = |c: char| c.is_alphanumeric() || c == '_' || c == '-';
-    match !name.is_empty() && name.chars().all(is_plain) {
-        true => name.to_owned(),
-        false => Json::Text(name.to_owned()).to_string(),
+    fn add_below(
+        &mut self,
+        path: &mut String,
+        part: &str,
+        (one, other): (Option<&'a Json>, Option<&'a Json>),
+        most: usize,
+    ) {
+        let length = path.len();
+        match length < MAX_PATH {
+            true => path.push_str(part),
+            false if path.ends_with('…') => {}
+            false => path.push('…'),
+        }
+        self.add(path, one, other, most);
+        path.truncate(length);
     }
 }
 
-/// Returns whether no name is given twice.
-fn is_unambiguous(members: &[(String, Json)]) -> bool {
-    let mut names = HashSet::new();
-    members.iter().all(|(name, _)| names.insert(name))
+/// Returns the members of an object, and each by its name, unless a name is given twice.
+fn by_name(json: Option<&Json>) -> Option<(&[(String, Json)], HashMap<&str, &Json>)> {
+    let Some(Json::Object(members)) = json else { return None };
+    let by_name: HashMap<&str, &Json> =
+        members.iter().map(|(name, value)| (name.as_str(), value)).collect();
+    (by_name.len() == members.len()).then_some((members, by_name))
+}
+
+/// Returns a name as the next part of a path: a JSON string unless it is a plain word.
+fn part(path: &str, name: &str) -> String {
+    let dot = if path.is_empty() { "" } else { "." };
+    let is_plain = |c: char| c.is_alphanumeric() || c == '_' || c == '-';
+    let (shown, cut) = shortened(name, MAX_NAME);
+    let more = if cut > 0 { "…" } else { "" };
+    match !shown.is_empty() && shown.chars().all(is_plain) {
+        true => format!("{dot}{shown}{more}"),
+        false => format!("{dot}{}{more}", Json::Text(shown.to_owned())),
+    }
 }
 
 #[cfg(test)]
@@ -119,6 +131,18 @@ mod tests {
     #[test]
     fn equal_values_have_no_differences_whatever_the_order_of_members() {
         assert_eq!(shown(r#"{"a": [], "b": {}}"#, r#"{"b": {}, "a": []}"#, 9), (Vec::new(), false));
+    }
+
+    #[test]
+    fn paths_are_bounded() {
+        let long = "n".repeat(10_000);
+        let deep =
+            |value: u32| (0..40).fold(value.to_string(), |json, _| format!(r#"{{"{long}":[{json}]}}"#));
+        let (one, other) = (Json::parse(&deep(1)).unwrap(), Json::parse(&deep(2)).unwrap());
+        let found = differences(&one, &other, 9);
+        assert_eq!(found.places.len(), 1);
+        assert!(found.places[0].path.len() < MAX_PATH + 2 * MAX_NAME, "{}", found.places[0].path);
+        assert!(found.places[0].path.ends_with('…'));
     }
 
     #[test]

@@ -20,14 +20,12 @@ use crate::trace::Tracing;
 
 /// The interval at which expired rows are removed while no call ends.
 const TIDY: Duration = Duration::from_secs(60);
-/// The number of calls that are not gathered any longer, unless most of them would not be kept.
+/// The number of calls that are not gathered any longer, unless many of them would not be kept.
 const GATHERED: usize = 1024;
 /// The number of calls whose rows are made at once: few enough for their memory to be used again for the next ones.
 const AT_ONCE: usize = 128;
 /// The maximum number of calls that wait to be written. Further ones are dropped, and counted.
 const MAX_CALLS: usize = 16_384;
-/// The maximum number of calls that are dropped as another one is taken: more than one, so that the queue becomes short again.
-const DROPPED_AT_ONCE: usize = 2;
 /// Bytes of data that wait to be written. Further calls are dropped, and counted.
 const MAX_BYTES: usize = 64 << 20;
 
@@ -54,8 +52,6 @@ pub(crate) struct Intake {
 struct Queue {
     calls: VecDeque<Arc<LiveCall>>,
     bytes: usize,
-    /// Counts the calls that may be kept, from one on.
-    taken: u64,
     /// Whether the thread waits for the first call.
     is_idle: bool,
     /// The number of requests to write everything.
@@ -69,19 +65,17 @@ struct Queue {
 impl Queue {
     /// Returns whether its calls are not gathered any longer.
     fn is_full_enough(&self, room: usize) -> bool {
-        let with_trees = room.saturating_mul(2);
-        let most = if with_trees < MAX_CALLS / 2 { GATHERED.max(with_trees) } else { GATHERED };
+        let twice = room.saturating_mul(2);
+        let most = if twice < MAX_CALLS / 2 { GATHERED.max(twice) } else { GATHERED };
         self.calls.len() >= most || self.bytes > MAX_BYTES / 4
     }
 
-    /// Removes the oldest call if neither its row is needed nor that of another call of its tree: no secret of it is in a row.
+    /// Removes the oldest call if no row of it is needed. Calls of a tree wait for the thread, because their secrets are redacted
+    /// in the rows of all of them.
     fn pop_useless(&mut self, room: usize) -> Option<Arc<LiveCall>> {
-        let room = u64::try_from(room).unwrap_or(u64::MAX);
-        let is_useless = |call: &LiveCall| {
-            let taken = call.outermost()?.taken_unsearched()?;
-            Some(taken.saturating_add(room) <= self.taken && !call.is_sampled())
-        };
-        self.calls.front().filter(|call| is_useless(call) == Some(true))?;
+        let is_alone = |call: &LiveCall| call.root.is_none() && !call.has_calls.load(Ordering::Relaxed);
+        let is_over = self.calls.len() > room;
+        self.calls.front().filter(|call| is_over && is_alone(call) && !call.is_sampled())?;
         let call = self.calls.pop_front()?;
         self.bytes = self.bytes.saturating_sub(call.bytes());
         Some(call)
@@ -92,7 +86,7 @@ impl Intake {
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self {
             running: RunningCalls::default(),
-            queue: Mutex::new(Queue { taken: 1, ..Queue::default() }),
+            queue: Mutex::default(),
             wake: Condvar::new(),
             done: Condvar::new(),
             room: AtomicUsize::new(usize::MAX),
@@ -120,14 +114,11 @@ impl Intake {
             }
             return;
         }
-        queue.taken += u64::from(call.is_kept);
-        call.taken.store(queue.taken, Ordering::Relaxed);
         queue.calls.push_back(call);
         queue.bytes += bytes;
         let room = self.room.load(Ordering::Relaxed);
-        // They are freed without the lock.
-        let useless: [_; DROPPED_AT_ONCE] = std::array::from_fn(|_| queue.pop_useless(room));
-        useless.iter().flatten().for_each(|call| call.forget());
+        // It is freed without the lock.
+        let _useless = queue.pop_useless(room);
         let is_due = queue.is_full_enough(room)
             || (!queue.calls.is_empty() && std::mem::take(&mut queue.is_idle));
         drop(queue);

@@ -304,10 +304,16 @@ impl History {
         let (wanted, viewer) = (id.to_owned(), viewer.clone());
         let inner = Arc::clone(&self.0);
         let since = self.kept_since();
-        // A call that does not run any more when this looks will have been written when the store is read.
+        // A call that does not run any more now is written before the store is read.
         let running = self.0.intake.running.get(&wanted, &viewer);
         self.read(move |store| {
-            let mut row = match (store.get(&wanted)?, running) {
+            let mut stored = store.get(&wanted)?;
+            if stored.is_none() && running.as_ref().is_some_and(|live| live.end.get().is_some()) {
+                // It ended while the store was read.
+                inner.intake.flush();
+                stored = store.get(&wanted)?;
+            }
+            let mut row = match (stored, running) {
                 (Some(row), _) if since.is_some_and(|since| row.call.started_at < since) => {
                     return Ok(None);
                 }
@@ -355,7 +361,7 @@ impl History {
     /// Cancels a call that runs, with the whole tree of calls that it is in. Returns whether there is one whose cancellation is
     /// the caller's matter ([`Viewer::cancelling`]).
     pub fn cancel(&self, id: &str, canceller: &Viewer) -> bool {
-        let call = self.0.intake.running.get(id, canceller);
+        let call = self.0.intake.running.get(id, canceller).filter(|call| call.end.get().is_none());
         if let Some(call) = &call {
             call.cancel();
         }

@@ -28,9 +28,6 @@ const MAX_NOTICES: usize = 200;
 /// Characters that are kept of the text of a notice.
 const MAX_NOTICE: usize = 2000;
 
-/// No tree knows the texts that are redacted in a call.
-const NEVER: u64 = u64::MAX;
-
 /// The calls that run.
 #[derive(Default)]
 pub(crate) struct RunningCalls(Mutex<HashMap<Arc<str>, Arc<LiveCall>>>);
@@ -55,9 +52,7 @@ pub(crate) struct LiveCall {
     /// Whether it may be a call that began before, in this process or another.
     pub(crate) goes_on: bool,
     waits_for_approval: AtomicBool,
-    /// The count of ended calls that may be kept when it ended; 0 while it runs.
-    pub(crate) taken: AtomicU64,
-    /// The number of the tree that knows the texts that are redacted in it; 0 if there were none so far.
+    /// The number of the tree that knows the texts that are redacted in it.
     pub(crate) searched_for: AtomicU64,
     /// Whether calls were made within it.
     pub(crate) has_calls: AtomicBool,
@@ -124,8 +119,7 @@ impl CallObserver for Observer {
             goes_on: scope.journal.is_some(),
             is_kept: self.0.is_keeping.load(Ordering::Relaxed),
             waits_for_approval: AtomicBool::new(false),
-            taken: AtomicU64::new(0),
-            searched_for: AtomicU64::new(NEVER),
+            searched_for: AtomicU64::new(u64::MAX),
             has_calls: AtomicBool::new(false),
             is_forgotten: AtomicBool::new(false),
             notices: Mutex::default(),
@@ -230,21 +224,10 @@ impl LiveCall {
         self.input.text_bytes() + output.map_or(0, Outcome::bytes) + self.notices.lock().bytes
     }
 
-    /// Returns the outermost call of its tree, if that runs here or has ended here.
-    pub(crate) fn outermost(&self) -> Option<&Self> {
-        let last = std::iter::successors(Some(self), |call| call.within.as_deref()).last()?;
-        last.root.is_none().then_some(last)
-    }
-
-    /// Returns the number of calls that had ended when this one did, if no text was redacted in its tree so far.
-    pub(crate) fn taken_unsearched(&self) -> Option<u64> {
-        let is_unsearched = matches!(self.searched_for.load(Ordering::Relaxed), 0 | NEVER);
-        Some(self.taken.load(Ordering::Relaxed)).filter(|taken| *taken > 0 && is_unsearched)
-    }
-
-    /// Notes that its tree is forgotten, if it is the outermost call of one.
-    pub(crate) fn forget(&self) {
-        self.is_forgotten.store(self.root.is_none(), Ordering::Relaxed);
+    /// Returns the calls that it runs within, the direct one first. A chain is as long as the bound on nested calls; a foreign
+    /// parent ends it.
+    pub(crate) fn outer(&self) -> impl Iterator<Item = &Arc<Self>> + Clone {
+        std::iter::successors(self.within.as_ref(), |call| call.within.as_ref())
     }
 
     /// Returns whether its span is exported.
@@ -289,7 +272,9 @@ impl RunningCalls {
     }
 
     fn remove(&self, id: &str) {
-        self.0.lock().remove(id);
+        // It may be the last reference, which is dropped without the lock.
+        let removed = self.0.lock().remove(id);
+        drop(removed);
     }
 
     /// Returns the calls that this viewer may see, the last begun one first.

@@ -193,8 +193,7 @@ impl Preparation {
                 }
                 continue;
             };
-            // A chain of calls is as long as the bound on nested calls; a foreign parent ends it.
-            let outer = std::iter::successors(call.within.as_ref(), |call| call.within.as_ref());
+            let outer = call.outer();
             if outer.clone().any(|call| call.is_forgotten.load(Ordering::Relaxed)) {
                 // The call ends after its outermost one. Its row alone needs what the others had.
                 let texts = outer.filter_map(|call| data_of(call)).flat_map(|data| data.texts);
@@ -221,14 +220,16 @@ impl Preparation {
         let mut trees = self.trees.lock();
         for call in ended.iter().filter(|call| call.root.is_none()) {
             trees.all.remove(&call.id);
-            call.forget();
+            call.is_forgotten.store(true, Ordering::Relaxed);
         }
     }
 
     /// Returns the row of a call that runs.
     pub(crate) fn row_so_far(&self, live: &LiveCall) -> Row {
         let patterns = self.options.read().redact.clone();
-        self.row(live, self.data(live, &patterns))
+        let mut data = self.data(live, &patterns);
+        data.texts.extend(live.outer().flat_map(|call| self.data(call, &patterns).texts));
+        self.row(live, data)
     }
 
     /// Returns the data of a call without what is redacted.

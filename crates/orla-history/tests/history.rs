@@ -173,6 +173,11 @@ async fn a_call_shows_no_secret_of_its_outermost_call_even_if_it_ends_last() {
             changes.changed().await.unwrap();
         }
     }
+    let nested = history.running(&Viewer::All).into_iter().filter(|running| running.call.depth == 1);
+    for running in nested {
+        let detail = history.detail(&running.call.id, &Viewer::All).await.unwrap().unwrap();
+        assert_eq!(detail.row.input.unwrap().text, r#"{"sent":"[redacted]"}"#, "while both run");
+    }
     let listed = async || history.list(&Query::default(), &Viewer::All).await.unwrap();
     for (number, ends) in [outer_ends, first_ends, inner_ends].iter().enumerate() {
         ends.cancel();

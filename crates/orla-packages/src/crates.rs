@@ -227,6 +227,9 @@ impl<'a> Index<'a> {
             let found = files.iter().find(|one| one.name == file);
             Ok(found.map(|found| found.content.clone()))
         })?;
+        if crate_toml.package.name != *name {
+            return Err(format!("its Cargo.toml is that of {}", crate_toml.package.name));
+        }
         let program = crate_toml.program(name, &files)?;
         let start = Start {
             kind: "binary",

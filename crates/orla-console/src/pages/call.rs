@@ -19,13 +19,15 @@ use crate::difference::differences;
 use crate::exact::Json;
 use crate::plot::waterfall;
 use crate::site::{query, reply};
-use crate::text::{duration, escaped_strings, plain};
+use crate::text::{duration, escaped_strings, plain, shortened};
 use crate::view;
 
 /// The maximum number of calls of a waterfall.
 const MAX_SHOWN: usize = 300;
 /// The maximum number of differences of two inputs or outputs that are listed.
 const MAX_DIFFERENCES: usize = 50;
+/// The maximum number of bytes of a value in that list. The whole value stands below.
+const MAX_DIFFERENT: usize = 300;
 /// How many other calls of the same capability are offered for comparison.
 const OTHERS: usize = 8;
 
@@ -260,11 +262,11 @@ fn comparison(one: &Detail, other: &Detail) -> Markup {
             }
         }
     };
-    let text = |body: &Option<Body>| body.as_ref().map(|body| body.text.clone()).unwrap_or_default();
-    let is_same = |one: &Option<Body>, other: &Option<Body>| text(one) == text(other);
+    let input = Compared::of(one.row.input.as_ref(), other.row.input.as_ref());
+    let output = Compared::of(one.row.output.as_ref(), other.row.output.as_ref());
     html! {
         p.lead {
-            @match (is_same(&one.row.input, &other.row.input), is_same(&one.row.output, &other.row.output)) {
+            @match (input.is_same(), output.is_same()) {
                 (true, true) => "Same input, same output.",
                 (true, false) => "Same input, another output.",
                 (false, true) => "Another input, same output.",
@@ -272,8 +274,8 @@ fn comparison(one: &Detail, other: &Detail) -> Markup {
             }
             " " (in_time(one.row.call.duration, other.row.call.duration))
         }
-        (differences_of("Input", one.row.input.as_ref(), other.row.input.as_ref()))
-        (differences_of("Output", one.row.output.as_ref(), other.row.output.as_ref()))
+        (input.shown("Input"))
+        (output.shown("Output"))
         div.columns.even { (side(one, "This call")) (side(other, "The other")) }
     }
 }
@@ -282,38 +284,67 @@ fn comparison(one: &Detail, other: &Detail) -> Markup {
 fn in_time(one: Duration, other: Duration) -> String {
     let by = duration(one.abs_diff(other));
     match other.cmp(&one) {
+        _ if duration(one) == duration(other) => "Both took as long.".to_owned(),
         Ordering::Less => format!("The other took {by} less."),
-        Ordering::Equal => "Both took as long.".to_owned(),
-        Ordering::Greater => format!("The other took {by} more."),
+        Ordering::Equal | Ordering::Greater => format!("The other took {by} more."),
     }
 }
 
-/// Returns the places where two bodies differ, if both are whole.
-fn differences_of(name: &str, one: Option<&Body>, other: Option<&Body>) -> Markup {
-    let parsed = |body: Option<&Body>| Json::parse(body?.whole()?).ok();
-    let (Some(one), Some(other)) = (parsed(one), parsed(other)) else { return html! {} };
-    let found = differences(&one, &other, MAX_DIFFERENCES);
-    if found.places.is_empty() {
-        return html! {};
+/// The inputs or the outputs of two calls.
+enum Compared {
+    /// Both are whole.
+    Json(Json, Json),
+    /// At least one is not. They are compared as far as they are kept.
+    Text { is_same: bool },
+}
+
+impl Compared {
+    fn of(one: Option<&Body>, other: Option<&Body>) -> Self {
+        let parsed = |body: Option<&Body>| Json::parse(body?.whole()?).ok();
+        match (parsed(one), parsed(other)) {
+            (Some(one), Some(other)) => Self::Json(one, other),
+            _ => Self::Text { is_same: one == other },
+        }
     }
-    let cell = |value: Option<&Json>| match value {
-        Some(value) => view::value(value),
-        None => html! { span.note { "absent" } },
-    };
-    html! {
-        section aria-label={ "Differences of the " (name.to_lowercase()) } {
-            h2 { (name) ": what differs" }
-            div.scroll tabindex="0" role="group" aria-label={ (name) " differences" } {
-                table.list {
-                    thead { tr { th scope="col" { "Place" } th scope="col" { "This call" } th scope="col" { "The other" } } }
-                    tbody { @for place in &found.places { tr {
-                        th scope="row" { @if place.path.is_empty() { "the whole" } @else { code { (plain(&place.path)) } } }
-                        td { (cell(place.one)) }
-                        td { (cell(place.other)) }
-                    } } }
-                }
+
+    fn is_same(&self) -> bool {
+        match self {
+            Self::Json(one, other) => one.is_same(other),
+            Self::Text { is_same } => *is_same,
+        }
+    }
+
+    /// Returns the places where they differ.
+    fn shown(&self, name: &str) -> Markup {
+        let found = match self {
+            _ if self.is_same() => return html! {},
+            Self::Json(one, other) => differences(one, other, MAX_DIFFERENCES),
+            Self::Text { .. } => {
+                return html! { p.note { (name) ": not whole here, so it is not compared by its parts." } };
             }
-            @if found.has_more { p.note { "The first " (MAX_DIFFERENCES) " differences." } }
+        };
+        let cell = |value: Option<&Json>| {
+            let Some(text) = value.map(Json::to_string) else {
+                return html! { span.note { "absent" } };
+            };
+            let (shown, cut) = shortened(&text, MAX_DIFFERENT);
+            html! { code { (plain(shown)) } @if cut > 0 { span.escape { "… " (cut) " bytes more" } } }
+        };
+        html! {
+            section aria-label={ "Differences of the " (name.to_lowercase()) } {
+                h2 { (name) ": what differs" }
+                div.scroll tabindex="0" role="group" aria-label={ (name) " differences" } {
+                    table.list {
+                        thead { tr { th scope="col" { "Place" } th scope="col" { "This call" } th scope="col" { "The other" } } }
+                        tbody { @for place in &found.places { tr {
+                            th scope="row" { @if place.path.is_empty() { "the whole" } @else { code { (plain(&place.path)) } } }
+                            td { (cell(place.one)) }
+                            td { (cell(place.other)) }
+                        } } }
+                    }
+                }
+                @if found.has_more { p.note { "The first " (MAX_DIFFERENCES) " differences." } }
+            }
         }
     }
 }

@@ -37,6 +37,7 @@ pub(crate) async fn page(ask: &Ask<'_>) -> Response<PageBody> {
             section aria-labelledby="who" {
                 h2 id="who" { "Who may call what" }
                 (question(ask))
+                p.note { "Approvals and quotas may still stop a call." }
                 @if let (Some(who), Some(what)) = (ask.queried("caller"), ask.queried("capability")) { (explained(ask, who, what)) }
             }
         }

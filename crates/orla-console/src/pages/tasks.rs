@@ -5,7 +5,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::{Response, StatusCode};
 use maud::{Markup, html};
+use orla_marketplace::Redactor;
 use orla_server::PageBody;
+use orla_tasks::program::{Timeline, render as render_timeline};
 use orla_tasks::{Filter, State, Task, TaskError, TaskId, Tasks, Timestamp, Viewer};
 
 use super::calls::moment;
@@ -96,6 +98,7 @@ pub(crate) async fn show(ask: &Ask<'_>, tasks: &Tasks, id: &str) -> Response<Pag
     let input = tasks.input(&task.id).await.ok().flatten().map(|input| secrets.json(input));
     let input = parsed(input);
     let result = parsed(tasks.result(&task.id).await.ok().flatten());
+    let timeline = tasks.journal(&task).await.ok().flatten();
     let body = html! {
         dl.facts {
             div { dt { "Id" } dd { code { (plain(task.id.as_str())) } } }
@@ -119,6 +122,7 @@ pub(crate) async fn show(ask: &Ask<'_>, tasks: &Tasks, id: &str) -> Response<Pag
         }
         @if let Some(input) = &input { section aria-labelledby="in" { h2 id="in" { "Input" } (view::value(input)) } }
         @if let Some(result) = &result { section aria-labelledby="out" { h2 id="out" { "Result" } (view::result(result)) } }
+        @if let Some(timeline) = timeline.filter(|timeline| !timeline.steps.is_empty()) { (journal(&task, timeline, &secrets)) }
         @if !task.log.is_empty() {
             section aria-labelledby="said" {
                 h2 id="said" { "Log" }
@@ -128,6 +132,20 @@ pub(crate) async fn show(ask: &Ask<'_>, tasks: &Tasks, id: &str) -> Response<Pag
     };
     let aside = html! { p.badges { (state(task.state)) } };
     Page::new(&format!("Task of {}", task.capability)).part("Tasks").aside(aside).reply(ask, &body)
+}
+
+/// Returns what a program has done so far, as a tree.
+fn journal(task: &Task, mut timeline: Timeline, secrets: &Redactor) -> Markup {
+    if task.state == State::Completed {
+        timeline.stands_at.clear();
+    }
+    let tree = render_timeline("", &timeline);
+    html! {
+        section aria-labelledby="journal" {
+            h2 id="journal" { "Journal" }
+            pre tabindex="0" { (plain(&secrets.text(tree.trim_start_matches('\n')))) }
+        }
+    }
 }
 
 /// Cancels a task.

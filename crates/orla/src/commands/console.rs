@@ -22,7 +22,7 @@ use crate::nodes::ClusterNodes;
 /// The program, as the console sees it.
 pub(crate) struct Facts {
     source: Source,
-    newest: Mutex<Newest>,
+    in_force: Mutex<InForce>,
     /// Wakes the server to read everything again.
     wanted: Notify,
     audit: OnceLock<PathBuf>,
@@ -30,9 +30,9 @@ pub(crate) struct Facts {
     processes: OnceLock<Box<Processes>>,
 }
 
-/// What the last reading of the configuration said.
+/// The configuration in force, and the findings about it.
 #[derive(Default)]
-struct Newest {
+struct InForce {
     config: Arc<Config>,
     findings: Vec<String>,
 }
@@ -45,7 +45,7 @@ impl Facts {
     pub(crate) fn new(source: &Source) -> Arc<Self> {
         Arc::new(Self {
             source: source.clone(),
-            newest: Mutex::default(),
+            in_force: Mutex::default(),
             wanted: Notify::new(),
             audit: OnceLock::new(),
             cluster: OnceLock::new(),
@@ -70,11 +70,12 @@ impl Facts {
         let found = app.findings();
         let warnings = config.warnings.iter().map(ToString::to_string);
         let findings = found.problems.iter().chain(&found.warnings).cloned().chain(warnings);
-        *self.newest.lock() = Newest { config: Arc::new(config.clone()), findings: findings.collect() };
+        *self.in_force.lock() =
+            InForce { config: Arc::new(config.clone()), findings: findings.collect() };
     }
 
     fn config(&self) -> Arc<Config> {
-        Arc::clone(&self.newest.lock().config)
+        Arc::clone(&self.in_force.lock().config)
     }
 
     /// Waits for a request to reload the configuration.
@@ -93,7 +94,7 @@ impl Embedder for Facts {
     }
 
     fn findings(&self) -> Vec<String> {
-        self.newest.lock().findings.clone()
+        self.in_force.lock().findings.clone()
     }
 
     fn reload(&self) {
@@ -116,7 +117,8 @@ impl Embedder for Facts {
         let (id, needs) = (&capability.manifest.id, capability.needs());
         let verdict = Verdict::of(&config, asked, id, &capability.name, needs);
         let mut reasons = verdict.reasons();
-        if policy::is_unknown(name, &config) {
+        // Without a policy, names do not matter, and every caller may ask.
+        if config.access.is_some() && policy::is_unknown(name, &config) {
             reasons.push(policy::unknown(name));
         }
         Explanation { is_allowed: verdict.is_allowed, reasons }

@@ -289,6 +289,10 @@ fn the_journal_of_a_program_is_a_tree_of_its_steps_and_branches_also_after_a_cra
         steps.iter().map(|step| &step["within"]).collect::<Vec<_>>()[..2],
         [&branch(0), &branch(1)]
     );
+    let page = server.http().get(&format!("/console/tasks/{id}")).text();
+    for part in ["Journal", "[1] call hello at 2:17", "await-event go"] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
     server.kill();
     server.start_again();
     let url = format!("http://{}", server.address());
