@@ -47,13 +47,15 @@ impl<'a> Differences<'a> {
             }
             return;
         }
-        if let (Some((ones, of_ones)), Some((others, of_others))) = (by_name(one), by_name(other)) {
-            for (name, value) in ones {
-                let other = of_others.get(name.as_str()).copied();
+        if let (Some(ones), Some(others)) = (Members::of(one), Members::of(other)) {
+            for (name, value) in ones.all {
+                let other = others.by_name.get(name.as_str()).copied();
                 self.add_below(path, &part(path, name), (Some(value), other), most);
             }
-            for (name, value) in others.iter().filter(|(name, _)| !of_ones.contains_key(name.as_str())) {
-                self.add_below(path, &part(path, name), (None, Some(value)), most);
+            for (name, value) in others.all {
+                if !ones.by_name.contains_key(name.as_str()) {
+                    self.add_below(path, &part(path, name), (None, Some(value)), most);
+                }
             }
             return;
         }
@@ -81,12 +83,18 @@ impl<'a> Differences<'a> {
     }
 }
 
-/// Returns the members of an object, and each by its name, unless a name is given twice.
-fn by_name(json: Option<&Json>) -> Option<(&[(String, Json)], HashMap<&str, &Json>)> {
-    let Some(Json::Object(members)) = json else { return None };
-    let by_name: HashMap<&str, &Json> =
-        members.iter().map(|(name, value)| (name.as_str(), value)).collect();
-    (by_name.len() == members.len()).then_some((members, by_name))
+/// The members of an object in which no name is given twice.
+struct Members<'a> {
+    all: &'a [(String, Json)],
+    by_name: HashMap<&'a str, &'a Json>,
+}
+
+impl<'a> Members<'a> {
+    fn of(json: Option<&'a Json>) -> Option<Self> {
+        let Some(Json::Object(all)) = json else { return None };
+        let by_name: HashMap<_, _> = all.iter().map(|(name, value)| (name.as_str(), value)).collect();
+        (by_name.len() == all.len()).then_some(Self { all, by_name })
+    }
 }
 
 /// Returns a name as the next part of a path: a JSON string unless it is a plain word.

@@ -208,7 +208,7 @@ impl Outer {
         let ends = outer.scope.cancellation.clone();
         let mut changes = history.changes();
         let market = Arc::clone(market);
-        let running = tokio::spawn({
+        let running = TaskTracker::new().spawn({
             let market = Arc::clone(&market);
             async move { market.call(outer).await }
         });
@@ -268,7 +268,7 @@ async fn a_call_is_found_while_it_ends() {
     for _ in 0..300 {
         let outer = Outer::begin(&market, &history).await;
         let id = Arc::clone(&outer.ctx.call_id);
-        let ending = tokio::spawn(outer.end());
+        let ending = TaskTracker::new().spawn(outer.end());
         while !ending.is_finished() {
             assert!(history.detail(&id, &Viewer::All).await.unwrap().is_some());
         }
