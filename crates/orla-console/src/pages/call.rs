@@ -214,17 +214,14 @@ fn notice(line: &NoticeLine) -> Markup {
 /// Returns the call as text to be pasted.
 fn pasteable(ask: &Ask<'_>, detail: &Detail) -> Markup {
     let call = &detail.row.call;
-    let parsed = |body: &Option<Body>| {
-        body.as_ref().and_then(Body::whole).and_then(|text| Json::parse(text).ok())
-    };
-    let Some(input) = parsed(&detail.row.input) else { return html! {} };
+    let Some(input) = parsed(detail.row.input.as_ref()) else { return html! {} };
     let value = |json: &Json| {
         let text = orla_marketplace::JsonText::parse(json.to_string()).ok()?;
         let value = orla_marketplace::Payload::from_json(text);
         Some(value.value().ok()?.pr_str())
     };
     let program = value(&input).map(|input| format!("(call :{} {input})", call.capability));
-    let expected = match (&detail.row.error, parsed(&detail.row.output)) {
+    let expected = match (&detail.row.error, parsed(detail.row.output.as_ref())) {
         (Some(_), _) => Some(("error", Json::Text(call.outcome.clone()))),
         (None, Some(output)) => {
             Some(("output", output.get("structuredContent").cloned().unwrap_or(output)))
@@ -290,6 +287,11 @@ fn in_time(one: Duration, other: Duration) -> String {
     }
 }
 
+/// Returns the value of a body, if it is whole.
+fn parsed(body: Option<&Body>) -> Option<Json> {
+    Json::parse(body?.whole()?).ok()
+}
+
 /// The inputs or the outputs of two calls.
 enum Compared {
     /// Both are whole.
@@ -300,7 +302,6 @@ enum Compared {
 
 impl Compared {
     fn of(one: Option<&Body>, other: Option<&Body>) -> Self {
-        let parsed = |body: Option<&Body>| Json::parse(body?.whole()?).ok();
         match (parsed(one), parsed(other)) {
             (Some(one), Some(other)) => Self::Json(one, other),
             _ => Self::Text { is_same: one == other },

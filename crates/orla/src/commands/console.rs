@@ -13,7 +13,7 @@ use orla_server::{NodeRow, Nodes};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::policy::{self, Asked, Verdict};
+use super::policy::{self, Verdict};
 use super::{audit, connect};
 use crate::app::App;
 use crate::config::{Config, Source, reason};
@@ -112,14 +112,12 @@ impl Embedder for Facts {
 
     fn explain(&self, caller: &Caller<'_>, capability: &Entry) -> Explanation {
         let config = self.config();
-        let Caller { name, groups, scopes } = caller.clone();
-        let asked = Asked { caller: name, groups, scopes };
         let (id, needs) = (&capability.manifest.id, capability.needs());
-        let verdict = Verdict::of(&config, asked, id, &capability.name, needs);
+        let verdict = Verdict::of(&config, caller.clone(), id, &capability.name, needs);
         let mut reasons = verdict.reasons();
         // Without a policy, names do not matter, and every caller may ask.
-        if config.access.is_some() && policy::is_unknown(name, &config) {
-            reasons.push(policy::unknown(name));
+        if config.access.is_some() && policy::is_unknown(caller.name, &config) {
+            reasons.push(policy::unknown(caller.name));
         }
         Explanation { is_allowed: verdict.is_allowed, reasons }
     }

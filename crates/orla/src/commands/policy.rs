@@ -1,5 +1,6 @@
 //! `orla policy explain`: which rules decide what a caller may do.
 
+use orla_console::Caller;
 use orla_marketplace::{ANONYMOUS, AccessPolicy, IdentifiedBy, Permission, Principal};
 use serde_json::json;
 
@@ -13,7 +14,7 @@ pub(crate) fn explain(explain: &cli::PolicyExplain, source: &Source) -> Result<(
     let _log = super::log(&config);
     let (id, name, needs) = super::small_runtime()?.block_on(needs(&config, &explain.capability))?;
     let cli::PolicyExplain { principal: caller, groups, scopes, .. } = explain;
-    let asked = Asked { caller, groups: groups.clone(), scopes: scopes.clone() };
+    let asked = Caller { name: caller, groups: groups.clone(), scopes: scopes.clone() };
     let verdict = Verdict::of(&config, asked, &id, &name, &needs);
     if explain.json {
         let permission = |one: &Need| json!({"permission": one.permission.as_str(), "allowed": one.is_allowed, "reason": one.reason});
@@ -32,16 +33,6 @@ pub(crate) fn explain(explain: &cli::PolicyExplain, source: &Source) -> Result<(
     render::line(&format!("{caller} {may} {id}"));
     verdict.reasons().iter().for_each(|reason| render::line(&format!("  {reason}")));
     Ok(())
-}
-
-/// The caller that a question is about.
-pub(crate) struct Asked<'a> {
-    /// A name; `group:NAME` is any member of a group, `scope:NAME` any caller with a scope.
-    pub(crate) caller: &'a str,
-    /// Its groups, in addition to the named one.
-    pub(crate) groups: Vec<String>,
-    /// The scopes of its token, in addition to those that are known.
-    pub(crate) scopes: Vec<String>,
 }
 
 /// Whether a caller may call a capability, and why.
@@ -66,7 +57,7 @@ impl Verdict {
     /// Decides with the policy of a configuration about a capability that needs these permissions.
     pub(crate) fn of(
         config: &Config,
-        asked: Asked<'_>,
+        asked: Caller<'_>,
         id: &str,
         name: &str,
         needs: &[Permission],
@@ -118,9 +109,9 @@ impl Verdict {
     }
 }
 
-/// Returns the caller of a question.
-fn principal(asked: Asked<'_>, config: &Config) -> Option<Principal> {
-    let Asked { caller: name, mut groups, mut scopes } = asked;
+/// Returns the caller of a question. `group:NAME` is any member of a group, `scope:NAME` any caller with a scope.
+fn principal(asked: Caller<'_>, config: &Config) -> Option<Principal> {
+    let Caller { name, mut groups, mut scopes } = asked;
     let subject = |name: &str| match config.issuers.first() {
         Some(issuer) => Principal::oauth(&issuer.issuer, name),
         None => Principal::token(name),
