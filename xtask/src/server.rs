@@ -217,15 +217,20 @@ impl Drop for Server {
 
 /// Resident memory of a process in bytes, where the system has `/proc`.
 pub(crate) fn resident(pid: u32) -> Result<u64, String> {
-    let path = format!("/proc/{pid}/status");
-    let status = std::fs::read_to_string(&path).map_err(|err| format!("{path}: {err}"))?;
-    status
-        .lines()
-        .find_map(|line| {
-            line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()
-        })
-        .map(|kilobytes| kilobytes * 1024)
-        .ok_or_else(|| format!("{path}: no VmRSS"))
+    memory(&format!("/proc/{pid}/status"), "VmRSS:")
+}
+
+/// The part of it that the process has written, so that nothing else shares it.
+pub(crate) fn private(pid: u32) -> Result<u64, String> {
+    memory(&format!("/proc/{pid}/smaps_rollup"), "Private_Dirty:")
+}
+
+/// Returns a field of a file in `/proc`, whose unit is 1,024 bytes.
+fn memory(path: &str, name: &str) -> Result<u64, String> {
+    let text = std::fs::read_to_string(path).map_err(|err| format!("{path}: {err}"))?;
+    let value = text.lines().find_map(|line| line.strip_prefix(name)?.trim().strip_suffix(" kB"));
+    let kilobytes = value.and_then(|value| value.trim().parse::<u64>().ok());
+    kilobytes.map(|kilobytes| kilobytes * 1024).ok_or_else(|| format!("{path}: no {name}"))
 }
 
 /// Returns the processor time that a process and the children that it has reaped have taken, where the

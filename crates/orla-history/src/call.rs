@@ -30,6 +30,10 @@ pub struct Call {
     /// The [id](orla_marketplace::Principal::id) of the caller, if it was identified. It decides which
     /// viewers may see the call, and is not shown.
     pub principal_id: Option<String>,
+    /// The client program that the outermost call came from: its name and version, as it says.
+    pub client: Option<String>,
+    /// A name for the session of MCP that the outermost call was made in.
+    pub session: Option<String>,
     /// `ok`, `running`, or the [kind](orla_marketplace::RuntimeError::kind) of the error.
     pub outcome: String,
     /// When it began.
@@ -38,6 +42,8 @@ pub struct Call {
     pub duration: Duration,
     /// How long it waited for its permits.
     pub queued: Duration,
+    /// How long its provider took. The rest are the checks around it; zero until it ends.
+    pub executed: Duration,
     /// Whether it runs and waits for an approval.
     pub waits_for_approval: bool,
 }
@@ -60,10 +66,13 @@ impl Call {
             kind: String::new(),
             principal: None,
             principal_id: None,
+            client: None,
+            session: None,
             outcome,
             started_at: SystemTime::UNIX_EPOCH,
             duration: Duration::ZERO,
             queued: Duration::ZERO,
+            executed: Duration::ZERO,
             waits_for_approval: false,
         }
     }
@@ -80,13 +89,16 @@ impl Call {
         map.serialize_entry("capability", &self.capability)?;
         map.serialize_entry("kind", &self.kind)?;
         map.serialize_entry("principal", &self.principal)?;
+        map.serialize_entry("client", &self.client)?;
+        map.serialize_entry("session", &self.session)?;
         map.serialize_entry("outcome", &self.outcome)?;
         if self.waits_for_approval {
             map.serialize_entry("state", WAITING)?;
         }
         map.serialize_entry("started_at", &timestamp(self.started_at))?;
         map.serialize_entry("duration_ms", &millis(self.duration))?;
-        map.serialize_entry("queued_ms", &millis(self.queued))
+        map.serialize_entry("queued_ms", &millis(self.queued))?;
+        map.serialize_entry("executed_ms", &millis(self.executed))
     }
 }
 

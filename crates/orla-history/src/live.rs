@@ -12,10 +12,11 @@ use std::time::{Duration, Instant, SystemTime};
 use orla_marketplace::catalog::Entry;
 use orla_marketplace::rtfs::text::excerpt;
 use orla_marketplace::{
-    CallContext, CallObserver, CallRecord, Ending, Notice, NoticeObserver, ObservedCall, Outcome,
-    Payload, Principal,
+    CallContext, CallObserver, CallRecord, Ending, JsonText, Notice, NoticeObserver, ObservedCall,
+    Origin, Outcome, Payload, Principal,
 };
 use parking_lot::Mutex;
+use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 
 use crate::call::{Call, NoticeKind, NoticeLine, Progress, RUNNING, Running};
@@ -27,6 +28,8 @@ use crate::trace::Context;
 const MAX_NOTICES: usize = 200;
 /// Characters that are kept of the text of a notice.
 const MAX_NOTICE: usize = 2000;
+/// Characters that are kept of the name and version of a client.
+const MAX_CLIENT: usize = 100;
 
 /// The calls that run.
 #[derive(Default)]
@@ -43,6 +46,8 @@ pub(crate) struct LiveCall {
     pub(crate) depth: u32,
     pub(crate) entry: Arc<Entry>,
     pub(crate) principal: Option<Principal>,
+    /// Where the outermost call came from.
+    origin: Origin,
     pub(crate) input: Payload,
     pub(crate) started_at: SystemTime,
     started: Instant,
@@ -78,6 +83,7 @@ pub(crate) struct End {
     pub(crate) outcome: &'static str,
     pub(crate) duration: Duration,
     pub(crate) queued: Duration,
+    pub(crate) executed: Duration,
     pub(crate) output: Option<Outcome>,
     pub(crate) error: Option<String>,
 }
@@ -102,6 +108,7 @@ impl CallObserver for Observer {
         if let Some(within) = &within {
             within.has_calls.store(true, Ordering::Relaxed);
         }
+        let origin = within.as_ref().map_or(&scope.origin, |within| &within.origin).clone();
         let call = Arc::new(LiveCall {
             intake: Arc::clone(&self.0),
             id: Arc::clone(&ctx.call_id),
@@ -111,6 +118,7 @@ impl CallObserver for Observer {
             depth: scope.depth,
             entry: Arc::clone(entry),
             principal: scope.principal.clone(),
+            origin,
             input: input.clone(),
             started_at: SystemTime::now(),
             started: Instant::now(),
@@ -198,6 +206,7 @@ impl ObservedCall for LiveCall {
             outcome: record.outcome,
             duration: record.duration,
             queued: record.queued,
+            executed: record.executed,
             // The output does not count towards the budget of the running calls, because the queue has
             // its own bound.
             output: output.map(|outcome| Outcome { reservation: None, ..outcome.clone() }),
@@ -249,10 +258,13 @@ impl LiveCall {
             kind: self.entry.manifest.provider.kind().to_owned(),
             principal: self.principal.as_ref().map(|principal| principal.name().to_owned()),
             principal_id: self.principal.as_ref().map(|principal| principal.id().to_string()),
+            client: self.origin.client.as_ref().and_then(client),
+            session: self.origin.session.as_deref().map(str::to_owned),
             outcome: end.map_or(RUNNING, |end| end.outcome).to_owned(),
             started_at: self.started_at,
             duration: end.map_or_else(|| self.started.elapsed(), |end| end.duration),
             queued: end.map_or_else(queued, |end| end.queued),
+            executed: end.map_or(Duration::ZERO, |end| end.executed),
             waits_for_approval: end.is_none() && self.waits_for_approval.load(Ordering::Relaxed),
         }
     }
@@ -264,6 +276,18 @@ impl LiveCall {
     fn is_seen_by(&self, viewer: &Viewer) -> bool {
         viewer.sees(&self.call())
     }
+}
+
+/// Returns the name and the version of a client, if it tells them.
+fn client(info: &JsonText) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Info {
+        name: String,
+        version: Option<String>,
+    }
+    let Info { name, version } = serde_json::from_str(info.as_str()).ok()?;
+    let version = version.map(|version| format!(" {version}")).unwrap_or_default();
+    Some(excerpt(&format!("{name}{version}"), MAX_CLIENT)).filter(|_| !name.is_empty())
 }
 
 impl RunningCalls {

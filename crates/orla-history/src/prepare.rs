@@ -291,7 +291,7 @@ impl Preparation {
             (row.notices, row.more_notices) = Default::default();
         }
         let messages = row.notices.iter_mut().filter_map(|line| line.message.as_mut());
-        for text in messages.chain(&mut row.error).chain(&mut row.stderr) {
+        for text in messages.chain(&mut row.error).chain(&mut row.stderr).chain(&mut row.call.client) {
             secrets.text(text);
         }
         if let Some(stderr) = &mut row.stderr {

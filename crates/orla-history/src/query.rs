@@ -31,6 +31,10 @@ pub struct Query {
     pub before: Option<String>,
     /// Only calls of the caller with this name, or of callers without one ([`ANONYMOUS`]).
     pub principal: Option<String>,
+    /// Only calls from this client: its name, with its version or without.
+    pub client: Option<String>,
+    /// Only calls in the session with this name.
+    pub session: Option<String>,
     /// Only outermost calls.
     pub outermost: bool,
     /// How many, at most [`MAX_LIMIT`].
@@ -45,6 +49,8 @@ impl Default for Query {
             since: None,
             before: None,
             principal: None,
+            client: None,
+            session: None,
             outermost: false,
             limit: DEFAULT_LIMIT,
         }
@@ -62,6 +68,11 @@ impl Query {
                 .principal
                 .as_deref()
                 .is_none_or(|name| call.principal.as_deref().unwrap_or(ANONYMOUS) == name)
+            && self.client.as_deref().is_none_or(|client| {
+                let rest = call.client.as_deref().and_then(|name| name.strip_prefix(client));
+                rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
+            })
+            && (self.session.is_none() || call.session == self.session)
             && (!self.outermost || call.parent.is_none())
     }
 }

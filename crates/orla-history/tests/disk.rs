@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use orla_history::{History, OpenError, Options, Query, Recorded, ReplayError, Viewer};
 use orla_marketplace::testing::{Canned, marketplace};
-use orla_marketplace::{Call, CallScope, CapabilityMarketplace, JsonText, Limits, Payload, Principal};
+use orla_marketplace::{
+    Call, CallScope, CapabilityMarketplace, JsonText, Limits, Origin, Payload, Principal,
+};
 use rusqlite::Connection;
 
 fn market() -> Arc<CapabilityMarketplace> {
@@ -160,6 +162,43 @@ async fn a_foreign_file_is_refused_and_left_as_it_is() {
     drop(sqlite);
     let newer = std::fs::read(&path).unwrap();
     assert!(matches!(refused(&newer), OpenError::Version { found: 7, .. }));
+}
+
+#[tokio::test]
+async fn a_file_of_the_first_format_is_read_and_continued() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("h.db");
+    let (market, history) = open(&path, Options::default());
+    called(&market, "echo", r#"{"n":1}"#, None).await;
+    history.close().await;
+    drop((market, history));
+    let sqlite = Connection::open(&path).unwrap();
+    let older = "DROP INDEX calls_of_session; DROP INDEX calls_of_client; ALTER TABLE calls DROP COLUMN client;
+        ALTER TABLE calls DROP COLUMN session; ALTER TABLE calls DROP COLUMN executed_ms; PRAGMA user_version = 1;";
+    sqlite.execute_batch(older).unwrap();
+    drop(sqlite);
+    assert_eq!(Recorded::open(&path).unwrap().list(&Query::default()).unwrap().len(), 1);
+
+    let (market, history) = open(&path, Options::default());
+    let mut call = Call::to("bad");
+    let client = JsonText::parse(r#"{"name":"a-client","version":"1.2"}"#.to_owned()).unwrap();
+    call.scope.origin = Origin::new(Some("a-session".into()), Some(client));
+    market.call(call).await.unwrap_err();
+    let listed = async |change: &dyn Fn(&mut Query)| {
+        let mut query = Query::default();
+        change(&mut query);
+        let calls = history.list(&query, &Viewer::All).await.unwrap();
+        calls.into_iter().map(|call| (call.capability, call.client)).collect::<Vec<_>>()
+    };
+    let new = ("bad".to_owned(), Some("a-client 1.2".to_owned()));
+    assert_eq!(listed(&|_| {}).await, [new.clone(), ("echo".to_owned(), None)]);
+    assert_eq!(listed(&|query| query.session = Some("a-session".to_owned())).await, [new.clone()]);
+    for name in ["a-client", "a-client 1.2"] {
+        assert_eq!(listed(&|query| query.client = Some(name.to_owned())).await, [new.clone()]);
+    }
+    for name in ["a-clien", "a-client 1", "a-*"] {
+        assert_eq!(listed(&|query| query.client = Some(name.to_owned())).await, []);
+    }
 }
 
 #[tokio::test]

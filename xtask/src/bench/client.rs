@@ -61,6 +61,14 @@ impl Connection {
         self.stream.write_all(request).map_err(|err| format!("send: {err}"))
     }
 
+    /// Waits for the head of an answer whose body stays open.
+    fn begun(&mut self) -> Result<Answer<'_>, String> {
+        while head_end(&self.buffer).is_none() {
+            self.read_some()?;
+        }
+        self.answer()
+    }
+
     fn read_some(&mut self) -> Result<(), String> {
         let mut chunk = [0; 16 * 1024];
         match self.stream.read(&mut chunk) {
@@ -120,6 +128,21 @@ pub(crate) fn post(path: &str, headers: &[(&str, &str)], body: &Value) -> Vec<u8
     request.push_str("\r\n");
     request.push_str(&body);
     request.into_bytes()
+}
+
+/// Opens the stream of a session, and returns its connection.
+pub(super) fn stream(address: &str, headers: &[(&str, &str)]) -> Result<Connection, String> {
+    let mut request = "GET /mcp HTTP/1.1\r\nhost: localhost\r\naccept: text/event-stream\r\n".to_owned();
+    for (name, value) in headers {
+        request.push_str(&format!("{name}: {value}\r\n"));
+    }
+    request.push_str("\r\n");
+    let mut connection = Connection::open(address)?;
+    connection.send(request.as_bytes())?;
+    match connection.begun()?.status {
+        200 => Ok(connection),
+        status => Err(format!("a stream is refused with HTTP {status}")),
+    }
 }
 
 /// Returns a request of the revision without sessions.

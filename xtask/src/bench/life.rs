@@ -1,4 +1,4 @@
-//! What is no comparison of calls: start, reload, memory, and what one call takes within the server.
+//! What is no comparison of calls: start, reload, and what one call takes within the server.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -9,48 +9,65 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::client::{self, Connection, header};
+use super::client::{self, Connection};
 use super::report::Figure;
 use super::rows::PYTHON;
 use super::side::Pipes;
 use super::stats::{median, percentile};
 use super::{Effort, Programs};
-use crate::server::free_port;
-use crate::server::{Server, resident};
+use crate::server::{Server, free_port};
 
 /// How long files have to be quiet before a capsule is restarted.
 const DEBOUNCE: Duration = Duration::from_millis(50);
 
-/// Capsules of the server that one with many is compared with: what the first ones cost is not each one's.
-const FEW: usize = 10;
+/// What every MCP server answers at once.
+const MCP_PING: &str = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}\n";
 
 /// How long a restart may take before the bench gives up.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// From starting the program to its first answer, with few and with many tools.
+/// From starting the program to its first answer: with few and with many tools, and with an MCP server behind it.
 pub(super) fn start(programs: &Programs, effort: Effort) -> Result<Vec<Figure>, String> {
+    let median_of = |folder: &Path, request: &[u8]| {
+        let starts = (0..effort.starts).map(|_| first_answer(programs.binary(), folder, request));
+        starts.collect::<Result<_, _>>().map(median)
+    };
     let mut figures = Vec::new();
-    for count in [3, 100, 1000] {
+    let list = client::sessionless("tools/list", json!({}));
+    for (count, goal) in [(3, 8.0), (100, 10.0), (1000, 30.0)] {
         let folder = programs.folder.join(format!("start-{count}"));
         scripts(&folder.join("tools"), count)?;
-        let mut took = Vec::new();
-        for _ in 0..effort.starts {
-            took.push(first_answer(programs.binary(), &folder)?.as_secs_f64() * 1e3);
-        }
-        let middle = median(took);
+        let middle = median_of(&folder, &list)?;
         let figure = Figure::new(
             format!("start to first answer, {count} tools"),
             format!("{middle:.1} ms"),
             json!({"p50_ms": middle}),
         );
-        figures.push(if count == 100 { figure.goal("≤ 10 ms", middle <= 10.0) } else { figure });
+        figures.push(figure.goal(format!("≤ {goal} ms"), middle <= goal));
     }
+    let folder = programs.folder.join("start-upstream");
+    fresh(&folder.join("tools"))?;
+    let config = json!({"mcpServers": {"upstream": {"command": programs.echo_mcp, "prefix": ""}}});
+    fs::write(folder.join("orla.yaml"), config.to_string()).map_err(|err| err.to_string())?;
+    let whole = median_of(&folder, &client::call("echo", &json!({})))?;
+    let alone = (0..effort.starts).map(|_| {
+        let started = Instant::now();
+        Pipes::start(&programs.echo_mcp)?.ask(MCP_PING).map(|_| milliseconds(started))
+    });
+    let alone = median(alone.collect::<Result<_, _>>()?);
+    let middle = whole - alone;
+    let figure = Figure::new(
+        "start to first answer of an MCP server, beyond its own",
+        format!("{middle:.1} ms ({whole:.1} − {alone:.1})"),
+        json!({"p50_ms": middle, "whole_ms": whole, "upstream_ms": alone}),
+    );
+    figures.push(figure.goal("≤ 12 ms", middle <= 12.0));
     Ok(figures)
 }
 
-fn first_answer(binary: &Path, folder: &Path) -> Result<Duration, String> {
+/// Starts the program and returns how many milliseconds it took to answer.
+fn first_answer(binary: &Path, folder: &Path, request: &[u8]) -> Result<f64, String> {
     let port = free_port()?;
-    let request = client::sessionless("tools/list", json!({}));
     let address = format!("127.0.0.1:{port}");
     let mut command = Command::new(binary);
     command.args(["--port", &port.to_string()]).current_dir(folder);
@@ -59,9 +76,9 @@ fn first_answer(binary: &Path, folder: &Path) -> Result<Duration, String> {
     let mut child = command.spawn().map_err(|err| err.to_string())?;
     let answered = loop {
         if let Ok(mut connection) = Connection::open(&address) {
-            let good = connection.exchange(&request).is_ok_and(|answer| client::is_good(&answer));
+            let good = connection.exchange(request).is_ok_and(|answer| client::is_good(&answer));
             break if good {
-                Ok(started.elapsed())
+                Ok(milliseconds(started))
             } else {
                 Err("its first answer is no result".to_owned())
             };
@@ -73,6 +90,10 @@ fn first_answer(binary: &Path, folder: &Path) -> Result<Duration, String> {
     };
     child.kill().and_then(|()| child.wait()).map_err(|err| err.to_string())?;
     answered
+}
+
+fn milliseconds(since: Instant) -> f64 {
+    since.elapsed().as_secs_f64() * 1e3
 }
 
 /// Reloads of a thousand tools while eight clients call one of them.
@@ -138,155 +159,6 @@ pub(super) fn reload(programs: &Programs, effort: Effort) -> Result<Vec<Figure>,
         )
         .goal("0", failed == 0),
     ])
-}
-
-/// Resident memory: idle, after load, and for each idle session.
-pub(super) fn memory(programs: &Programs, effort: Effort) -> Result<Vec<Figure>, String> {
-    let folder = programs.folder.join("memory");
-    fresh(&folder.join("tools"))?;
-    fs::copy(&programs.floor, folder.join("tools/floor")).map_err(|err| err.to_string())?;
-    let orla = Server::start(programs.binary(), &folder, &folder)?;
-    // One answer, so that whatever is built at the first request is there.
-    Connection::open(&orla.address)?.exchange(&client::sessionless("tools/list", json!({})))?;
-    let idle = orla.resident()?;
-    client::threads(&orla.address, &[client::call("floor", &json!({}))], 8, effort.round * 2)?;
-    let loaded = orla.resident()?;
-
-    drop(orla);
-
-    let orla = Server::start(programs.binary(), &folder, &folder)?;
-    let open = |count: usize| client::side_by_side(8, || open_sessions(&orla.address, count / 8));
-    // What the first sessions build for all is no part of one.
-    open(80)?;
-    let before = orla.resident()?;
-    let sessions = open(effort.sessions)?.len();
-    let each = orla.resident()?.saturating_sub(before) / sessions as u64;
-    Ok(vec![
-        Figure::new("resident memory, idle", megabytes(idle), json!({"bytes": idle}))
-            .goal("≤ 10 MB", idle <= 10_000_000),
-        Figure::new("resident memory, loaded", megabytes(loaded), json!({"bytes": loaded})),
-        Figure::new(
-            format!("each of {sessions} idle sessions"),
-            format!("{:.1} KB", each as f64 / 1e3),
-            json!({"bytes": each}),
-        )
-        .goal("≤ 20 KB", each <= 20_000),
-    ])
-}
-
-/// Opens sessions of the last revision that has them, and leaves them.
-fn open_sessions(address: &str, count: usize) -> Result<Vec<()>, String> {
-    let initialize = client::post(
-        "/mcp",
-        &[],
-        &json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
-            "protocolVersion": "2025-11-25",
-            "capabilities": {},
-            "clientInfo": {"name": "bench", "version": "1"},
-        }}),
-    );
-    let mut connection = Connection::open(address)?;
-    for _ in 0..count {
-        let answer = connection.exchange(&initialize)?;
-        let session = header(answer.head, "mcp-session-id").ok_or("no session was opened")?.to_owned();
-        let initialized = client::post(
-            "/mcp",
-            &[("mcp-session-id", &session), ("mcp-protocol-version", "2025-11-25")],
-            &json!({"jsonrpc": "2.0", "method": "notifications/initialized"}),
-        );
-        connection.exchange(&initialized)?;
-    }
-    Ok(vec![(); count])
-}
-
-/// How the server grows while a tool writes 1 GB.
-pub(super) fn flood(programs: &Programs, _effort: Effort) -> Result<Vec<Figure>, String> {
-    let folder = programs.folder.join("flood");
-    fresh(&folder.join("tools"))?;
-    script(&folder.join("tools/flood.sh"), "# Writes 1 GB.\nexec head -c 1000000000 /dev/zero\n")?;
-    let orla = Server::start(programs.binary(), &folder, &folder)?;
-    Connection::open(&orla.address)?.exchange(&client::sessionless("tools/list", json!({})))?;
-    let (pid, before) = (orla.pid(), orla.resident()?);
-    let over = AtomicBool::new(false);
-    let started = Instant::now();
-    let (answered, highest) = std::thread::scope(|scope| {
-        let watch = scope.spawn(|| {
-            let mut highest = before;
-            while !over.load(Ordering::Relaxed) {
-                highest = highest.max(resident(pid).unwrap_or(0));
-                std::thread::sleep(Duration::from_millis(2));
-            }
-            highest
-        });
-        let answered = Connection::open(&orla.address).and_then(|mut connection| {
-            connection
-                .exchange(&client::call("flood", &json!({})))
-                .map(|answer| client::is_good(&answer))
-        });
-        over.store(true, Ordering::Relaxed);
-        (answered, watch.join())
-    });
-    if !answered? {
-        return Err("the call failed".to_owned());
-    }
-    let took = started.elapsed().as_secs_f64();
-    let growth = highest.map_err(|_| "the watch panicked")?.saturating_sub(before);
-    Ok(vec![
-        Figure::new(
-            "growth while a tool writes 1 GB",
-            format!("{} (in {took:.1} s)", megabytes(growth)),
-            json!({"bytes": growth, "seconds": took}),
-        )
-        .goal("< 64 MB", growth < 64_000_000),
-    ])
-}
-
-/// What the server keeps for each of many capsules that run and are not called.
-pub(super) fn idle_capsules(programs: &Programs, effort: Effort) -> Result<Vec<Figure>, String> {
-    let mut resident = Vec::new();
-    for count in [FEW, FEW + effort.capsules] {
-        let folder = programs.folder.join("idle-capsules");
-        fresh(&folder.join("tools"))?;
-        for number in 0..count {
-            let name = format!("echo_{number:04}");
-            package(
-                &programs.echo_capsule,
-                &folder.join("tools").join(&name),
-                &name,
-                "  eager: true\n",
-            )?;
-        }
-        let orla = Server::start(programs.binary(), &folder, &folder)?;
-        let listed = listed(&orla.address)?;
-        if listed != count {
-            return Err(format!("{listed} of {count} capsules are listed"));
-        }
-        resident.push(orla.resident()?);
-    }
-    let each = (resident[1].saturating_sub(resident[0])) as f64 / effort.capsules as f64;
-    Ok(vec![
-        Figure::new(
-            format!("an idle capsule, of {}", effort.capsules),
-            format!("{:.1} KB", each / 1e3),
-            json!({"bytes": each}),
-        )
-        .goal("≤ 100 KB", each <= 100_000.0),
-    ])
-}
-
-/// Returns how many tools a server lists. It waits until it knows them all.
-fn listed(address: &str) -> Result<usize, String> {
-    let mut connection = Connection::open(address)?;
-    let (mut count, mut params) = (0, json!({}));
-    loop {
-        let body = connection.exchange(&client::sessionless("tools/list", params))?.body;
-        let page: Value = serde_json::from_slice(body).map_err(|err| format!("tools/list: {err}"))?;
-        count += page["result"]["tools"].as_array().map_or(0, Vec::len);
-        match &page["result"]["nextCursor"] {
-            Value::String(cursor) => params = json!({"cursor": cursor}),
-            _ => return Ok(count),
-        }
-    }
 }
 
 /// From saving a capsule's program to the first answer of the new process, beyond what cannot be avoided:
@@ -441,10 +313,6 @@ pub(super) fn first_call(programs: &Programs, effort: Effort) -> Result<Vec<Figu
     )])
 }
 
-fn megabytes(bytes: u64) -> String {
-    format!("{:.1} MB", bytes as f64 / 1e6)
-}
-
 /// Makes an empty folder.
 pub(super) fn fresh(folder: &Path) -> Result<(), String> {
     if folder.exists() {
@@ -464,7 +332,7 @@ fn scripts(folder: &Path, count: usize) -> Result<(), String> {
     })
 }
 
-fn script(path: &Path, body: &str) -> Result<(), String> {
+pub(super) fn script(path: &Path, body: &str) -> Result<(), String> {
     executable(path, &format!("#!/bin/sh\n{body}"))
 }
 

@@ -6,7 +6,7 @@
 //! spread.
 //!
 //! - [`rows`]: the comparisons. [`side`] measures one, [`goals`] are what they should reach.
-//! - [`life`]: what is no comparison of calls: start, reload, memory. [`tasks`]: durable work.
+//! - What is no comparison of calls. [`life`]: start and reload; [`memory`]: what the server occupies; [`tasks`]: durable work.
 //! - [`rtfs`]: the language beside other embedded ones.
 //! - [`client`]: the client side, HTTP/1.1 over plain sockets; [`cores`]: where it runs.
 //! - [`gateways`]: gateways that others publish.
@@ -19,6 +19,7 @@ mod cores;
 mod gateways;
 mod goals;
 mod life;
+mod memory;
 pub(crate) mod report;
 mod rows;
 mod rtfs;
@@ -237,12 +238,13 @@ const LIVES: &[(&str, Life)] = &[
     ("tool call in the server", life::inside),
     ("prestarted script", life::prestarted),
     ("first call after a reload", life::first_call),
-    ("idle capsules", life::idle_capsules),
+    ("idle capsules", memory::idle_capsules),
     ("reload of a capsule", life::capsule_reload),
     ("start", life::start),
     ("reload under load", life::reload),
-    ("memory", life::memory),
-    ("output of 1 GB", life::flood),
+    ("memory", memory::memory),
+    ("memory after large programs", memory::burst),
+    ("output of 1 GB", memory::flood),
     ("accepted task", |it, effort| tasks::acceptance(it.binary(), &it.folder, effort.rounds)),
     ("durable program", |it, effort| tasks::durable(it.binary(), &it.folder, effort.rounds)),
     ("sleeping programs", tasks::wake),

@@ -252,6 +252,12 @@ impl Pipes {
         Ok(pipes)
     }
 
+    /// Writes a line and returns the line that answers it.
+    pub(super) fn ask(&mut self, line: &str) -> Result<String, String> {
+        self.input.write_all(line.as_bytes()).map_err(|err| err.to_string())?;
+        self.line()
+    }
+
     fn line(&mut self) -> Result<String, String> {
         let mut line = String::new();
         self.output.read_line(&mut line).map_err(|err| err.to_string())?;

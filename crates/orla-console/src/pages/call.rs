@@ -98,14 +98,29 @@ fn facts(ask: &Ask<'_>, detail: &Detail) -> Markup {
         dl.facts {
             div { dt { "Capability" } dd { (capability) " " span.badge { (plain(&call.kind)) } } }
             div { dt { "Began" } dd { (moment(call.started_at)) " UTC" } }
-            div { dt { "Took" } dd { (duration(call.duration)) @if !call.queued.is_zero() { ", of which " (duration(call.queued)) " in the queue" } } }
+            div { dt { "Took" } dd { (times_of(call)) } }
             div { dt { "Caller" } dd { @match &call.principal { Some(name) => (plain(name)), None => "anonymous" } } }
+            @if let Some(client) = &call.client { div { dt { "Client" } dd { (plain(client)) } } }
+            @if let Some(session) = &call.session {
+                div { dt { "Session" } dd { a href={ "/console?session=" (query::part(session)) } { code { (plain(session)) } } } }
+            }
             div { dt { "Id" } dd { code { (plain(&call.id)) } } }
             @if let Some(parent) = &call.parent { div { dt { "Within" } dd { a href=(address(parent)) { (plain(parent)) } } } }
             @if let Some(trace) = &row.trace { div { dt { "Trace" } dd { code { (plain(&trace.trace_id)) } } } }
         }
         @if let Some(error) = &row.error { pre.problem { (plain(error)) } }
     }
+}
+
+/// Returns how long a call took, and what of that were its queue and its provider.
+fn times_of(call: &Call) -> Markup {
+    let steps = [(call.queued, " in the queue"), (call.executed, " in its provider")];
+    let steps: Vec<String> = steps
+        .iter()
+        .filter(|(time, _)| !time.is_zero())
+        .map(|(time, what)| format!("{}{what}", duration(*time)))
+        .collect();
+    html! { (duration(call.duration)) @if !steps.is_empty() { ": " (steps.join(", ")) } }
 }
 
 /// Returns the waterfall of the call and the calls within it.
@@ -252,7 +267,7 @@ fn comparison(one: &Detail, other: &Detail) -> Markup {
         html! {
             section {
                 h2 { (name) " " (outcome(call)) }
-                p.note { (moment(call.started_at)) " UTC, " (duration(call.duration)) @if !call.queued.is_zero() { ", of which " (duration(call.queued)) " in the queue" } }
+                p.note { (moment(call.started_at)) " UTC, " (times_of(call)) }
                 @if let Some(error) = &detail.row.error { pre.problem { (plain(error)) } }
                 h3 { "Input" } (body(detail.row.input.as_ref(), false))
                 h3 { "Output" } (body(detail.row.output.as_ref(), true))

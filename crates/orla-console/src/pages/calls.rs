@@ -36,6 +36,8 @@ const SPANS: [(&str, &str, u64); 4] =
 struct Filter {
     capability: String,
     principal: String,
+    client: String,
+    session: String,
     failed: bool,
     within: bool,
     since: String,
@@ -48,6 +50,8 @@ impl Filter {
         Self {
             capability: text("capability"),
             principal: text("principal"),
+            client: text("client"),
+            session: text("session"),
             failed: ask.queried("failed").is_some(),
             within: ask.queried("within").is_some(),
             since: text("since"),
@@ -63,6 +67,8 @@ impl Filter {
             Pattern::new(if pattern.contains('*') { pattern } else { format!("*{pattern}*") })
         });
         query.principal = words(&self.principal);
+        query.client = words(&self.client);
+        query.session = words(&self.session);
         query.failed = self.failed;
         query.outermost = !self.within;
         let span = SPANS.iter().find(|(word, _, _)| *word == self.since);
@@ -84,6 +90,8 @@ impl Filter {
         };
         add("capability", &self.capability);
         add("principal", &self.principal);
+        add("client", &self.client);
+        add("session", &self.session);
         add("failed", if self.failed { "1" } else { "" });
         add("within", if self.within { "1" } else { "" });
         add("since", &self.since);
@@ -128,6 +136,16 @@ fn form(filter: &Filter, viewer: &Viewer) -> Markup {
                     div.field {
                         label for="principal" { "Caller" }
                         input id="principal" name="principal" type="search" value=(filter.principal) placeholder="anyone" autocomplete="off";
+                    }
+                }
+                div.field {
+                    label for="client" { "Client" }
+                    input id="client" name="client" type="search" value=(filter.client) placeholder="any program" autocomplete="off";
+                }
+                @if !filter.session.is_empty() {
+                    div.field {
+                        label for="session" { "Session" }
+                        input id="session" name="session" type="search" value=(filter.session) autocomplete="off";
                     }
                 }
                 div.field {

@@ -15,7 +15,10 @@ use std::time::{Duration, Instant, SystemTime};
 use orla_marketplace::ANONYMOUS;
 use parking_lot::{Mutex, RwLock};
 use rusqlite::types::Value as Sql;
-use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension as _, params, params_from_iter};
+use rusqlite::{
+    Connection, ErrorCode, OpenFlags, OptionalExtension as _, TransactionBehavior, params,
+    params_from_iter,
+};
 
 use super::Store;
 use super::memory::size;
@@ -26,7 +29,9 @@ use crate::{HistoryError, Options};
 /// `orlc`: marks a file as a history.
 const APPLICATION: u32 = 0x6f72_6c63;
 /// The format of the tables.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
+/// The first format, to which columns were added.
+const FIRST_FORMAT: u32 = 1;
 /// How long a lock of another program is waited for, and while the file cannot be written anyway.
 const LOCKED: Duration = Duration::from_secs(1);
 const STILL_LOCKED: Duration = Duration::from_millis(10);
@@ -63,7 +68,10 @@ CREATE TABLE calls (
   error TEXT,
   trace_id TEXT,
   span_id TEXT,
-  parent_span_id TEXT
+  parent_span_id TEXT,
+  client TEXT,
+  session TEXT,
+  executed_ms REAL
 );
 CREATE TABLE bodies (
   seq INTEGER PRIMARY KEY REFERENCES calls (seq),
@@ -82,10 +90,22 @@ CREATE INDEX calls_by_time ON calls (started_at);
 CREATE INDEX calls_of_name ON calls (principal, seq) WHERE principal IS NOT NULL;
 CREATE INDEX calls_failed ON calls (seq) WHERE outcome <> 'ok';
 CREATE INDEX calls_outermost ON calls (seq) WHERE parent IS NULL;
+CREATE INDEX calls_of_session ON calls (session, seq) WHERE session IS NOT NULL;
+CREATE INDEX calls_of_client ON calls (client, seq) WHERE client IS NOT NULL;
+";
+
+/// Makes a file of the first format one of this format.
+const UPGRADE: &str = "
+ALTER TABLE calls ADD COLUMN client TEXT;
+ALTER TABLE calls ADD COLUMN session TEXT;
+ALTER TABLE calls ADD COLUMN executed_ms REAL;
+CREATE INDEX calls_of_session ON calls (session, seq) WHERE session IS NOT NULL;
+CREATE INDEX calls_of_client ON calls (client, seq) WHERE client IS NOT NULL;
+PRAGMA user_version = 2;
 ";
 
 const CALL_COLUMNS: &str = "id, parent, root, depth, capability, name, kind, principal, principal_id, outcome, \
-                            started_at, duration_ms, queued_ms";
+                            started_at, duration_ms, queued_ms, client, session, executed_ms";
 
 /// The reason why a file cannot be used as a history: one line that names the file and says what to do.
 #[derive(Debug, thiserror::Error)]
@@ -357,7 +377,7 @@ fn check(path: &Path, max_wait: Duration) -> Result<(), OpenError> {
         Ok((number("application_id")?.cast_unsigned(), number("user_version")?.cast_unsigned()))
     };
     match numbers() {
-        Ok((APPLICATION, FORMAT)) => Ok(()),
+        Ok((APPLICATION, FIRST_FORMAT..=FORMAT)) => Ok(()),
         Ok((APPLICATION, found)) => Err(OpenError::Version { path: path.to_owned(), found }),
         Ok(_) => Err(foreign()),
         Err(err) => match rusqlite::Error::sqlite_error_code(&err) {
@@ -403,14 +423,31 @@ fn create(path: &Path) -> io::Result<()> {
 }
 
 fn connect(path: &Path, max_wait: Duration) -> Result<Connection, rusqlite::Error> {
-    let connection = Connection::open_with_flags(path, flags())?;
+    let mut connection = Connection::open_with_flags(path, flags())?;
     connection.busy_timeout(max_wait)?;
     connection.pragma_update(None, "trusted_schema", false)?;
     // In WAL mode, a crash of the process loses nothing, and a crash of the machine loses the last
     // moments.
     connection.pragma_update(None, "synchronous", "NORMAL")?;
     connection.pragma_update(None, "temp_store", "MEMORY")?;
+    upgrade(&mut connection)?;
     Ok(connection)
+}
+
+/// Adds the columns that a file of the first format lacks. Programs of the version that wrote it can go on writing to it.
+fn upgrade(connection: &mut Connection) -> Result<(), rusqlite::Error> {
+    let format = |connection: &Connection| {
+        connection.pragma_query_value(None, "user_version", |row| row.get::<_, u32>(0))
+    };
+    if format(connection)? != FIRST_FORMAT {
+        return Ok(());
+    }
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    // Another process may have done it meanwhile.
+    if format(&transaction)? == FIRST_FORMAT {
+        transaction.execute_batch(UPGRADE)?;
+    }
+    transaction.commit()
 }
 
 fn flags() -> OpenFlags {
@@ -423,8 +460,8 @@ fn insert(connection: &mut Connection, rows: &[Row], options: &Options) -> Resul
     {
         let mut call = transaction.prepare(
             "INSERT OR IGNORE INTO calls (id, parent, root, depth, capability, name, kind, principal, principal_id, outcome, \
-             started_at, duration_ms, queued_ms, error, trace_id, span_id, parent_span_id) \
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)",
+             started_at, duration_ms, queued_ms, error, trace_id, span_id, parent_span_id, client, session, executed_ms) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20)",
         )?;
         let mut body = transaction.prepare(
             "INSERT OR IGNORE INTO bodies (seq, input, input_bytes, output, output_bytes, stderr, notices, more_notices) \
@@ -458,6 +495,9 @@ fn insert(connection: &mut Connection, rows: &[Row], options: &Options) -> Resul
                 trace.as_ref().map(|trace| &trace.trace_id),
                 trace.as_ref().map(|trace| &trace.span_id),
                 trace.as_ref().and_then(|trace| trace.parent_id.as_ref()),
+                one.client,
+                one.session,
+                millis(one.executed),
             ])?;
             let has_body =
                 input.is_some() || output.is_some() || stderr.is_some() || !notices.is_empty();
@@ -539,6 +579,14 @@ fn select(query: &Query, viewer: &Viewer) -> (String, Vec<Sql>) {
         let unnamed = if name == ANONYMOUS { " OR principal IS NULL" } else { "" };
         conditions.push(format!("(principal = {}{unnamed})", value(name.clone().into())));
     }
+    if let Some(name) = &query.client {
+        let (name, versions) =
+            (value(name.clone().into()), value(format!("{} *", glob(name).replace('*', "[*]")).into()));
+        conditions.push(format!("(client = {name} OR client GLOB {versions})"));
+    }
+    if let Some(session) = &query.session {
+        conditions.push(format!("session = {}", value(session.clone().into())));
+    }
     if query.outermost {
         conditions.push("parent IS NULL".to_owned());
     }
@@ -562,8 +610,9 @@ fn glob(pattern: &str) -> String {
 fn call(row: &rusqlite::Row<'_>) -> Result<Call, rusqlite::Error> {
     let time: String = row.get(10)?;
     let duration = |at: usize| {
-        let millis: f64 = row.get(at)?;
-        Ok::<_, rusqlite::Error>(Duration::try_from_secs_f64(millis / 1000.0).unwrap_or_default())
+        let millis: Option<f64> = row.get(at)?;
+        let seconds = millis.unwrap_or_default() / 1000.0;
+        Ok::<_, rusqlite::Error>(Duration::try_from_secs_f64(seconds).unwrap_or_default())
     };
     Ok(Call {
         id: row.get(0)?,
@@ -579,6 +628,9 @@ fn call(row: &rusqlite::Row<'_>) -> Result<Call, rusqlite::Error> {
         started_at: read_instant(&time),
         duration: duration(11)?,
         queued: duration(12)?,
+        client: row.get(13)?,
+        session: row.get(14)?,
+        executed: duration(15)?,
         waits_for_approval: false,
     })
 }
@@ -589,19 +641,19 @@ fn row(row: &rusqlite::Row<'_>) -> Result<Row, rusqlite::Error> {
         let bytes = bytes.map_or(0, i64::unsigned_abs);
         Ok::<_, rusqlite::Error>(text.map(|text| Body { text, bytes }))
     };
-    let (trace_id, span_id): (Option<String>, Option<String>) = (row.get(14)?, row.get(15)?);
-    let parent_id = row.get(16)?;
-    let notices: Option<String> = row.get(22)?;
+    let (trace_id, span_id): (Option<String>, Option<String>) = (row.get(17)?, row.get(18)?);
+    let parent_id = row.get(19)?;
+    let notices: Option<String> = row.get(25)?;
     let notices: Option<Vec<NoticeLine>> = notices.and_then(|text| serde_json::from_str(&text).ok());
     Ok(Row {
         call: call(row)?,
-        error: row.get(13)?,
+        error: row.get(16)?,
         trace: trace_id.zip(span_id).map(|(trace_id, span_id)| Trace { trace_id, span_id, parent_id }),
-        input: body(17)?,
-        output: body(19)?,
-        stderr: row.get(21)?,
+        input: body(20)?,
+        output: body(22)?,
+        stderr: row.get(24)?,
         notices: notices.unwrap_or_default(),
-        more_notices: row.get::<_, Option<i64>>(23)?.map_or(0, i64::unsigned_abs),
+        more_notices: row.get::<_, Option<i64>>(26)?.map_or(0, i64::unsigned_abs),
         replaces: false,
     })
 }

@@ -38,7 +38,7 @@ pub use answers::{Answering, Answers};
 pub use checkpoint::Checkpoint;
 pub use clock::Paused;
 pub use observe::{CallObserver, Ending, ObservedCall};
-pub use scope::{Call, CallContext, CallScope};
+pub use scope::{Call, CallContext, CallScope, Origin};
 
 use crate::error::RuntimeResult;
 use crate::marketplace::CapabilityMarketplace;
@@ -79,7 +79,9 @@ impl CapabilityMarketplace {
                     // Permits, policy and approval again, circuit breaker, checkpoint. The permits are dropped at the
                     // end of each attempt: a retry waits without them.
                     let (_permits, circuit) = prepared.enter(&mut recording).await?;
-                    circuit.report(prepared.execute().await)
+                    let executed = prepared.execute().await;
+                    recording.executed();
+                    circuit.report(executed)
                 };
                 match attempt {
                     Ok(outcome) => break outcome,

@@ -35,6 +35,8 @@ pub struct CallRecord {
     pub duration: Duration,
     /// The time that the call waited for its permits.
     pub queued: Duration,
+    /// The time that its executor took, over all attempts. The rest are the checks around it, and waiting for other things.
+    pub executed: Duration,
     /// The error's text, if it failed.
     pub error: Option<String>,
     /// The rule of the configuration that refused the call, such as `quotas[0]`, if one did.
@@ -202,6 +204,10 @@ pub(crate) struct Recording {
     queued: Duration,
     /// Since when this attempt waits for them.
     queued_since: Option<Instant>,
+    /// The time that earlier attempts ran.
+    executed: Duration,
+    /// Since when this attempt runs.
+    executing_since: Option<Instant>,
     observers: Option<Arc<Observers>>,
     observed: Option<Arc<dyn ObservedCall>>,
     /// Whether calls that are abandoned now end because the server stops.
@@ -228,6 +234,8 @@ impl Recording {
             started: Instant::now(),
             queued: Duration::ZERO,
             queued_since: None,
+            executed: Duration::ZERO,
+            executing_since: None,
             observers,
             observed,
             stopping,
@@ -262,6 +270,22 @@ impl Recording {
         if let Some(observed) = &self.observed {
             observed.admitted(self.queued);
         }
+    }
+
+    /// Records that the executor begins.
+    pub(crate) fn executes(&mut self) {
+        self.executing_since = Some(Instant::now());
+    }
+
+    /// Records that the executor has ended.
+    pub(crate) fn executed(&mut self) {
+        self.executed = self.executed_until_now();
+        self.executing_since = None;
+    }
+
+    /// Returns how long the executor has run, over all its attempts.
+    fn executed_until_now(&self) -> Duration {
+        self.executed + self.executing_since.map(|since| since.elapsed()).unwrap_or_default()
     }
 
     /// Records that the call starts or stops waiting for an approval.
@@ -319,6 +343,7 @@ impl Recording {
             outcome,
             duration: self.started.elapsed(),
             queued: self.queued_until_now(),
+            executed: self.executed_until_now(),
             error,
             rule,
             refusal,

@@ -11,6 +11,7 @@ use super::answers::Answers;
 use super::checkpoint::Checkpoint;
 use super::clock::{Clock, Paused};
 use super::hops::Hops;
+use crate::JsonText;
 use crate::admission::{CallPermit, HeldPermits};
 use crate::attestation::Custody;
 use crate::catalog::Catalog;
@@ -47,6 +48,9 @@ pub struct Call {
 pub struct CallScope {
     /// The caller, if known.
     pub principal: Option<Principal>,
+    /// The client program of the caller, as far as it is known. Nested calls do not inherit it: they come from the program that
+    /// their outermost call came from.
+    pub origin: Origin,
     /// Receives questions to the caller's client; `None` if the caller has no client that can be asked.
     pub client: Option<Arc<dyn Client>>,
     /// Receives progress and log messages while the call runs.
@@ -94,6 +98,23 @@ pub struct CallScope {
     clock: Option<Arc<Clock>>,
 }
 
+/// The client program that a call came from, as it describes itself.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Origin {
+    /// A name for its session. It is not the id of the session, which would let others use it.
+    pub session: Option<Arc<str>>,
+    /// The `clientInfo` of MCP: a JSON object with a name and a version, unchecked.
+    pub client: Option<JsonText>,
+}
+
+impl Origin {
+    /// Returns the origin of a call in this session, from this client.
+    pub fn new(session: Option<Arc<str>>, client: Option<JsonText>) -> Self {
+        Self { session, client }
+    }
+}
+
 /// The information about a call that an executor gets besides its input.
 #[derive(Clone)]
 #[non_exhaustive]
@@ -138,6 +159,7 @@ impl Call {
         let timeout = Some(ctx.clock.deadline().saturating_duration_since(Instant::now()));
         let scope = CallScope {
             depth: ctx.scope.depth + 1,
+            origin: Origin::default(),
             parent: Some(Arc::clone(&ctx.call_id)),
             root: Some(Arc::clone(ctx.scope.root.as_ref().unwrap_or(&ctx.call_id))),
             retries: None,

@@ -439,21 +439,22 @@ async fn the_time_until_a_provider_is_known_is_time_of_the_call() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_time_in_the_queue_is_recorded_also_for_a_call_that_ends_there() {
+async fn the_times_in_the_queue_and_in_the_executor_are_recorded_also_for_a_call_that_ends_there() {
     let limits = Limits { max_concurrency: 1, ..limits(100) };
     let market = Arc::new(marketplace(limits, [("slow", Canned::Hangs), ("echo", Canned::Echoes)]));
     let records = Arc::new(Mutex::new(Vec::new()));
     let sink = Arc::clone(&records);
     market.on_finished(move |record| {
-        sink.lock().push((record.name.to_string(), record.outcome, record.queued.as_millis()));
+        let times = [record.queued, record.executed].map(|time| time.as_millis());
+        sink.lock().push((record.name.to_string(), record.outcome, times));
     });
     let mut waits = Call::to("echo");
     waits.timeout = Some(Duration::from_millis(40));
     let (first, second) = tokio::join!(market.call(Call::to("slow")), market.call(waits));
     assert!(first.is_err() && second.is_err());
     assert!(market.call(Call::to("echo")).await.is_ok());
-    let expected = [("echo", "timeout", 40), ("slow", "timeout", 0), ("echo", "ok", 0)];
-    let expected = expected.map(|(name, outcome, queued)| (name.to_owned(), outcome, queued));
+    let expected = [("echo", "timeout", [40, 0]), ("slow", "timeout", [0, 100]), ("echo", "ok", [0, 0])];
+    let expected = expected.map(|(name, outcome, times)| (name.to_owned(), outcome, times));
     assert_eq!(*records.lock(), expected);
 }
 

@@ -38,6 +38,8 @@ pub(super) fn wanted(text: &str) -> Result<Wanted, String> {
                 )?);
             }
             "principal" => query.principal = Some(value),
+            "client" => query.client = Some(value),
+            "session" => query.session = Some(value),
             "before" => query.before = Some(value),
             "limit" => {
                 let limit = value.parse().ok().filter(|limit| (1..=MAX_LIMIT).contains(limit));

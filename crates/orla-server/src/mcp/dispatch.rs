@@ -51,6 +51,8 @@ pub(crate) struct Job {
     pub(crate) method: Box<str>,
     operation: Operation,
     meta: Meta,
+    /// How the client describes itself.
+    pub(crate) client: Option<JsonText>,
     /// The members for the input requests of its provider.
     pub(crate) input: InputFields,
     /// Whether it declares the extension for tasks.
@@ -269,8 +271,9 @@ impl Job {
             },
             _ => InputFields::default(),
         };
+        let client = shared(params.client());
         let declares_tasks = meta.has_capabilities && tasks::is_declared(params.declared());
-        Self { id, method: method.into(), operation, meta, input, declares_tasks }
+        Self { id, method: method.into(), operation, meta, client, input, declares_tasks }
     }
 
     /// Returns the subject of the request: the name of a tool or a prompt, or the address of a resource.
@@ -345,7 +348,7 @@ impl Job {
         caller: &Caller,
         channel: &ClientChannel,
     ) -> Result<Bytes, ErrorData> {
-        let Self { id, method, operation, meta, input, declares_tasks } = self;
+        let Self { id, method, operation, meta, input, declares_tasks, .. } = self;
         let notices = wanted_notices(&meta, caller.session.as_deref());
         let has_session = caller.session.is_some();
         match operation {

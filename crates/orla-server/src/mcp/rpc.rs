@@ -170,6 +170,9 @@ pub(crate) struct Params<'a> {
     /// What the client declares in `initialize`.
     #[serde(borrow, deserialize_with = "present")]
     pub(crate) capabilities: Option<&'a RawValue>,
+    /// How the client describes itself in `initialize`.
+    #[serde(borrow, deserialize_with = "present")]
+    client_info: Option<&'a RawValue>,
     #[serde(borrow, deserialize_with = "present")]
     pub(crate) input_responses: Option<&'a RawValue>,
     #[serde(borrow, deserialize_with = "present")]
@@ -190,6 +193,15 @@ impl Params<'_> {
     pub(crate) fn declared(&self) -> Option<&RawValue> {
         let Some(ObjectOr::Object(fields)) = &self.meta else { return None };
         fields.capabilities.filter(|raw| raw.get().starts_with('{'))
+    }
+
+    /// Returns how the client describes itself: in its `_meta`, or in `initialize`.
+    pub(crate) fn client(&self) -> Option<&RawValue> {
+        let of_request = match &self.meta {
+            Some(ObjectOr::Object(fields)) => fields.client,
+            _ => None,
+        };
+        of_request.or(self.client_info)
     }
 
     /// Returns the `_meta` of the request.
@@ -223,6 +235,8 @@ struct MetaFields<'a> {
         rename = "io.modelcontextprotocol/clientCapabilities"
     )]
     capabilities: Option<&'a RawValue>,
+    #[serde(borrow, deserialize_with = "present", rename = "io.modelcontextprotocol/clientInfo")]
+    client: Option<&'a RawValue>,
     #[serde(borrow, deserialize_with = "present", rename = "io.modelcontextprotocol/logLevel")]
     log_level: Option<&'a RawValue>,
     #[serde(borrow, deserialize_with = "present")]

@@ -17,17 +17,20 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use orla_marketplace::{Catalog, JsonText, LogLevel, Principal, millis_down};
+use orla_marketplace::{Catalog, JsonText, LogLevel, Origin, Principal, millis_down};
 use parking_lot::{Mutex, MutexGuard};
+use serde_json::value::RawValue;
+use sha2::{Digest as _, Sha256};
 use tokio_util::sync::CancellationToken;
 
+use crate::mcp::input::questions::askable;
 use crate::mcp::notify::changes::Lists;
 use crate::mcp::notify::pending_changes::PendingChanges;
 use crate::mcp::notify::sent_changes::{Change, SentChanges};
 use crate::mcp::notify::stream::Stream;
 use crate::mcp::notify::subscriptions::{MAX_SUBSCRIPTIONS, Subscriber, Subscription};
 use crate::mcp::protocol::Revision;
-use crate::mcp::rpc::Id;
+use crate::mcp::rpc::{Id, Params};
 use crate::mcp::session::client::Questions;
 use crate::mcp::session::shared::KnownRecord;
 
@@ -37,6 +40,10 @@ const KEEP_STREAM: Duration = Duration::from_secs(60);
 const MAX_ENDED_STREAMS: usize = 16;
 const MAX_ENDED_BYTES: usize = 1024 * 1024;
 const SHARDS: usize = 16;
+/// The maximum number of bytes that are kept of how a client describes itself.
+const MAX_CLIENT_INFO: usize = 2048;
+/// The number of hexadecimal digits of a session's name in the history.
+const LABEL: usize = 12;
 
 /// One session.
 pub(crate) struct Session {
@@ -48,6 +55,8 @@ pub(crate) struct Session {
     pub(crate) calls: Arc<Calls>,
     /// The capabilities that the client declared, if it can be asked anything.
     pub(crate) capabilities: Option<JsonText>,
+    /// Where calls in the session come from.
+    pub(crate) origin: Origin,
     /// The open questions to its client.
     pub(crate) questions: Questions,
     snapshots: Mutex<Snapshots>,
@@ -72,6 +81,24 @@ pub(crate) struct Session {
     last_used: AtomicU64,
 }
 
+/// What a client tells about itself when it begins a session.
+pub(crate) struct Declared {
+    /// Its capabilities, if it can be asked anything.
+    pub(crate) capabilities: Option<JsonText>,
+    /// Its name and version.
+    pub(crate) client: Option<JsonText>,
+}
+
+impl Declared {
+    /// Returns what the parameters of `initialize` say.
+    pub(crate) fn of(params: &Params<'_>) -> Self {
+        // A copy, because the session outlives the request's body.
+        let client = params.client().map(RawValue::get).filter(|text| text.len() <= MAX_CLIENT_INFO);
+        let client = client.and_then(|text| JsonText::parse(text.to_owned()).ok());
+        Self { capabilities: askable(params.capabilities), client }
+    }
+}
+
 /// The snapshots that a session listed last: for tools, and for all other items.
 struct Snapshots {
     tools: Arc<Catalog>,
@@ -88,7 +115,7 @@ impl Session {
         id: SessionId,
         revision: Revision,
         principal: Option<Principal>,
-        capabilities: Option<JsonText>,
+        declared: Declared,
         newest: Arc<Catalog>,
         notified: Lists,
         parent: &CancellationToken,
@@ -97,7 +124,8 @@ impl Session {
             id,
             revision,
             principal,
-            capabilities,
+            capabilities: declared.capabilities,
+            origin: Origin::new(id.label(), declared.client),
             questions: Questions::default(),
             calls: Calls::new(parent.child_token()),
             log_level: AtomicU8::new(LogLevel::Info as u8),
@@ -467,6 +495,16 @@ impl SessionId {
         let plain =
             text.len() == 32 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
         plain.then(|| u128::from_str_radix(text, 16).ok().map(Self)).flatten()
+    }
+
+    /// Returns a text by which others know the session. It does not reveal the id.
+    pub(crate) fn digest(self) -> String {
+        hex::encode(&Sha256::digest(self.to_string())[..16])
+    }
+
+    /// Returns the name of the session in the history; `None` for one that is in no store.
+    fn label(self) -> Option<Arc<str>> {
+        (self != Self::NONE).then(|| self.digest()[..LABEL].into())
     }
 }
 

@@ -12,7 +12,8 @@ fn make(principal: Option<&str>) -> impl FnOnce(SessionId) -> Session {
     let newest = CapabilityMarketplace::new(Limits::default()).snapshot();
     move |id| {
         let (notified, parent) = (Lists::default(), CancellationToken::new());
-        Session::new(id, Revision::V2025_11_25, principal, None, newest, notified, &parent)
+        let declared = Declared { capabilities: None, client: None };
+        Session::new(id, Revision::V2025_11_25, principal, declared, newest, notified, &parent)
     }
 }
 

@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
+use orla_marketplace::Origin;
 use orla_marketplace::rtfs::text::excerpt;
 use rmcp::model::ErrorData;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufWriter};
@@ -29,13 +30,12 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::mcp::dispatch::{self, Caller, Job};
-use crate::mcp::input::questions::askable;
 use crate::mcp::notify::changes::fan_out;
 use crate::mcp::notify::notices::Outlet;
 use crate::mcp::protocol::Revision;
 use crate::mcp::request_mode::{self, RequestMode};
 use crate::mcp::rpc::{self, Id, Message, one_line};
-use crate::mcp::session::{Calls, Session, SessionId};
+use crate::mcp::session::{Calls, Declared, Session, SessionId};
 use crate::mcp::stdio::lines::{Line, Lines};
 use crate::state::Core;
 
@@ -181,10 +181,15 @@ impl Pipe {
         let job = Job::of(request, meta, line);
         let outlet = Arc::new(PipeOutlet { out: self.out.clone(), answered: AtomicBool::new(false) });
         let wanted = job.is_subscription() || job.notice_options(session.as_deref()).wants_any();
+        let origin = match &session {
+            Some(session) => session.origin.clone(),
+            None => Origin::new(None, job.client.clone()),
+        };
         let caller = Caller {
             revision,
             session,
             principal: None,
+            origin,
             missing_scopes: OnceLock::new(),
             outlet: wanted.then(|| Arc::clone(&outlet) as Arc<dyn Outlet>),
             cancellation: running.token.clone(),
@@ -213,9 +218,8 @@ impl Pipe {
         let revision = Revision::negotiate(requested);
         let newest = self.core.market.snapshot();
         let (notified, ended) = (*self.core.lists.borrow(), &self.calls.ended);
-        let capabilities = askable(request.params.capabilities);
-        let session =
-            Session::new(SessionId::NONE, revision, None, capabilities, newest, notified, ended);
+        let declared = Declared::of(&request.params);
+        let session = Session::new(SessionId::NONE, revision, None, declared, newest, notified, ended);
         let session = Arc::new(session);
         let began = Instant::now();
         self.send(dispatch::initialize(&self.core, id, revision));

@@ -39,6 +39,12 @@ pub(crate) struct CallsFilter {
     /// Only calls of this caller
     #[arg(long, value_name = "NAME")]
     pub(crate) principal: Option<String>,
+    /// Only calls from this client program, such as claude-code
+    #[arg(long, value_name = "NAME")]
+    pub(crate) client: Option<String>,
+    /// Only calls in this session, by the name that `orla calls show` prints
+    #[arg(long, value_name = "NAME")]
+    pub(crate) session: Option<String>,
     /// Only calls that are older than this one
     #[arg(long, value_name = "ID")]
     pub(crate) before: Option<String>,
@@ -61,6 +67,8 @@ impl Default for CallsFilter {
             capability: None,
             since: None,
             principal: None,
+            client: None,
+            session: None,
             before: None,
             limit: DEFAULT_LIMIT,
             tail: false,

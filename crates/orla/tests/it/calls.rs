@@ -81,7 +81,9 @@ fn calls_are_listed_newest_first_and_filtered() {
         for key in ["id", "capability", "outcome", "started_at"] {
             assert!(row[key].is_string(), "{key}: {row}");
         }
-        assert!(row["duration_ms"].is_number() && row["queued_ms"].is_number(), "{row}");
+        for key in ["duration_ms", "queued_ms", "executed_ms"] {
+            assert!(row[key].is_number(), "{key}: {row}");
+        }
     }
     assert_eq!((&all[2]["parent"], &all[4]["parent"]), (&all[0]["id"], &Value::Null));
     let listed = |arguments: &[&str]| rows(&calls(&server, arguments));
@@ -107,6 +109,30 @@ fn calls_are_listed_newest_first_and_filtered() {
         let url = format!("http://{}", server.address());
         let ran = server.run(&[&["calls", "--url", &url], arguments].concat());
         assert!(ran.code == Some(code) && ran.stderr.contains(words), "{arguments:?}: {}", ran.all());
+    }
+}
+
+#[test]
+fn calls_are_found_by_the_client_and_the_session_that_they_came_from() {
+    let server = served().serve();
+    let (mut session, mut client) = (server.session(), server.client());
+    client.call("other", json!({}));
+    session.call("report", json!({"n": 7}));
+    let listed = |arguments: &[&str]| rows(&calls(&server, &[&["--json"], arguments].concat()));
+    let of_client = listed(&["--client", "orla-e2e"]);
+    assert_eq!(capabilities(&of_client), ["report", "broken", "hello", "other"]);
+    assert!(of_client.iter().all(|row| row["client"] == "orla-e2e 1"), "{of_client:?}");
+    assert_eq!(listed(&["--client", "orla"]), [] as [Value; 0]);
+
+    let (report, other) = (&of_client[0], &of_client[3]);
+    let name = report["session"].as_str().expect("the name of the session");
+    assert_eq!(other["session"], Value::Null);
+    assert_eq!(capabilities(&listed(&["--session", name])), ["report", "broken", "hello"]);
+    let id = session.session().expect("a session");
+    assert!(!id.contains(name), "the name of a session lets nobody use it");
+    let shown = calls(&server, &["show", report["id"].as_str().expect("an id")]);
+    for words in ["client      orla-e2e 1", &format!("session     {name}"), " ms executing"] {
+        assert!(shown.contains(words), "{words}: {shown}");
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use orla_marketplace::{Call, Catalog, JsonText, Payload, Principal};
+use orla_marketplace::{Call, Catalog, JsonText, Origin, Payload, Principal};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -23,6 +23,7 @@ pub(crate) struct Caller {
     pub(crate) revision: Revision,
     pub(crate) session: Option<Arc<Session>>,
     pub(crate) principal: Option<Principal>,
+    pub(crate) origin: Origin,
     /// Receives notifications; `None` if the client wants none.
     pub(crate) outlet: Option<Arc<dyn Outlet>>,
     /// Cancelled when the client withdraws the request.
@@ -51,6 +52,7 @@ impl Caller {
         let mut call = Call::to(target).with(input);
         call.scope.cancellation = self.cancellation.clone();
         call.scope.principal.clone_from(&self.principal);
+        call.scope.origin.clone_from(&self.origin);
         call.scope.traceparent = traceparent;
         call.scope.client = channel.client();
         let receiver = match channel {

@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use hyper::body::Incoming;
-use orla_marketplace::{JsonText, Principal};
+use orla_marketplace::{Origin, Principal};
 use rmcp::model::ErrorData;
 
 use super::exchange::{self, Exchange};
@@ -18,13 +18,12 @@ use crate::http::response::{
     accepts, closing, events, is_json, json, not_allowed, text, why_unreadable,
 };
 use crate::mcp::dispatch::{self, Caller, Job};
-use crate::mcp::input::questions::askable;
 use crate::mcp::notify::notices::Outlet;
 use crate::mcp::notify::stream::{EventId, Stream, event};
 use crate::mcp::protocol::{LAST_EVENT_ID, PROTOCOL_VERSION, Revision, SESSION_ID};
 use crate::mcp::request_mode::{self, RequestMode};
 use crate::mcp::rpc::{self, Id, Message, Notification};
-use crate::mcp::session::{Session, SessionId, other_nodes, shared};
+use crate::mcp::session::{Declared, Session, SessionId, other_nodes, shared};
 use crate::state::{Core, Settings};
 
 /// The maximum number of open connections of one session.
@@ -40,7 +39,7 @@ pub(crate) struct HttpRequest<'a> {
 
 /// The handler of a protocol request. It owns the needed parts of the body.
 enum Work {
-    Initialize { id: Id, requested: String, capabilities: Option<JsonText> },
+    Initialize { id: Id, requested: String, declared: Declared },
     Sessionless { revision: Revision, job: Job },
     InSession { session: Arc<Session>, job: Job },
 }
@@ -80,8 +79,8 @@ impl HttpRequest<'_> {
                 drop(body);
                 match work {
                     Err(response) => *response,
-                    Ok(Work::Initialize { id, requested, capabilities }) => {
-                        self.initialize(&id, &requested, capabilities).await
+                    Ok(Work::Initialize { id, requested, declared }) => {
+                        self.initialize(&id, &requested, declared).await
                     }
                     Ok(Work::Sessionless { revision, job }) => self.sessionless(revision, job).await,
                     Ok(Work::InSession { session, job }) => self.in_session(session, job).await,
@@ -141,8 +140,8 @@ impl HttpRequest<'_> {
             .map_err(|refused| Box::new(refuse(refused.status, Some(&request.id), &refused.error)))?;
         Ok(match mode {
             RequestMode::Initialize { requested } => {
-                let capabilities = askable(request.params.capabilities);
-                Work::Initialize { id: request.id, requested, capabilities }
+                let declared = Declared::of(&request.params);
+                Work::Initialize { id: request.id, requested, declared }
             }
             RequestMode::Sessionless { revision } => {
                 Work::Sessionless { revision, job: Job::of(request, meta, body) }
@@ -167,6 +166,7 @@ impl HttpRequest<'_> {
             revision,
             session: None,
             principal,
+            origin: Origin::new(None, job.client.clone()),
             outlet: stream.clone().map(|stream| stream as Arc<dyn Outlet>),
             cancellation: token.clone(),
             missing_scopes: OnceLock::new(),
@@ -205,6 +205,7 @@ impl HttpRequest<'_> {
             revision: session.revision,
             session: Some(Arc::clone(&session)),
             principal,
+            origin: session.origin.clone(),
             outlet: stream.clone().map(|stream| stream as Arc<dyn Outlet>),
             cancellation: token.clone(),
             missing_scopes: OnceLock::new(),
@@ -230,12 +231,7 @@ impl HttpRequest<'_> {
     }
 
     /// Begins a session.
-    async fn initialize(
-        self,
-        id: &Id,
-        requested: &str,
-        capabilities: Option<JsonText>,
-    ) -> Response<Body> {
+    async fn initialize(self, id: &Id, requested: &str, declared: Declared) -> Response<Body> {
         let Self { core, settings, principal, headers } = self;
         let known =
             headers.get(SESSION_ID).and_then(|value| value.to_str().ok()).and_then(SessionId::parse);
@@ -248,7 +244,7 @@ impl HttpRequest<'_> {
         let newest = core.market.snapshot();
         let session = core.sessions.add(settings.options.max_sessions, |id| {
             let notified = *core.lists.borrow();
-            Session::new(id, revision, principal, capabilities, newest, notified, &core.abort)
+            Session::new(id, revision, principal, declared, newest, notified, &core.abort)
         });
         let session = match session {
             Ok(session) => session,

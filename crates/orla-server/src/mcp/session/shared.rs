@@ -19,11 +19,10 @@ use orla_marketplace::{JsonText, LogLevel, Principal};
 use orla_state::{Change, Expect, Pages, Record, StateError, StateStore, WriteError};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 use tokio::time::timeout;
 
 use crate::mcp::protocol::{Revision, SESSION_ID};
-use crate::mcp::session::{Session, SessionId, other_nodes};
+use crate::mcp::session::{Declared, Session, SessionId, other_nodes};
 use crate::state::Core;
 
 /// The prefix of the records of sessions.
@@ -56,6 +55,9 @@ pub(crate) struct SessionData {
     /// The capabilities that the client declared, if it can be asked anything.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     capabilities: Option<String>,
+    /// How the client describes itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    client: Option<String>,
     log_level: String,
 }
 
@@ -202,19 +204,13 @@ async fn refresh(
         None => {
             let Some(revision) = Revision::parse(&data.revision) else { return Ok(()) };
             let notified = *core.lists.borrow();
-            let capabilities = data.capabilities.clone().and_then(|text| JsonText::parse(text).ok());
+            let json = |text: &Option<String>| JsonText::parse(text.clone()?).ok();
+            let declared =
+                Declared { capabilities: json(&data.capabilities), client: json(&data.client) };
             let newest = core.market.snapshot();
             let max = core.settings.load().options.max_sessions;
             let make = |id| {
-                Session::new(
-                    id,
-                    revision,
-                    principal.cloned(),
-                    capabilities,
-                    newest,
-                    notified,
-                    &core.abort,
-                )
+                Session::new(id, revision, principal.cloned(), declared, newest, notified, &core.abort)
             };
             match core.sessions.add_as(id, max, make) {
                 Ok(session) => {
@@ -287,6 +283,7 @@ impl Session {
             revision: self.revision.version().as_str().to_owned(),
             principal: self.principal.as_ref().map(|principal| principal.id().to_string()),
             capabilities: self.capabilities.as_ref().map(JsonText::to_string),
+            client: self.origin.client.as_ref().map(JsonText::to_string),
             log_level: self.log_level().as_str().to_owned(),
         }
     }
@@ -294,14 +291,10 @@ impl Session {
 
 /// Returns the key of a session. It does not reveal the id to readers of the state.
 fn key(id: SessionId) -> String {
-    format!("{SESSIONS}{}", digest(id))
+    format!("{SESSIONS}{}", id.digest())
 }
 
 /// Returns the key of where the client of a session listens.
 pub(super) fn listening_key(id: SessionId) -> String {
-    format!("{LISTENING}{}", digest(id))
-}
-
-fn digest(id: SessionId) -> String {
-    hex::encode(&Sha256::digest(id.to_string())[..16])
+    format!("{LISTENING}{}", id.digest())
 }

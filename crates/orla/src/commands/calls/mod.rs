@@ -139,7 +139,18 @@ fn failed(error: impl std::fmt::Display) -> Failure {
 
 /// Returns the request for a list.
 fn path(filter: &CallsFilter) -> String {
-    let CallsFilter { running, failed, capability, since, principal, before, limit, .. } = filter;
+    let CallsFilter {
+        running,
+        failed,
+        capability,
+        since,
+        principal,
+        client,
+        session,
+        before,
+        limit,
+        ..
+    } = filter;
     let mut path = format!("/calls?limit={limit}");
     if *running {
         path.push_str("&running=true");
@@ -147,9 +158,15 @@ fn path(filter: &CallsFilter) -> String {
     if *failed {
         path.push_str("&failed=true");
     }
-    for (name, value) in
-        [("capability", capability), ("since", since), ("principal", principal), ("before", before)]
-    {
+    let texts = [
+        ("capability", capability),
+        ("since", since),
+        ("principal", principal),
+        ("client", client),
+        ("session", session),
+        ("before", before),
+    ];
+    for (name, value) in texts {
         if let Some(value) = value {
             path.push_str(&format!("&{name}={}", encoded(value)));
         }
@@ -162,6 +179,8 @@ fn query(filter: &CallsFilter) -> Result<Query, Failure> {
     query.failed = filter.failed;
     query.capability = filter.capability.clone().map(Pattern::new);
     query.principal.clone_from(&filter.principal);
+    query.client.clone_from(&filter.client);
+    query.session.clone_from(&filter.session);
     query.before.clone_from(&filter.before);
     query.limit = filter.limit.into();
     if let Some(since) = &filter.since {

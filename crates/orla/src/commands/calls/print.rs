@@ -55,12 +55,16 @@ pub(super) fn detail(call: &Value) -> String {
             let _ = writeln!(out, "{name:<11} {}", value.trim_end().replace('\n', "\n            "));
         }
     };
-    for name in ["id", "parent", "capability", "principal", "outcome"] {
+    for name in ["id", "parent", "capability", "principal", "client", "session", "outcome"] {
         field(if name == "principal" { "caller" } else { name }, text_of(&call[name]));
     }
     field("started", text_of(&call["started_at"]));
     let ms = |value: &Value| format!("{} ms", text_of(value));
-    field("took", format!("{}, of which {} queued", ms(&call["duration_ms"]), ms(&call["queued_ms"])));
+    let steps = [("duration_ms", ""), ("queued_ms", " queued"), ("executed_ms", " executing")];
+    // A server of an earlier version does not say how long the provider took.
+    let steps = steps.iter().filter(|(name, _)| !call[*name].is_null());
+    let steps: Vec<String> = steps.map(|(name, what)| format!("{}{what}", ms(&call[*name]))).collect();
+    field("took", steps.join(", "));
     field("trace", text_of(&call["trace"]["trace_id"]));
     field("input", text_of(&call["input"]));
     field("output", text_of(&call["output"]));
