@@ -7,7 +7,7 @@
 //! `/proc`, never from the server. A call counts as answered only if its answer was read.
 //!
 //! - [`capsules`]: a capsule that is saved, killed, flooded; very many idle ones.
-//! - [`tools`]: reloads during calls, very large output, a server that is killed.
+//! - [`tools`]: reloads during calls, a prestarted tool, very large output, a server that is killed.
 //!
 //! `--quick` does a tenth of everything. These runs take minutes, so they are no tests.
 
@@ -41,6 +41,7 @@ const RUNS: &[(&str, Run)] = &[
     ("bulk: large messages both ways", capsules::bulk),
     ("notices: a flood of notifications", capsules::notices),
     ("reload: calls during reloads", tools::reload),
+    ("prestart: a storm on a prestarted tool", tools::prestart),
     ("flood: a tool that writes 1 GB", tools::flood),
     ("kill: a server that is killed", tools::kill),
 ];

@@ -1,5 +1,6 @@
 //! Runs of tools that are executables.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -55,6 +56,60 @@ pub(super) fn reload(world: &World) -> Result<String, String> {
     Ok(format!(
         "{}; {done} reloads, {kept} calls of a session that is older than the removal",
         answers.shown()
+    ))
+}
+
+/// A storm on a prestarted tool, whose file changes meanwhile: every caller gets its own answer, and a server that is killed
+/// leaves no process that waited.
+pub(super) fn prestart(world: &World) -> Result<String, String> {
+    const CLIENTS: usize = 8;
+    let tool = |note: usize| {
+        format!(
+            "#!/bin/sh\n# /// orla\n# description: Gives back what it gets, {note}.\n# prestart: 4\n# ///\nexec cat\n"
+        )
+    };
+    world.executable("tools/echo", &tool(0))?;
+    let mut orla = world.serve("timeout: 20\n")?;
+    let (address, server) = (orla.address.clone(), orla.pid());
+    let (each, changes) = (world.some(10_000) / CLIENTS, world.some(20));
+    let (numbers, waited) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let call_all = || {
+        let mut connection = Connection::open(&address)?;
+        (0..each).try_for_each(|_| {
+            let number = numbers.fetch_add(1, Ordering::Relaxed);
+            let answer = connection.exchange(&client::call("echo", &json!({"number": number})))?;
+            let result: Value = serde_json::from_slice(answer.body).map_err(|err| err.to_string())?;
+            let given = result["result"]["structuredContent"]["stdout"].as_str().unwrap_or_default();
+            let given: Value = serde_json::from_str(given).map_err(|err| err.to_string())?;
+            // A process that is started for its call gets no `_meta`.
+            waited.fetch_add(usize::from(given["_meta"]["call_id"].is_string()), Ordering::Relaxed);
+            ensure(given["number"] == number, || format!("call {number}: {result}"))
+        })?;
+        Ok(Vec::<()>::new())
+    };
+    std::thread::scope(|scope| {
+        let load = scope.spawn(|| client::side_by_side(CLIENTS, call_all));
+        let mut change = |note| {
+            world.executable("tools/echo", &tool(note))?;
+            orla.hang_up()?;
+            orla.wait_for(TIMEOUT, |line| {
+                let line: Value = serde_json::from_str(line).ok()?;
+                (line["message"] == "reloaded").then_some(())
+            })
+        };
+        let changed = (1..=changes).try_for_each(&mut change);
+        load.join().map_err(|_| "the load panicked")??;
+        changed
+    })?;
+    let waiting = || processes_in(&world.folder).into_iter().filter(|id| *id != server).count();
+    until(TIMEOUT, "four wait for the next calls", || waiting() >= 4)?;
+    orla.kill()?;
+    let took = until(Duration::from_secs(10), "nothing is left", || waiting() == 0)?;
+    let (calls, waited) = (numbers.into_inner(), waited.into_inner());
+    ensure(waited > 0, || "no call found a process that waited".to_owned())?;
+    Ok(format!(
+        "{calls} calls, {waited} by processes that waited, {changes} changes of the file; what waited was gone {:.0} ms after the server",
+        took.as_secs_f64() * 1e3
     ))
 }
 
