@@ -220,6 +220,11 @@ pub(crate) fn resident(pid: u32) -> Result<u64, String> {
     memory(&format!("/proc/{pid}/status"), "VmRSS:")
 }
 
+/// The most of it that there ever was.
+pub(crate) fn peak(pid: u32) -> Result<u64, String> {
+    memory(&format!("/proc/{pid}/status"), "VmHWM:")
+}
+
 /// The part of it that the process has written, so that nothing else shares it.
 pub(crate) fn private(pid: u32) -> Result<u64, String> {
     memory(&format!("/proc/{pid}/smaps_rollup"), "Private_Dirty:")

@@ -1,11 +1,16 @@
 //! The data of a call, and its JSON.
 
+use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use orla_marketplace::REDACTED;
 use serde::ser::{SerializeMap, Serializer};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use serde_json::value::RawValue;
+
+/// The maximum number of bytes of the name and of the version of a client.
+const MAX_CLIENT: usize = 100;
 
 /// A finished or running call.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,8 +35,8 @@ pub struct Call {
     /// The [id](orla_marketplace::Principal::id) of the caller, if it was identified. It decides which
     /// viewers may see the call, and is not shown.
     pub principal_id: Option<String>,
-    /// The client program that the outermost call came from: its name and version, as it says.
-    pub client: Option<String>,
+    /// The client program that the outermost call came from, as it describes itself.
+    pub client: Option<ClientInfo>,
     /// A name for the session of MCP that the outermost call was made in.
     pub session: Option<String>,
     /// `ok`, `running`, or the [kind](orla_marketplace::RuntimeError::kind) of the error.
@@ -42,10 +47,49 @@ pub struct Call {
     pub duration: Duration,
     /// How long it waited for its permits.
     pub queued: Duration,
-    /// How long its provider took. The rest are the checks around it; zero until it ends.
-    pub executed: Duration,
+    /// How long its provider took, with the calls that it made; `None` until the call ends. The rest are the checks around it.
+    pub executed: Option<Duration>,
     /// Whether it runs and waits for an approval.
     pub waits_for_approval: bool,
+}
+
+/// A client program.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClientInfo {
+    /// Its name.
+    pub name: String,
+    /// Its version.
+    pub version: Option<String>,
+}
+
+impl ClientInfo {
+    /// Returns what a `clientInfo` of MCP says, if it has a name.
+    pub(crate) fn of(text: &str) -> Option<Self> {
+        #[derive(Deserialize)]
+        struct Info {
+            name: String,
+            #[serde(default)]
+            version: Value,
+        }
+        let Info { name, version } = serde_json::from_str(text).ok()?;
+        let version = version.as_str().map(str::to_owned);
+        Some(Self { name, version }).filter(|client| !client.name.is_empty())
+    }
+
+    /// Cuts long texts.
+    pub(crate) fn cut(&mut self) {
+        for text in std::iter::once(&mut self.name).chain(&mut self.version) {
+            text.truncate(text.floor_char_boundary(MAX_CLIENT));
+        }
+    }
+}
+
+impl fmt::Display for ClientInfo {
+    /// Writes the name and the version.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)?;
+        self.version.as_ref().map_or(Ok(()), |version| write!(f, " {version}"))
+    }
 }
 
 /// The outcome of a call that has not ended.
@@ -72,7 +116,7 @@ impl Call {
             started_at: SystemTime::UNIX_EPOCH,
             duration: Duration::ZERO,
             queued: Duration::ZERO,
-            executed: Duration::ZERO,
+            executed: None,
             waits_for_approval: false,
         }
     }
@@ -98,7 +142,7 @@ impl Call {
         map.serialize_entry("started_at", &timestamp(self.started_at))?;
         map.serialize_entry("duration_ms", &millis(self.duration))?;
         map.serialize_entry("queued_ms", &millis(self.queued))?;
-        map.serialize_entry("executed_ms", &millis(self.executed))
+        map.serialize_entry("executed_ms", &self.executed.map(millis))
     }
 }
 

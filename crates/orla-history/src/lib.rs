@@ -41,8 +41,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use call::{
-    Body, Call, Detail, Node, NoticeKind, NoticeLine, Progress, RUNNING, Row, Running, Trace, WAITING,
-    millis, timestamp,
+    Body, Call, ClientInfo, Detail, Node, NoticeKind, NoticeLine, Progress, RUNNING, Row, Running,
+    Trace, WAITING, millis, timestamp,
 };
 pub use case::{case, indented, recorded};
 pub use query::{CANCEL, DEFAULT_LIMIT, MAX_LIMIT, Query, READ, Viewer, time_of};
@@ -325,7 +325,7 @@ impl History {
                 return Ok(None);
             }
             let mut within = store.within(&row.call.root)?;
-            let running = inner.intake.running.list(&viewer).into_iter().map(|running| running.call);
+            let running = inner.running(&viewer).into_iter().map(|running| running.call);
             within.extend(running.filter(|call| call.root == row.call.root));
             within.retain(|call| viewer.sees(call));
             inner.forget_missing([&mut row.call].into_iter())?;
@@ -355,7 +355,7 @@ impl History {
 
     /// Returns the running calls that the viewer may see, the last begun one first.
     pub fn running(&self, viewer: &Viewer) -> Vec<Running> {
-        self.0.intake.running.list(viewer)
+        self.0.running(viewer)
     }
 
     /// Cancels a call that runs, with the whole tree of calls that it is in. Returns whether there is one whose cancellation is
@@ -454,6 +454,12 @@ impl History {
 }
 
 impl Inner {
+    fn running(&self, viewer: &Viewer) -> Vec<Running> {
+        let mut running = self.intake.running.list(viewer);
+        self.preparation.redact_running(&mut running);
+        running
+    }
+
     /// Leaves out parents that neither run nor are stored: those of sleeping programs, and of killed
     /// processes.
     fn forget_missing<'a>(&self, calls: impl Iterator<Item = &'a mut Call>) -> Result<(), HistoryError> {

@@ -12,14 +12,13 @@ use std::time::{Duration, Instant, SystemTime};
 use orla_marketplace::catalog::Entry;
 use orla_marketplace::rtfs::text::excerpt;
 use orla_marketplace::{
-    CallContext, CallObserver, CallRecord, Ending, JsonText, Notice, NoticeObserver, ObservedCall,
-    Origin, Outcome, Payload, Principal,
+    CallContext, CallObserver, CallRecord, Ending, Notice, NoticeObserver, ObservedCall, Origin,
+    Outcome, Payload, Principal,
 };
 use parking_lot::Mutex;
-use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 
-use crate::call::{Call, NoticeKind, NoticeLine, Progress, RUNNING, Running};
+use crate::call::{Call, ClientInfo, NoticeKind, NoticeLine, Progress, RUNNING, Running};
 use crate::intake::Intake;
 use crate::query::Viewer;
 use crate::trace::Context;
@@ -28,8 +27,6 @@ use crate::trace::Context;
 const MAX_NOTICES: usize = 200;
 /// Characters that are kept of the text of a notice.
 const MAX_NOTICE: usize = 2000;
-/// Characters that are kept of the name and version of a client.
-const MAX_CLIENT: usize = 100;
 
 /// The calls that run.
 #[derive(Default)]
@@ -108,7 +105,6 @@ impl CallObserver for Observer {
         if let Some(within) = &within {
             within.has_calls.store(true, Ordering::Relaxed);
         }
-        let origin = within.as_ref().map_or(&scope.origin, |within| &within.origin).clone();
         let call = Arc::new(LiveCall {
             intake: Arc::clone(&self.0),
             id: Arc::clone(&ctx.call_id),
@@ -118,7 +114,7 @@ impl CallObserver for Observer {
             depth: scope.depth,
             entry: Arc::clone(entry),
             principal: scope.principal.clone(),
-            origin,
+            origin: scope.origin.clone(),
             input: input.clone(),
             started_at: SystemTime::now(),
             started: Instant::now(),
@@ -258,13 +254,13 @@ impl LiveCall {
             kind: self.entry.manifest.provider.kind().to_owned(),
             principal: self.principal.as_ref().map(|principal| principal.name().to_owned()),
             principal_id: self.principal.as_ref().map(|principal| principal.id().to_string()),
-            client: self.origin.client.as_ref().and_then(client),
+            client: self.origin.client.as_deref().and_then(ClientInfo::of),
             session: self.origin.session.as_deref().map(str::to_owned),
             outcome: end.map_or(RUNNING, |end| end.outcome).to_owned(),
             started_at: self.started_at,
             duration: end.map_or_else(|| self.started.elapsed(), |end| end.duration),
             queued: end.map_or_else(queued, |end| end.queued),
-            executed: end.map_or(Duration::ZERO, |end| end.executed),
+            executed: end.map(|end| end.executed),
             waits_for_approval: end.is_none() && self.waits_for_approval.load(Ordering::Relaxed),
         }
     }
@@ -274,20 +270,12 @@ impl LiveCall {
     }
 
     fn is_seen_by(&self, viewer: &Viewer) -> bool {
-        viewer.sees(&self.call())
+        let principal = self.principal.as_ref().map(Principal::id);
+        viewer.sees_of(
+            principal.as_ref().map(|id| &***id),
+            self.end.get().map_or(RUNNING, |end| end.outcome),
+        )
     }
-}
-
-/// Returns the name and the version of a client, if it tells them.
-fn client(info: &JsonText) -> Option<String> {
-    #[derive(Deserialize)]
-    struct Info {
-        name: String,
-        version: Option<String>,
-    }
-    let Info { name, version } = serde_json::from_str(info.as_str()).ok()?;
-    let version = version.map(|version| format!(" {version}")).unwrap_or_default();
-    Some(excerpt(&format!("{name}{version}"), MAX_CLIENT)).filter(|_| !name.is_empty())
 }
 
 impl RunningCalls {

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::Options;
-use crate::call::{Body, Row};
+use crate::call::{Body, ClientInfo, Row, Running};
 use crate::live::{End, LiveCall};
 use crate::redact::{PointerPattern, Rules, may_mark};
 
@@ -143,6 +143,15 @@ impl Secrets {
         }
     }
 
+    fn client(&self, client: &mut Option<ClientInfo>) {
+        if let Some(client) = client {
+            std::iter::once(&mut client.name)
+                .chain(&mut client.version)
+                .for_each(|text| self.text(text));
+            client.cut();
+        }
+    }
+
     fn text(&self, text: &mut String) {
         let of_call = match &self.of_call {
             OfCall::Nothing => None,
@@ -224,6 +233,24 @@ impl Preparation {
         }
     }
 
+    /// Redacts what calls that run tell of themselves.
+    pub(crate) fn redact_running(&self, running: &mut [Running]) {
+        let secrets = self.secrets(&self.options.read(), BTreeSet::new());
+        for Running { call, progress } in running {
+            let message = progress.as_mut().and_then(|progress| progress.message.as_mut());
+            message.into_iter().for_each(|text| secrets.text(text));
+            secrets.client(&mut call.client);
+        }
+    }
+
+    fn secrets(&self, options: &Options, of_call: BTreeSet<String>) -> Secrets {
+        Secrets {
+            of_configuration: self.market.upgrade().map(|market| market.redaction()).unwrap_or_default(),
+            of_options: Arc::clone(&options.secrets),
+            of_call: OfCall::new(of_call),
+        }
+    }
+
     /// Returns the row of a call that runs.
     pub(crate) fn row_so_far(&self, live: &LiveCall) -> Row {
         let patterns = self.options.read().redact.clone();
@@ -261,11 +288,7 @@ impl Preparation {
             redacted.extend(tree.texts.iter().cloned());
         }
         let is_redacted = !redacted.is_empty();
-        let secrets = Secrets {
-            of_configuration: self.market.upgrade().map(|market| market.redaction()).unwrap_or_default(),
-            of_options: Arc::clone(&options.secrets),
-            of_call: OfCall::new(redacted),
-        };
+        let secrets = self.secrets(&options, redacted);
         let mut row = Row {
             call: live.call(),
             input: None,
@@ -291,9 +314,10 @@ impl Preparation {
             (row.notices, row.more_notices) = Default::default();
         }
         let messages = row.notices.iter_mut().filter_map(|line| line.message.as_mut());
-        for text in messages.chain(&mut row.error).chain(&mut row.stderr).chain(&mut row.call.client) {
+        for text in messages.chain(&mut row.error).chain(&mut row.stderr) {
             secrets.text(text);
         }
+        secrets.client(&mut row.call.client);
         if let Some(stderr) = &mut row.stderr {
             stderr.truncate(stderr.floor_char_boundary(MAX_STDERR));
         }

@@ -31,7 +31,7 @@ pub struct Query {
     pub before: Option<String>,
     /// Only calls of the caller with this name, or of callers without one ([`ANONYMOUS`]).
     pub principal: Option<String>,
-    /// Only calls from this client: its name, with its version or without.
+    /// Only calls from the client program with this name.
     pub client: Option<String>,
     /// Only calls in the session with this name.
     pub session: Option<String>,
@@ -68,10 +68,8 @@ impl Query {
                 .principal
                 .as_deref()
                 .is_none_or(|name| call.principal.as_deref().unwrap_or(ANONYMOUS) == name)
-            && self.client.as_deref().is_none_or(|client| {
-                let rest = call.client.as_deref().and_then(|name| name.strip_prefix(client));
-                rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
-            })
+            && (self.client.is_none()
+                || call.client.as_ref().map(|client| &client.name) == self.client.as_ref())
             && (self.session.is_none() || call.session == self.session)
             && (!self.outermost || call.parent.is_none())
     }
@@ -116,11 +114,15 @@ impl Viewer {
 
     /// Returns whether it sees this call.
     pub fn sees(&self, call: &Call) -> bool {
-        let is_own = |own: &Option<String>| *own == call.principal_id;
+        self.sees_of(call.principal_id.as_deref(), &call.outcome)
+    }
+
+    /// Returns whether it sees a call of the caller with this id that has this outcome.
+    pub(crate) fn sees_of(&self, principal_id: Option<&str>, outcome: &str) -> bool {
         match self {
             Self::All => true,
-            Self::Own(own) => is_own(own),
-            Self::OwnPermitted(own) => is_own(own) && call.outcome != DENIED,
+            Self::Own(own) => own.as_deref() == principal_id,
+            Self::OwnPermitted(own) => own.as_deref() == principal_id && outcome != DENIED,
         }
     }
 }

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that meets what it does not expect has failed")]
 
 use std::path::Path;
+use std::slice::from_ref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -165,7 +166,7 @@ async fn a_foreign_file_is_refused_and_left_as_it_is() {
 }
 
 #[tokio::test]
-async fn a_file_of_the_first_format_is_read_and_continued() {
+async fn a_file_without_the_later_columns_is_read_and_gets_them_when_it_is_written() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("h.db");
     let (market, history) = open(&path, Options::default());
@@ -173,32 +174,44 @@ async fn a_file_of_the_first_format_is_read_and_continued() {
     history.close().await;
     drop((market, history));
     let sqlite = Connection::open(&path).unwrap();
-    let older = "DROP INDEX calls_of_session; DROP INDEX calls_of_client; ALTER TABLE calls DROP COLUMN client;
-        ALTER TABLE calls DROP COLUMN session; ALTER TABLE calls DROP COLUMN executed_ms; PRAGMA user_version = 1;";
-    sqlite.execute_batch(older).unwrap();
-    drop(sqlite);
-    assert_eq!(Recorded::open(&path).unwrap().list(&Query::default()).unwrap().len(), 1);
+    sqlite.execute_batch("DROP INDEX calls_of_session; DROP INDEX calls_of_client;").unwrap();
+    for column in ["client", "client_version", "session", "executed_ms"] {
+        sqlite.execute_batch(&format!("ALTER TABLE calls DROP COLUMN {column}")).unwrap();
+    }
+    let has_columns = || sqlite.prepare("SELECT client, executed_ms FROM calls").is_ok();
+    let recorded = Recorded::open(&path).unwrap();
+    let first = recorded.list(&Query::default()).unwrap();
+    assert!(first.len() == 1 && first[0].executed.is_none());
+    let mut of_client = Query::default();
+    of_client.client = Some("a-client".to_owned());
+    assert!(recorded.list(&of_client).unwrap().is_empty() && !has_columns(), "a reader changes nothing");
 
     let (market, history) = open(&path, Options::default());
     let mut call = Call::to("bad");
-    let client = JsonText::parse(r#"{"name":"a-client","version":"1.2"}"#.to_owned()).unwrap();
-    call.scope.origin = Origin::new(Some("a-session".into()), Some(client));
+    let client = r#"{"name":"a-client","version":"1.2"}"#;
+    call.scope.origin = Origin::new(Some("a-session".into()), Some(client.into()));
     market.call(call).await.unwrap_err();
     let listed = async |change: &dyn Fn(&mut Query)| {
         let mut query = Query::default();
         change(&mut query);
         let calls = history.list(&query, &Viewer::All).await.unwrap();
-        calls.into_iter().map(|call| (call.capability, call.client)).collect::<Vec<_>>()
+        calls
+            .into_iter()
+            .map(|call| (call.capability, call.client.map(|client| client.to_string())))
+            .collect::<Vec<_>>()
     };
     let new = ("bad".to_owned(), Some("a-client 1.2".to_owned()));
     assert_eq!(listed(&|_| {}).await, [new.clone(), ("echo".to_owned(), None)]);
-    assert_eq!(listed(&|query| query.session = Some("a-session".to_owned())).await, [new.clone()]);
-    for name in ["a-client", "a-client 1.2"] {
-        assert_eq!(listed(&|query| query.client = Some(name.to_owned())).await, [new.clone()]);
+    assert_eq!(listed(&|query| query.session = Some("a-session".to_owned())).await, from_ref(&new));
+    assert_eq!(listed(&|query| query.client = Some("a-client".to_owned())).await, from_ref(&new));
+    for other in ["a-clien", "a-client 1.2", "a-*"] {
+        assert_eq!(listed(&|query| query.client = Some(other.to_owned())).await, []);
     }
-    for name in ["a-clien", "a-client 1", "a-*"] {
-        assert_eq!(listed(&|query| query.client = Some(name.to_owned())).await, []);
-    }
+    // An earlier version, which knows nothing of the columns, goes on.
+    let columns = "id, root, depth, capability, name, kind, outcome, started_at, duration_ms, queued_ms";
+    let values = "'z-1', 'z-1', 0, 'old', 'old', 'tool', 'ok', '2999-01-01T00:00:00.000000Z', 1.0, 0.0";
+    sqlite.execute_batch(&format!("INSERT INTO calls ({columns}) VALUES ({values})")).unwrap();
+    assert_eq!(listed(&|_| {}).await[0], ("old".to_owned(), None));
 }
 
 #[tokio::test]

@@ -20,8 +20,12 @@ use crate::server::{Server, free_port};
 /// How long files have to be quiet before a capsule is restarted.
 const DEBOUNCE: Duration = Duration::from_millis(50);
 
-/// What every MCP server answers at once.
-const MCP_PING: &str = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}\n";
+/// What a client asks an MCP server up to the first answer of a tool.
+const FIRST_REQUESTS: [&str; 3] = [
+    r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"bench","version":"1"}}}"#,
+    r#"{"jsonrpc":"2.0","id":2,"method":"tools/list","params":{}}"#,
+    r#"{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"echo","arguments":{}}}"#,
+];
 
 /// How long a restart may take before the bench gives up.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -49,12 +53,15 @@ pub(super) fn start(programs: &Programs, effort: Effort) -> Result<Vec<Figure>, 
     fresh(&folder.join("tools"))?;
     let config = json!({"mcpServers": {"upstream": {"command": programs.echo_mcp, "prefix": ""}}});
     fs::write(folder.join("orla.yaml"), config.to_string()).map_err(|err| err.to_string())?;
-    let whole = median_of(&folder, &client::call("echo", &json!({})))?;
-    let alone = (0..effort.starts).map(|_| {
+    let (mut whole, mut alone) = (Vec::new(), Vec::new());
+    for _ in 0..effort.starts {
+        whole.push(first_answer(programs.binary(), &folder, &client::call("echo", &json!({})))?);
         let started = Instant::now();
-        Pipes::start(&programs.echo_mcp)?.ask(MCP_PING).map(|_| milliseconds(started))
-    });
-    let alone = median(alone.collect::<Result<_, _>>()?);
+        let mut pipes = Pipes::start(&programs.echo_mcp)?;
+        FIRST_REQUESTS.iter().try_for_each(|line| pipes.ask(&format!("{line}\n")).map(drop))?;
+        alone.push(milliseconds(started));
+    }
+    let (whole, alone) = (median(whole), median(alone));
     let middle = whole - alone;
     let figure = Figure::new(
         "start to first answer of an MCP server, beyond its own",

@@ -260,8 +260,10 @@ impl Pipes {
 
     fn line(&mut self) -> Result<String, String> {
         let mut line = String::new();
-        self.output.read_line(&mut line).map_err(|err| err.to_string())?;
-        Ok(line)
+        match self.output.read_line(&mut line).map_err(|err| err.to_string())? {
+            0 => Err("the program ended without an answer".to_owned()),
+            _ => Ok(line),
+        }
     }
 
     /// Keeps so many calls under way; the program answers in their order.

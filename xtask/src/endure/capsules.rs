@@ -10,9 +10,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use super::load;
-use super::watch::{Records, descriptors, peak_resident, processes_in, until, zombies_of};
+use super::watch::{Records, descriptors, processes_in, until, zombies_of};
 use super::{World, ensure, write};
 use crate::bench::client::{self, Connection};
+use crate::server::peak;
 
 const CAPSULE: &str = include_str!("../../fixtures/endure/capsule.py");
 const IDLE: &str = include_str!("../../fixtures/endure/idle.sh");
@@ -175,7 +176,7 @@ pub(super) fn notices(world: &World) -> Result<String, String> {
     let call = client::call("cap", &json!({"notices": world.some(1_000_000)}));
     let answers = load::calls(&orla.address, &call, 1, 1, |_| true)?;
     ensure(answers.good == 1, || answers.first_problem())?;
-    let grown = peak_resident(orla.pid())?.saturating_sub(before);
+    let grown = peak(orla.pid())?.saturating_sub(before);
     ensure(grown < 64_000_000, || format!("the server grew by {grown} bytes"))?;
     let seconds = answers.slowest.as_secs_f64();
     Ok(format!("{} in {seconds:.1} s, grown by {} KB", world.some(1_000_000), grown / 1000))

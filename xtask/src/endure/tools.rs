@@ -6,9 +6,10 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::load;
-use super::watch::{peak_resident, processes_in, until};
+use super::watch::{processes_in, until};
 use super::{World, ensure};
 use crate::bench::client::{self, Connection, header};
+use crate::server::peak;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -121,7 +122,7 @@ pub(super) fn flood(world: &World) -> Result<String, String> {
     let before = orla.resident()?;
     let answers = load::calls(&orla.address, &client::call("flood", &json!({})), 1, 1, |_| true)?;
     ensure(answers.good == 1, || answers.first_problem())?;
-    let grown = peak_resident(orla.pid())?.saturating_sub(before);
+    let grown = peak(orla.pid())?.saturating_sub(before);
     ensure(grown < 64_000_000, || format!("it grew by {grown} bytes"))?;
     Ok(format!("grown by {:.1} MB in {:.1} s", grown as f64 / 1e6, answers.slowest.as_secs_f64()))
 }

@@ -85,16 +85,6 @@ pub(super) fn descriptors(pid: u32) -> Result<usize, String> {
     Ok(fs::read_dir(&path).map_err(|err| format!("{path}: {err}"))?.count())
 }
 
-/// Returns the most resident memory that a process ever had, in bytes.
-pub(crate) fn peak_resident(pid: u32) -> Result<u64, String> {
-    let path = format!("/proc/{pid}/status");
-    let status = fs::read_to_string(&path).map_err(|err| format!("{path}: {err}"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok())
-        .map(|kilobytes| kilobytes * 1024)
-        .ok_or_else(|| format!("{path}: no VmHWM"))
-}
-
 /// Waits until a condition holds.
 pub(crate) fn until(
     limit: Duration,

@@ -100,7 +100,7 @@ fn facts(ask: &Ask<'_>, detail: &Detail) -> Markup {
             div { dt { "Began" } dd { (moment(call.started_at)) " UTC" } }
             div { dt { "Took" } dd { (times_of(call)) } }
             div { dt { "Caller" } dd { @match &call.principal { Some(name) => (plain(name)), None => "anonymous" } } }
-            @if let Some(client) = &call.client { div { dt { "Client" } dd { (plain(client)) } } }
+            @if let Some(client) = &call.client { div { dt { "Client" } dd { (plain(&client.to_string())) } } }
             @if let Some(session) = &call.session {
                 div { dt { "Session" } dd { a href={ "/console?session=" (query::part(session)) } { code { (plain(session)) } } } }
             }
@@ -114,7 +114,8 @@ fn facts(ask: &Ask<'_>, detail: &Detail) -> Markup {
 
 /// Returns how long a call took, and what of that were its queue and its provider.
 fn times_of(call: &Call) -> Markup {
-    let steps = [(call.queued, " in the queue"), (call.executed, " in its provider")];
+    let executed = call.executed.unwrap_or_default();
+    let steps = [(call.queued, " in the queue"), (executed, " in its provider")];
     let steps: Vec<String> = steps
         .iter()
         .filter(|(time, _)| !time.is_zero())

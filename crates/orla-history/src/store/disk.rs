@@ -22,16 +22,14 @@ use rusqlite::{
 
 use super::Store;
 use super::memory::size;
-use crate::call::{Body, Call, NoticeLine, Row, Trace, millis};
+use crate::call::{Body, Call, ClientInfo, NoticeLine, Row, Trace, millis};
 use crate::query::{DENIED, MAX_LIMIT, Query, Viewer};
 use crate::{HistoryError, Options};
 
 /// `orlc`: marks a file as a history.
 const APPLICATION: u32 = 0x6f72_6c63;
 /// The format of the tables.
-const FORMAT: u32 = 2;
-/// The first format, to which columns were added.
-const FIRST_FORMAT: u32 = 1;
+const FORMAT: u32 = 1;
 /// How long a lock of another program is waited for, and while the file cannot be written anyway.
 const LOCKED: Duration = Duration::from_secs(1);
 const STILL_LOCKED: Duration = Duration::from_millis(10);
@@ -68,10 +66,7 @@ CREATE TABLE calls (
   error TEXT,
   trace_id TEXT,
   span_id TEXT,
-  parent_span_id TEXT,
-  client TEXT,
-  session TEXT,
-  executed_ms REAL
+  parent_span_id TEXT
 );
 CREATE TABLE bodies (
   seq INTEGER PRIMARY KEY REFERENCES calls (seq),
@@ -90,22 +85,23 @@ CREATE INDEX calls_by_time ON calls (started_at);
 CREATE INDEX calls_of_name ON calls (principal, seq) WHERE principal IS NOT NULL;
 CREATE INDEX calls_failed ON calls (seq) WHERE outcome <> 'ok';
 CREATE INDEX calls_outermost ON calls (seq) WHERE parent IS NULL;
-CREATE INDEX calls_of_session ON calls (session, seq) WHERE session IS NOT NULL;
-CREATE INDEX calls_of_client ON calls (client, seq) WHERE client IS NOT NULL;
 ";
 
-/// Makes a file of the first format one of this format.
-const UPGRADE: &str = "
+/// The columns that files of earlier versions lack. Those versions can use a file that has them.
+const LATER_COLUMNS: &str = "
 ALTER TABLE calls ADD COLUMN client TEXT;
+ALTER TABLE calls ADD COLUMN client_version TEXT;
 ALTER TABLE calls ADD COLUMN session TEXT;
 ALTER TABLE calls ADD COLUMN executed_ms REAL;
-CREATE INDEX calls_of_session ON calls (session, seq) WHERE session IS NOT NULL;
 CREATE INDEX calls_of_client ON calls (client, seq) WHERE client IS NOT NULL;
-PRAGMA user_version = 2;
+CREATE INDEX calls_of_session ON calls (session, seq) WHERE session IS NOT NULL;
 ";
 
 const CALL_COLUMNS: &str = "id, parent, root, depth, capability, name, kind, principal, principal_id, outcome, \
-                            started_at, duration_ms, queued_ms, client, session, executed_ms";
+                            started_at, duration_ms, queued_ms, client, client_version, session, executed_ms";
+/// The same of a file without the later columns.
+const FIRST_COLUMNS: &str = "id, parent, root, depth, capability, name, kind, principal, principal_id, outcome, \
+                             started_at, duration_ms, queued_ms, NULL, NULL, NULL, NULL";
 
 /// The reason why a file cannot be used as a history: one line that names the file and says what to do.
 #[derive(Debug, thiserror::Error)]
@@ -187,7 +183,8 @@ impl Disk {
                 };
                 check(&self.path, max_wait).map_err(|err| err.to_string())?;
                 create(&self.path).map_err(|err| err.to_string())?;
-                none.insert(connect(&self.path, max_wait).map_err(|err| err.to_string())?)
+                let connected = connect(&self.path, max_wait).and_then(with_later_columns);
+                none.insert(connected.map_err(|err| err.to_string())?)
             }
         };
         let written = insert(connection, &writer.pending, &self.options.read().clone());
@@ -312,8 +309,12 @@ impl Store for Disk {
     }
 
     fn list(&self, query: &Query, viewer: &Viewer) -> Result<Vec<Call>, HistoryError> {
-        let (sql, values) = select(query, viewer);
         self.read(Vec::new(), |connection| {
+            let columns = columns(connection)?;
+            if columns == FIRST_COLUMNS && (query.client.is_some() || query.session.is_some()) {
+                return Ok(Vec::new());
+            }
+            let (sql, values) = select(columns, query, viewer);
             let mut statement = connection.prepare(&sql)?;
             let rows = statement.query_map(params_from_iter(values), call)?;
             rows.collect()
@@ -323,8 +324,9 @@ impl Store for Disk {
     fn get(&self, id: &str) -> Result<Option<Row>, HistoryError> {
         self.read(None, |connection| {
             let mut statement = connection.prepare(&format!(
-                "SELECT {CALL_COLUMNS}, error, trace_id, span_id, parent_span_id, input, input_bytes, output, \
-                 output_bytes, stderr, notices, more_notices FROM calls LEFT JOIN bodies USING (seq) WHERE id = ?1"
+                "SELECT {}, error, trace_id, span_id, parent_span_id, input, input_bytes, output, \
+                 output_bytes, stderr, notices, more_notices FROM calls LEFT JOIN bodies USING (seq) WHERE id = ?1",
+                columns(connection)?
             ))?;
             statement.query_row([id], row).optional()
         })
@@ -333,7 +335,8 @@ impl Store for Disk {
     fn within(&self, root: &str) -> Result<Vec<Call>, HistoryError> {
         self.read(Vec::new(), |connection| {
             let mut statement = connection.prepare(&format!(
-                "SELECT {CALL_COLUMNS} FROM calls WHERE root = ?1 AND depth > 0 ORDER BY seq LIMIT {MAX_WITHIN}"
+                "SELECT {} FROM calls WHERE root = ?1 AND depth > 0 ORDER BY seq LIMIT {MAX_WITHIN}",
+                columns(connection)?
             ))?;
             let rows = statement.query_map([root], call)?;
             rows.collect()
@@ -377,7 +380,7 @@ fn check(path: &Path, max_wait: Duration) -> Result<(), OpenError> {
         Ok((number("application_id")?.cast_unsigned(), number("user_version")?.cast_unsigned()))
     };
     match numbers() {
-        Ok((APPLICATION, FIRST_FORMAT..=FORMAT)) => Ok(()),
+        Ok((APPLICATION, FORMAT)) => Ok(()),
         Ok((APPLICATION, found)) => Err(OpenError::Version { path: path.to_owned(), found }),
         Ok(_) => Err(foreign()),
         Err(err) => match rusqlite::Error::sqlite_error_code(&err) {
@@ -409,7 +412,7 @@ fn create(path: &Path) -> io::Result<()> {
         let connection = Connection::open_with_flags(&new, flags())?;
         connection.pragma_update(None, "application_id", APPLICATION)?;
         connection.pragma_update(None, "user_version", FORMAT)?;
-        connection.execute_batch(&format!("BEGIN; {SCHEMA} COMMIT;"))?;
+        connection.execute_batch(&format!("BEGIN; {SCHEMA} {LATER_COLUMNS} COMMIT;"))?;
         connection.pragma_update(None, "journal_mode", "WAL")?;
         connection.close().map_err(|(_, err)| err)
     })();
@@ -423,31 +426,32 @@ fn create(path: &Path) -> io::Result<()> {
 }
 
 fn connect(path: &Path, max_wait: Duration) -> Result<Connection, rusqlite::Error> {
-    let mut connection = Connection::open_with_flags(path, flags())?;
+    let connection = Connection::open_with_flags(path, flags())?;
     connection.busy_timeout(max_wait)?;
     connection.pragma_update(None, "trusted_schema", false)?;
     // In WAL mode, a crash of the process loses nothing, and a crash of the machine loses the last
     // moments.
     connection.pragma_update(None, "synchronous", "NORMAL")?;
     connection.pragma_update(None, "temp_store", "MEMORY")?;
-    upgrade(&mut connection)?;
     Ok(connection)
 }
 
-/// Adds the columns that a file of the first format lacks. Programs of the version that wrote it can go on writing to it.
-fn upgrade(connection: &mut Connection) -> Result<(), rusqlite::Error> {
-    let format = |connection: &Connection| {
-        connection.pragma_query_value(None, "user_version", |row| row.get::<_, u32>(0))
-    };
-    if format(connection)? != FIRST_FORMAT {
-        return Ok(());
+/// Returns whether a file has the columns of this version.
+fn has_later_columns(connection: &Connection) -> Result<bool, rusqlite::Error> {
+    connection.prepare("SELECT 1 FROM pragma_table_info('calls') WHERE name = 'executed_ms'")?.exists([])
+}
+
+/// Adds the columns that a file of an earlier version lacks.
+fn with_later_columns(mut connection: Connection) -> Result<Connection, rusqlite::Error> {
+    if !has_later_columns(&connection)? {
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        // Another process may have added them meanwhile.
+        if !has_later_columns(&transaction)? {
+            transaction.execute_batch(LATER_COLUMNS)?;
+        }
+        transaction.commit()?;
     }
-    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    // Another process may have done it meanwhile.
-    if format(&transaction)? == FIRST_FORMAT {
-        transaction.execute_batch(UPGRADE)?;
-    }
-    transaction.commit()
+    Ok(connection)
 }
 
 fn flags() -> OpenFlags {
@@ -460,8 +464,8 @@ fn insert(connection: &mut Connection, rows: &[Row], options: &Options) -> Resul
     {
         let mut call = transaction.prepare(
             "INSERT OR IGNORE INTO calls (id, parent, root, depth, capability, name, kind, principal, principal_id, outcome, \
-             started_at, duration_ms, queued_ms, error, trace_id, span_id, parent_span_id, client, session, executed_ms) \
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20)",
+             started_at, duration_ms, queued_ms, error, trace_id, span_id, parent_span_id, client, client_version, session, executed_ms) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21)",
         )?;
         let mut body = transaction.prepare(
             "INSERT OR IGNORE INTO bodies (seq, input, input_bytes, output, output_bytes, stderr, notices, more_notices) \
@@ -495,9 +499,10 @@ fn insert(connection: &mut Connection, rows: &[Row], options: &Options) -> Resul
                 trace.as_ref().map(|trace| &trace.trace_id),
                 trace.as_ref().map(|trace| &trace.span_id),
                 trace.as_ref().and_then(|trace| trace.parent_id.as_ref()),
-                one.client,
+                one.client.as_ref().map(|client| &client.name),
+                one.client.as_ref().and_then(|client| client.version.as_ref()),
                 one.session,
-                millis(one.executed),
+                one.executed.map(millis),
             ])?;
             let has_body =
                 input.is_some() || output.is_some() || stderr.is_some() || !notices.is_empty();
@@ -546,8 +551,13 @@ fn remove_old(connection: &Connection, options: &Options) -> Result<(), rusqlite
     Ok(())
 }
 
+/// Returns the columns of a call in this file.
+fn columns(connection: &Connection) -> Result<&'static str, rusqlite::Error> {
+    Ok(if has_later_columns(connection)? { CALL_COLUMNS } else { FIRST_COLUMNS })
+}
+
 /// Returns the question for a list, with its values.
-fn select(query: &Query, viewer: &Viewer) -> (String, Vec<Sql>) {
+fn select(columns: &str, query: &Query, viewer: &Viewer) -> (String, Vec<Sql>) {
     let (mut conditions, mut values): (Vec<String>, Vec<Sql>) = Default::default();
     let mut value = |value: Sql| {
         values.push(value);
@@ -580,9 +590,7 @@ fn select(query: &Query, viewer: &Viewer) -> (String, Vec<Sql>) {
         conditions.push(format!("(principal = {}{unnamed})", value(name.clone().into())));
     }
     if let Some(name) = &query.client {
-        let (name, versions) =
-            (value(name.clone().into()), value(format!("{} *", glob(name).replace('*', "[*]")).into()));
-        conditions.push(format!("(client = {name} OR client GLOB {versions})"));
+        conditions.push(format!("client = {}", value(name.clone().into())));
     }
     if let Some(session) = &query.session {
         conditions.push(format!("session = {}", value(session.clone().into())));
@@ -599,7 +607,7 @@ fn select(query: &Query, viewer: &Viewer) -> (String, Vec<Sql>) {
         false => format!(" WHERE {}", conditions.join(" AND ")),
     };
     let limit = query.limit.min(MAX_LIMIT);
-    (format!("SELECT {CALL_COLUMNS} FROM calls{condition} ORDER BY seq DESC LIMIT {limit}"), values)
+    (format!("SELECT {columns} FROM calls{condition} ORDER BY seq DESC LIMIT {limit}"), values)
 }
 
 /// Returns a pattern, whose only special character is `*`, as SQLite has it.
@@ -611,9 +619,10 @@ fn call(row: &rusqlite::Row<'_>) -> Result<Call, rusqlite::Error> {
     let time: String = row.get(10)?;
     let duration = |at: usize| {
         let millis: Option<f64> = row.get(at)?;
-        let seconds = millis.unwrap_or_default() / 1000.0;
-        Ok::<_, rusqlite::Error>(Duration::try_from_secs_f64(seconds).unwrap_or_default())
+        let duration = |millis| Duration::try_from_secs_f64(millis / 1000.0).unwrap_or_default();
+        Ok::<_, rusqlite::Error>(millis.map(duration))
     };
+    let (client, version): (Option<String>, Option<String>) = (row.get(13)?, row.get(14)?);
     Ok(Call {
         id: row.get(0)?,
         parent: row.get(1)?,
@@ -626,11 +635,11 @@ fn call(row: &rusqlite::Row<'_>) -> Result<Call, rusqlite::Error> {
         principal_id: row.get(8)?,
         outcome: row.get(9)?,
         started_at: read_instant(&time),
-        duration: duration(11)?,
-        queued: duration(12)?,
-        client: row.get(13)?,
-        session: row.get(14)?,
-        executed: duration(15)?,
+        duration: duration(11)?.unwrap_or_default(),
+        queued: duration(12)?.unwrap_or_default(),
+        client: client.map(|name| ClientInfo { name, version }),
+        session: row.get(15)?,
+        executed: duration(16)?,
         waits_for_approval: false,
     })
 }
@@ -641,19 +650,19 @@ fn row(row: &rusqlite::Row<'_>) -> Result<Row, rusqlite::Error> {
         let bytes = bytes.map_or(0, i64::unsigned_abs);
         Ok::<_, rusqlite::Error>(text.map(|text| Body { text, bytes }))
     };
-    let (trace_id, span_id): (Option<String>, Option<String>) = (row.get(17)?, row.get(18)?);
-    let parent_id = row.get(19)?;
-    let notices: Option<String> = row.get(25)?;
+    let (trace_id, span_id): (Option<String>, Option<String>) = (row.get(18)?, row.get(19)?);
+    let parent_id = row.get(20)?;
+    let notices: Option<String> = row.get(26)?;
     let notices: Option<Vec<NoticeLine>> = notices.and_then(|text| serde_json::from_str(&text).ok());
     Ok(Row {
         call: call(row)?,
-        error: row.get(16)?,
+        error: row.get(17)?,
         trace: trace_id.zip(span_id).map(|(trace_id, span_id)| Trace { trace_id, span_id, parent_id }),
-        input: body(20)?,
-        output: body(22)?,
-        stderr: row.get(24)?,
+        input: body(21)?,
+        output: body(23)?,
+        stderr: row.get(25)?,
         notices: notices.unwrap_or_default(),
-        more_notices: row.get::<_, Option<i64>>(26)?.map_or(0, i64::unsigned_abs),
+        more_notices: row.get::<_, Option<i64>>(27)?.map_or(0, i64::unsigned_abs),
         replaces: false,
     })
 }

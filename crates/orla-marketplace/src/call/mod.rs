@@ -79,8 +79,9 @@ impl CapabilityMarketplace {
                     // Permits, policy and approval again, circuit breaker, checkpoint. The permits are dropped at the
                     // end of each attempt: a retry waits without them.
                     let (_permits, circuit) = prepared.enter(&mut recording).await?;
+                    recording.executor_begins();
                     let executed = prepared.execute().await;
-                    recording.executed();
+                    recording.executor_ends();
                     circuit.report(executed)
                 };
                 match attempt {
@@ -165,8 +166,10 @@ impl CapabilityMarketplace {
             prepared.validate_input().await?;
             let charge = prepared.pass_gates(&recording).await?;
             let (_permits, circuit) = prepared.enter(&mut recording).await?;
-            let handle = circuit.report(prepared.open().await)?;
-            Ok((handle, charge))
+            recording.executor_begins();
+            let opened = prepared.open().await;
+            recording.executor_ends();
+            Ok((circuit.report(opened)?, charge))
         }
         .await;
         match opened {

@@ -274,7 +274,6 @@ impl PreparedCall<'_> {
         // Fails at once while the circuit breaker is open.
         let circuit = self.circuit()?;
         self.pass_checkpoint().await?;
-        recording.executes();
         Ok((permits, circuit))
     }
 

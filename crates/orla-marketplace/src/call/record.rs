@@ -35,7 +35,8 @@ pub struct CallRecord {
     pub duration: Duration,
     /// The time that the call waited for its permits.
     pub queued: Duration,
-    /// The time that its executor took, over all attempts. The rest are the checks around it, and waiting for other things.
+    /// The time that its executor took, over all attempts: with its nested calls, and with what it waited for. Of a stream, the
+    /// time until it was open.
     pub executed: Duration,
     /// The error's text, if it failed.
     pub error: Option<String>,
@@ -273,12 +274,12 @@ impl Recording {
     }
 
     /// Records that the executor begins.
-    pub(crate) fn executes(&mut self) {
+    pub(crate) fn executor_begins(&mut self) {
         self.executing_since = Some(Instant::now());
     }
 
     /// Records that the executor has ended.
-    pub(crate) fn executed(&mut self) {
+    pub(crate) fn executor_ends(&mut self) {
         self.executed = self.executed_until_now();
         self.executing_since = None;
     }

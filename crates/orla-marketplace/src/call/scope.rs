@@ -11,7 +11,6 @@ use super::answers::Answers;
 use super::checkpoint::Checkpoint;
 use super::clock::{Clock, Paused};
 use super::hops::Hops;
-use crate::JsonText;
 use crate::admission::{CallPermit, HeldPermits};
 use crate::attestation::Custody;
 use crate::catalog::Catalog;
@@ -48,8 +47,7 @@ pub struct Call {
 pub struct CallScope {
     /// The caller, if known.
     pub principal: Option<Principal>,
-    /// The client program of the caller, as far as it is known. Nested calls do not inherit it: they come from the program that
-    /// their outermost call came from.
+    /// The client program that the outermost call came from, as far as it is known.
     pub origin: Origin,
     /// Receives questions to the caller's client; `None` if the caller has no client that can be asked.
     pub client: Option<Arc<dyn Client>>,
@@ -104,13 +102,13 @@ pub struct CallScope {
 pub struct Origin {
     /// A name for its session. It is not the id of the session, which would let others use it.
     pub session: Option<Arc<str>>,
-    /// The `clientInfo` of MCP: a JSON object with a name and a version, unchecked.
-    pub client: Option<JsonText>,
+    /// The `clientInfo` of MCP: a short JSON text with a name and a version, unchecked.
+    pub client: Option<Arc<str>>,
 }
 
 impl Origin {
     /// Returns the origin of a call in this session, from this client.
-    pub fn new(session: Option<Arc<str>>, client: Option<JsonText>) -> Self {
+    pub fn new(session: Option<Arc<str>>, client: Option<Arc<str>>) -> Self {
         Self { session, client }
     }
 }
@@ -159,7 +157,6 @@ impl Call {
         let timeout = Some(ctx.clock.deadline().saturating_duration_since(Instant::now()));
         let scope = CallScope {
             depth: ctx.scope.depth + 1,
-            origin: Origin::default(),
             parent: Some(Arc::clone(&ctx.call_id)),
             root: Some(Arc::clone(ctx.scope.root.as_ref().unwrap_or(&ctx.call_id))),
             retries: None,

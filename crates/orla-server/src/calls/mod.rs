@@ -2,7 +2,7 @@
 //!
 //! | request | answer |
 //! |---|---|
-//! | `GET /calls`, with `?capability`, `?failed`, `?since`, `?principal`, `?before` and `?limit` | an array of finished calls, the newest first |
+//! | `GET /calls`, with `?capability`, `?failed`, `?since`, `?principal`, `?client`, `?session`, `?before` and `?limit` | an array of finished calls, the newest first |
 //! | `GET /calls?running`, with the same parameters but `?failed` and `?before` | an array of the running calls, the newest first |
 //! | `GET /calls/ID` | the call with its data and the calls within it |
 //! | `POST /calls/ID/replay` with `{input?}` | 202 and `{id}`: repeats the call as a call of this caller |

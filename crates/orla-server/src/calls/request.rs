@@ -95,7 +95,9 @@ mod tests {
     #[test]
     fn a_query_is_read_or_explained() {
         let query = |text: &str| wanted(text).map(|wanted| wanted.query);
-        let read = query("capability=math.*&failed&since=10m&limit=5&before=a-1").unwrap();
+        let read =
+            query("capability=math.*&failed&since=10m&limit=5&before=a-1&client=a&session=b").unwrap();
+        assert_eq!((read.client.as_deref(), read.session.as_deref()), (Some("a"), Some("b")));
         assert!(read.failed && read.since.is_some() && read.capability.unwrap().matches("math.add"));
         assert_eq!((read.limit, read.before.as_deref()), (5, Some("a-1")));
         assert!(

@@ -51,8 +51,8 @@ pub(crate) struct Job {
     pub(crate) method: Box<str>,
     operation: Operation,
     meta: Meta,
-    /// How the client describes itself.
-    pub(crate) client: Option<JsonText>,
+    /// How the client of a sessionless request describes itself.
+    pub(crate) client: Option<Arc<str>>,
     /// The members for the input requests of its provider.
     pub(crate) input: InputFields,
     /// Whether it declares the extension for tasks.
@@ -271,7 +271,7 @@ impl Job {
             },
             _ => InputFields::default(),
         };
-        let client = shared(params.client());
+        let client = meta.has_capabilities.then(|| params.client()).flatten();
         let declares_tasks = meta.has_capabilities && tasks::is_declared(params.declared());
         Self { id, method: method.into(), operation, meta, client, input, declares_tasks }
     }

@@ -14,6 +14,7 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use orla_marketplace::{JsonText, LogLevel};
@@ -23,6 +24,9 @@ use serde::Deserialize;
 use serde::de::{self, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::error::Category;
 use serde_json::value::RawValue;
+
+/// The maximum number of bytes that are kept of how a client describes itself.
+const MAX_CLIENT_INFO: usize = 2048;
 
 /// Reads one message.
 ///
@@ -195,13 +199,15 @@ impl Params<'_> {
         fields.capabilities.filter(|raw| raw.get().starts_with('{'))
     }
 
-    /// Returns how the client describes itself: in its `_meta`, or in `initialize`.
-    pub(crate) fn client(&self) -> Option<&RawValue> {
+    /// Returns how the client describes itself, in its `_meta` or in `initialize`, as a copy. It is `None` if that is too long to
+    /// be kept with each call.
+    pub(crate) fn client(&self) -> Option<Arc<str>> {
         let of_request = match &self.meta {
             Some(ObjectOr::Object(fields)) => fields.client,
             _ => None,
         };
-        of_request.or(self.client_info)
+        let text = of_request.or(self.client_info).map(RawValue::get);
+        text.filter(|text| text.len() <= MAX_CLIENT_INFO).map(Into::into)
     }
 
     /// Returns the `_meta` of the request.
@@ -257,9 +263,9 @@ pub(crate) struct Meta {
     /// The least severe log message that the client wants (sessionless requests).
     pub(crate) log_level: Option<LogLevel>,
     /// The client's W3C trace context.
-    pub(crate) traceparent: Option<std::sync::Arc<str>>,
+    pub(crate) traceparent: Option<Arc<str>>,
     /// The node of the cluster that the call is to run on.
-    pub(crate) node: Option<std::sync::Arc<str>>,
+    pub(crate) node: Option<Arc<str>>,
 }
 
 /// Returns the whole of `params`, shared with the body; `{}` if there are no parameters.

@@ -19,7 +19,6 @@ use std::time::{Duration, Instant};
 
 use orla_marketplace::{Catalog, JsonText, LogLevel, Origin, Principal, millis_down};
 use parking_lot::{Mutex, MutexGuard};
-use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 use tokio_util::sync::CancellationToken;
 
@@ -40,8 +39,6 @@ const KEEP_STREAM: Duration = Duration::from_secs(60);
 const MAX_ENDED_STREAMS: usize = 16;
 const MAX_ENDED_BYTES: usize = 1024 * 1024;
 const SHARDS: usize = 16;
-/// The maximum number of bytes that are kept of how a client describes itself.
-const MAX_CLIENT_INFO: usize = 2048;
 /// The number of hexadecimal digits of a session's name in the history.
 const LABEL: usize = 12;
 
@@ -86,16 +83,13 @@ pub(crate) struct Declared {
     /// Its capabilities, if it can be asked anything.
     pub(crate) capabilities: Option<JsonText>,
     /// Its name and version.
-    pub(crate) client: Option<JsonText>,
+    pub(crate) client: Option<Arc<str>>,
 }
 
 impl Declared {
     /// Returns what the parameters of `initialize` say.
     pub(crate) fn of(params: &Params<'_>) -> Self {
-        // A copy, because the session outlives the request's body.
-        let client = params.client().map(RawValue::get).filter(|text| text.len() <= MAX_CLIENT_INFO);
-        let client = client.and_then(|text| JsonText::parse(text.to_owned()).ok());
-        Self { capabilities: askable(params.capabilities), client }
+        Self { capabilities: askable(params.capabilities), client: params.client() }
     }
 }
 
@@ -497,7 +491,8 @@ impl SessionId {
         plain.then(|| u128::from_str_radix(text, 16).ok().map(Self)).flatten()
     }
 
-    /// Returns a text by which others know the session. It does not reveal the id.
+    /// Returns a text by which others know the session: in the shared state, and its beginning in the history. It does not reveal
+    /// the id.
     pub(crate) fn digest(self) -> String {
         hex::encode(&Sha256::digest(self.to_string())[..16])
     }

@@ -121,7 +121,10 @@ fn calls_are_found_by_the_client_and_the_session_that_they_came_from() {
     let listed = |arguments: &[&str]| rows(&calls(&server, &[&["--json"], arguments].concat()));
     let of_client = listed(&["--client", "orla-e2e"]);
     assert_eq!(capabilities(&of_client), ["report", "broken", "hello", "other"]);
-    assert!(of_client.iter().all(|row| row["client"] == "orla-e2e 1"), "{of_client:?}");
+    assert!(
+        of_client.iter().all(|row| row["client"] == json!({"name": "orla-e2e", "version": "1"})),
+        "{of_client:?}"
+    );
     assert_eq!(listed(&["--client", "orla"]), [] as [Value; 0]);
 
     let (report, other) = (&of_client[0], &of_client[3]);

@@ -204,9 +204,9 @@ async fn refresh(
         None => {
             let Some(revision) = Revision::parse(&data.revision) else { return Ok(()) };
             let notified = *core.lists.borrow();
-            let json = |text: &Option<String>| JsonText::parse(text.clone()?).ok();
-            let declared =
-                Declared { capabilities: json(&data.capabilities), client: json(&data.client) };
+            let capabilities = data.capabilities.clone().and_then(|text| JsonText::parse(text).ok());
+            let client = data.client.as_deref().map(Into::into);
+            let declared = Declared { capabilities, client };
             let newest = core.market.snapshot();
             let max = core.settings.load().options.max_sessions;
             let make = |id| {
@@ -283,7 +283,7 @@ impl Session {
             revision: self.revision.version().as_str().to_owned(),
             principal: self.principal.as_ref().map(|principal| principal.id().to_string()),
             capabilities: self.capabilities.as_ref().map(JsonText::to_string),
-            client: self.origin.client.as_ref().map(JsonText::to_string),
+            client: self.origin.client.as_deref().map(str::to_owned),
             log_level: self.log_level().as_str().to_owned(),
         }
     }

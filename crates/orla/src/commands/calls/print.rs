@@ -51,20 +51,25 @@ pub(super) fn line(row: &Value) -> String {
 pub(super) fn detail(call: &Value) -> String {
     let mut out = String::new();
     let mut field = |name: &str, value: String| {
-        if !value.is_empty() {
+        if !value.trim().is_empty() {
             let _ = writeln!(out, "{name:<11} {}", value.trim_end().replace('\n', "\n            "));
         }
     };
-    for name in ["id", "parent", "capability", "principal", "client", "session", "outcome"] {
+    for name in ["id", "parent", "capability", "principal"] {
         field(if name == "principal" { "caller" } else { name }, text_of(&call[name]));
+    }
+    let client = &call["client"];
+    field("client", format!("{} {}", text_of(&client["name"]), text_of(&client["version"])));
+    for name in ["session", "outcome"] {
+        field(name, text_of(&call[name]));
     }
     field("started", text_of(&call["started_at"]));
     let ms = |value: &Value| format!("{} ms", text_of(value));
-    let steps = [("duration_ms", ""), ("queued_ms", " queued"), ("executed_ms", " executing")];
-    // A server of an earlier version does not say how long the provider took.
-    let steps = steps.iter().filter(|(name, _)| !call[*name].is_null());
-    let steps: Vec<String> = steps.map(|(name, what)| format!("{}{what}", ms(&call[*name]))).collect();
-    field("took", steps.join(", "));
+    let mut took = format!("{}, of which {} queued", ms(&call["duration_ms"]), ms(&call["queued_ms"]));
+    if call["executed_ms"].is_number() {
+        let _ = write!(took, " and {} executing", ms(&call["executed_ms"]));
+    }
+    field("took", took);
     field("trace", text_of(&call["trace"]["trace_id"]));
     field("input", text_of(&call["input"]));
     field("output", text_of(&call["output"]));
@@ -232,6 +237,18 @@ mod tests {
         assert_eq!(lines[12], format!("rtfs         |{whole}|    100.000 ms"));
         assert_eq!(lines[13], format!("  add\\u{{1b}}  |{half}{}|     50.000 ms", " ".repeat(16)));
         assert_eq!(lines[14], format!("  sub        |{}{half}|     50.000 ms  failed", " ".repeat(16)));
+
+        let mut more = call();
+        more["client"] = json!({"name": "agent", "version": "1.2"});
+        (more["session"], more["executed_ms"]) = (json!("1f2e"), json!(99.0));
+        let text = detail(&more);
+        for line in [
+            "client      agent 1.2\n",
+            "session     1f2e\n",
+            "took        100.0 ms, of which 0.5 ms queued and 99.0 ms executing\n",
+        ] {
+            assert!(text.contains(line), "{line}: {text}");
+        }
     }
 
     #[test]
