@@ -47,7 +47,7 @@ pub struct Call {
     pub duration: Duration,
     /// How long it waited for its permits.
     pub queued: Duration,
-    /// How long its provider took, with the calls that it made; `None` until the call ends. The rest are the checks around it.
+    /// How long its provider took, with the calls that it made; `None` until the call ends, and in rows of earlier versions.
     pub executed: Option<Duration>,
     /// Whether it runs and waits for an approval.
     pub waits_for_approval: bool,

@@ -52,7 +52,7 @@ pub use trace::{SpanSink, Tracing};
 
 use intake::Intake;
 use live::Observer;
-use prepare::Preparation;
+use prepare::{Preparation, attempt};
 use store::{Disk, Memory, Nothing, Store};
 
 /// The limits of the history.
@@ -455,9 +455,8 @@ impl History {
 
 impl Inner {
     fn running(&self, viewer: &Viewer) -> Vec<Running> {
-        let mut running = self.intake.running.list(viewer);
-        self.preparation.redact_running(&mut running);
-        running
+        let running = self.intake.running.list(viewer);
+        running.iter().filter_map(|live| attempt(|| self.preparation.running(live))).collect()
     }
 
     /// Leaves out parents that neither run nor are stored: those of sleeping programs, and of killed

@@ -265,7 +265,8 @@ impl LiveCall {
         }
     }
 
-    fn running(&self) -> Running {
+    /// Returns the call so far, with texts that may have secrets.
+    pub(crate) fn running(&self) -> Running {
         Running { call: self.call(), progress: self.notices.lock().progress.clone() }
     }
 
@@ -290,15 +291,14 @@ impl RunningCalls {
     }
 
     /// Returns the calls that this viewer may see, the last begun one first.
-    pub(crate) fn list(&self, viewer: &Viewer) -> Vec<Running> {
+    pub(crate) fn list(&self, viewer: &Viewer) -> Vec<Arc<LiveCall>> {
         let all = self.0.lock();
         let running = all.values().filter(|call| call.end.get().is_none());
-        let calls: Vec<Arc<LiveCall>> = running.map(Arc::clone).collect();
+        let mut calls: Vec<Arc<LiveCall>> = running.map(Arc::clone).collect();
         drop(all);
-        let seen = calls.iter().filter(|call| call.is_seen_by(viewer));
-        let mut running: Vec<Running> = seen.map(|call| call.running()).collect();
-        running.sort_by_key(|one| Reverse(one.call.started_at));
-        running
+        calls.retain(|call| call.is_seen_by(viewer));
+        calls.sort_by_key(|call| Reverse(call.started_at));
+        calls
     }
 
     /// The call with this id.

@@ -233,14 +233,23 @@ impl Preparation {
         }
     }
 
-    /// Redacts what calls that run tell of themselves.
-    pub(crate) fn redact_running(&self, running: &mut [Running]) {
-        let secrets = self.secrets(&self.options.read(), BTreeSet::new());
-        for Running { call, progress } in running {
-            let message = progress.as_mut().and_then(|progress| progress.message.as_mut());
-            message.into_iter().for_each(|text| secrets.text(text));
-            secrets.client(&mut call.client);
-        }
+    /// Returns what a call that runs tells of itself.
+    pub(crate) fn running(&self, live: &LiveCall) -> Running {
+        let mut running = live.running();
+        let message = running.progress.as_mut().and_then(|progress| progress.message.as_mut());
+        // Only its message may have texts of its data.
+        let texts = message.as_ref().map(|_| self.texts_so_far(live)).unwrap_or_default();
+        let secrets = self.secrets(&self.options.read(), texts);
+        message.into_iter().for_each(|text| secrets.text(text));
+        secrets.client(&mut running.call.client);
+        running
+    }
+
+    /// Returns the texts that are redacted in a call that runs: those of its own data, and of the calls around it.
+    fn texts_so_far(&self, live: &LiveCall) -> BTreeSet<String> {
+        let patterns = self.options.read().redact.clone();
+        let outer = live.outer().map(|call| &**call);
+        std::iter::once(live).chain(outer).flat_map(|call| self.data(call, &patterns).texts).collect()
     }
 
     fn secrets(&self, options: &Options, of_call: BTreeSet<String>) -> Secrets {

@@ -92,7 +92,7 @@ fn sessions(address: &str, count: usize, has_stream: bool) -> Result<Vec<Option<
 pub(super) fn burst(programs: &Programs, _effort: Effort) -> Result<Vec<Figure>, String> {
     let folder = programs.folder.join("burst");
     fresh(&folder.join("tools"))?;
-    let config = "builtins: true\n";
+    let config = "builtins: true\nmax_memory_bytes: 1073741824\n";
     fs::write(folder.join("orla.yaml"), config).map_err(|err| err.to_string())?;
     let orla = Server::start(programs.binary(), &folder, &folder)?;
     let count_to = |count: u32| {
@@ -106,10 +106,15 @@ pub(super) fn burst(programs: &Programs, _effort: Effort) -> Result<Vec<Figure>,
         let run = || {
             let mut connection = Connection::open(&orla.address)?;
             let end = Instant::now() + TIMEOUT;
-            // A program that finds no room in the server's budget is sent again.
-            while !client::is_good(&connection.exchange(&call)?) {
-                if Instant::now() > end {
-                    return Err("a program always fails".to_owned());
+            loop {
+                let answer = connection.exchange(&call)?;
+                if client::is_good(&answer) {
+                    break;
+                }
+                let text = String::from_utf8_lossy(answer.body);
+                // A program that finds no room in the server's budget is sent again.
+                if !text.contains("busy") || Instant::now() > end {
+                    return Err(format!("a program failed: {text}"));
                 }
                 std::thread::sleep(Duration::from_millis(20));
             }

@@ -66,7 +66,8 @@ pub(super) fn prestart(world: &World) -> Result<String, String> {
     const CLIENTS: usize = 8;
     let tool = |note: usize| {
         format!(
-            "#!/bin/sh\n# /// orla\n# description: Gives back what it gets, {note}.\n# prestart: 4\n# ///\nexec cat\n"
+            "#!/bin/sh\n# /// orla\n# description: Gives back what it gets, {note}.\n# prestart: 4\n# ///\n\
+             IFS= read -r given\nprintf '%s %s\\n' \"${{ORLA_CALL_ID:-waited}}\" \"$given\"\n"
         )
     };
     world.executable("tools/echo", &tool(0))?;
@@ -81,9 +82,10 @@ pub(super) fn prestart(world: &World) -> Result<String, String> {
             let answer = connection.exchange(&client::call("echo", &json!({"number": number})))?;
             let result: Value = serde_json::from_slice(answer.body).map_err(|err| err.to_string())?;
             let given = result["result"]["structuredContent"]["stdout"].as_str().unwrap_or_default();
-            let given: Value = serde_json::from_str(given).map_err(|err| err.to_string())?;
-            // A process that is started for its call gets no `_meta`.
-            waited.fetch_add(usize::from(given["_meta"]["call_id"].is_string()), Ordering::Relaxed);
+            let (of, given) = given.split_once(' ').unwrap_or_default();
+            let given: Value = serde_json::from_str(given).map_err(|err| format!("{err}: {result}"))?;
+            // The environment of a process that waited is older than the call.
+            waited.fetch_add(usize::from(of == "waited"), Ordering::Relaxed);
             ensure(given["number"] == number, || format!("call {number}: {result}"))
         })?;
         Ok(Vec::<()>::new())

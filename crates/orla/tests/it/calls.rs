@@ -42,15 +42,16 @@ fn capabilities(rows: &[Value]) -> Vec<&str> {
 #[test]
 fn calls_that_run_are_listed_with_their_ids_and_cancelled() {
     let server = world()
-        .tool("slow", sh("until [ -e done ]; do sleep 0.05; done"))
-        .config("history: {path: calls.db}\n")
+        .tool("slow", sh("echo \"::progress 1 with $2\" >&2; until [ -e done ]; do sleep 0.05; done"))
+        .config("history: {path: calls.db, redact: [/n]}\n")
         .serve();
     let mut client = server.client();
-    let _pending = client.begin_call("slow", json!({"n": "1"}));
+    let _pending = client.begin_call("slow", json!({"n": "a-secret-text"}));
     let running = eventually("the call runs", || {
         let running = rows(&calls(&server, &["--running", "--json"]));
-        (!running.is_empty()).then_some(running)
+        (!running.is_empty() && running[0]["progress"].is_object()).then_some(running)
     });
+    assert_eq!(running[0]["progress"]["message"], "with [redacted]");
     assert_eq!(capabilities(&running), ["slow"]);
     assert_eq!(running[0]["outcome"], "running");
     let id = running[0]["id"].as_str().expect("an id");
