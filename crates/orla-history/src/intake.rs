@@ -22,6 +22,9 @@ use crate::trace::Tracing;
 const TIDY: Duration = Duration::from_secs(60);
 /// The number of calls that are not gathered any longer, unless many of them would not be kept.
 const GATHERED: usize = 1024;
+/// Bytes of data that are not gathered any longer: a processor's cache holds them, so that large answers use the same memory
+/// again and again.
+const GATHERED_BYTES: usize = 2 << 20;
 /// The number of calls whose rows are made at once: few enough for their memory to be used again for the next ones.
 const AT_ONCE: usize = 128;
 /// The maximum number of calls that wait to be written. Further ones are dropped, and counted.
@@ -67,7 +70,7 @@ impl Queue {
     fn is_full_enough(&self, room: usize) -> bool {
         let twice = room.saturating_mul(2);
         let most = if twice < MAX_CALLS / 2 { GATHERED.max(twice) } else { GATHERED };
-        self.calls.len() >= most || self.bytes > MAX_BYTES / 4
+        self.calls.len() >= most || self.bytes > GATHERED_BYTES
     }
 
     /// Removes the oldest call if no row of it is needed. Calls of a tree wait for the thread, because their secrets are redacted
