@@ -76,9 +76,10 @@ impl ClientInfo {
         Some(Self { name, version }).filter(|client| !client.name.is_empty())
     }
 
-    /// Cuts long texts.
-    pub(crate) fn cut(&mut self) {
+    /// Changes its texts, and cuts long ones afterwards.
+    pub(crate) fn change(&mut self, change: impl Fn(&mut String)) {
         for text in std::iter::once(&mut self.name).chain(&mut self.version) {
+            change(text);
             text.truncate(text.floor_char_boundary(MAX_CLIENT));
         }
     }

@@ -271,11 +271,8 @@ impl LiveCall {
     }
 
     fn is_seen_by(&self, viewer: &Viewer) -> bool {
-        let principal = self.principal.as_ref().map(Principal::id);
-        viewer.sees_of(
-            principal.as_ref().map(|id| &***id),
-            self.end.get().map_or(RUNNING, |end| end.outcome),
-        )
+        let principal = self.principal.as_ref().map(|principal| &**principal.id());
+        viewer.sees_of(principal, self.end.get().map_or(RUNNING, |end| end.outcome))
     }
 }
 

@@ -145,10 +145,7 @@ impl Secrets {
 
     fn client(&self, client: &mut Option<ClientInfo>) {
         if let Some(client) = client {
-            std::iter::once(&mut client.name)
-                .chain(&mut client.version)
-                .for_each(|text| self.text(text));
-            client.cut();
+            client.change(|text| self.text(text));
         }
     }
 

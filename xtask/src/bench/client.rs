@@ -131,8 +131,8 @@ pub(crate) fn post(path: &str, headers: &[(&str, &str)], body: &Value) -> Vec<u8
 }
 
 /// Opens the stream of a session, and returns its connection.
-pub(super) fn stream(address: &str, headers: &[(&str, &str)]) -> Result<Connection, String> {
-    let mut request = "GET /mcp HTTP/1.1\r\nhost: localhost\r\naccept: text/event-stream\r\n".to_owned();
+pub(super) fn stream(address: &str, path: &str, headers: &[(&str, &str)]) -> Result<Connection, String> {
+    let mut request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\naccept: text/event-stream\r\n");
     for (name, value) in headers {
         request.push_str(&format!("{name}: {value}\r\n"));
     }

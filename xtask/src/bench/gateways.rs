@@ -107,6 +107,11 @@ pub(super) struct Session {
 
 impl Session {
     pub(super) fn open(address: &str, path: &'static str) -> Result<Self, String> {
+        Self::begin(&mut Connection::open(address)?, path)
+    }
+
+    /// Opens one over a connection that is there.
+    pub(super) fn begin(connection: &mut Connection, path: &'static str) -> Result<Self, String> {
         let initialize = client::post(
             path,
             &[],
@@ -116,7 +121,6 @@ impl Session {
                 "clientInfo": {"name": "bench", "version": "1"},
             }}),
         );
-        let mut connection = Connection::open(address)?;
         let answer = connection.exchange(&initialize)?;
         let session = Self { path, id: header(answer.head, "mcp-session-id").map(str::to_owned) };
         let body = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
@@ -134,9 +138,23 @@ impl Session {
     }
 
     fn request(&self, body: &Value) -> Vec<u8> {
+        client::post(self.path, &self.headers(), body)
+    }
+
+    /// Opens its stream, and returns the connection.
+    pub(super) fn stream(&self, address: &str) -> Result<Connection, String> {
+        client::stream(address, self.path, &self.headers())
+    }
+
+    /// Returns whether the server has opened one.
+    pub(super) fn is_open(&self) -> bool {
+        self.id.is_some()
+    }
+
+    fn headers(&self) -> Vec<(&str, &str)> {
         let mut headers = vec![("mcp-protocol-version", "2025-11-25")];
         headers.extend(self.id.as_deref().map(|id| ("mcp-session-id", id)));
-        client::post(self.path, &headers, body)
+        headers
     }
 
     /// What the gateway calls the tool.

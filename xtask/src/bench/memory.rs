@@ -1,16 +1,16 @@
 //! What the server occupies: idle, after load, with many sessions, with many capsules, and under what is too large for it.
 
 use std::fs;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::{Value, json};
 
-use super::client::{self, Connection, header};
+use super::client::{self, Connection};
+use super::gateways::Session;
 use super::life::{fresh, package, script};
 use super::report::Figure;
 use super::{Effort, Programs};
-use crate::server::{Server, peak, private, resident};
+use crate::server::{Server, peak, private};
 
 /// Capsules of the server that one with many is compared with: what the first ones cost is not each one's.
 const FEW: usize = 10;
@@ -67,23 +67,13 @@ pub(super) fn memory(programs: &Programs, effort: Effort) -> Result<Vec<Figure>,
 
 /// Opens sessions of the last revision that has them, and returns their streams, which stay open.
 fn sessions(address: &str, count: usize, has_stream: bool) -> Result<Vec<Option<Connection>>, String> {
-    let initialize = client::post(
-        "/mcp",
-        &[],
-        &json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
-            "protocolVersion": "2025-11-25",
-            "capabilities": {},
-            "clientInfo": {"name": "bench", "version": "1"},
-        }}),
-    );
     let mut connection = Connection::open(address)?;
     let mut open = || {
-        let answer = connection.exchange(&initialize)?;
-        let session = header(answer.head, "mcp-session-id").ok_or("no session was opened")?.to_owned();
-        let fields = [("mcp-session-id", session.as_str()), ("mcp-protocol-version", "2025-11-25")];
-        let initialized = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
-        connection.exchange(&client::post("/mcp", &fields, &initialized))?;
-        has_stream.then(|| client::stream(address, &fields)).transpose()
+        let session = Session::begin(&mut connection, "/mcp")?;
+        if !session.is_open() {
+            return Err("no session was opened".to_owned());
+        }
+        has_stream.then(|| session.stream(address)).transpose()
     };
     (0..count).map(|_| open()).collect()
 }
@@ -155,31 +145,14 @@ pub(super) fn flood(programs: &Programs, _effort: Effort) -> Result<Vec<Figure>,
     script(&folder.join("tools/flood.sh"), "# Writes 1 GB.\nexec head -c 1000000000 /dev/zero\n")?;
     let orla = Server::start(programs.binary(), &folder, &folder)?;
     Connection::open(&orla.address)?.exchange(&client::sessionless("tools/list", json!({})))?;
-    let (pid, before) = (orla.pid(), orla.resident()?);
-    let over = AtomicBool::new(false);
+    let before = orla.resident()?;
     let started = Instant::now();
-    let (answered, highest) = std::thread::scope(|scope| {
-        let watch = scope.spawn(|| {
-            let mut highest = before;
-            while !over.load(Ordering::Relaxed) {
-                highest = highest.max(resident(pid).unwrap_or(0));
-                std::thread::sleep(Duration::from_millis(2));
-            }
-            highest
-        });
-        let answered = Connection::open(&orla.address).and_then(|mut connection| {
-            connection
-                .exchange(&client::call("flood", &json!({})))
-                .map(|answer| client::is_good(&answer))
-        });
-        over.store(true, Ordering::Relaxed);
-        (answered, watch.join())
-    });
-    if !answered? {
+    let mut connection = Connection::open(&orla.address)?;
+    if !client::is_good(&connection.exchange(&client::call("flood", &json!({})))?) {
         return Err("the call failed".to_owned());
     }
     let took = started.elapsed().as_secs_f64();
-    let growth = highest.map_err(|_| "the watch panicked")?.saturating_sub(before);
+    let growth = peak(orla.pid())?.saturating_sub(before);
     Ok(vec![
         Figure::new(
             "growth while a tool writes 1 GB",

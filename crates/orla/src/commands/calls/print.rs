@@ -51,7 +51,7 @@ pub(super) fn line(row: &Value) -> String {
 pub(super) fn detail(call: &Value) -> String {
     let mut out = String::new();
     let mut field = |name: &str, value: String| {
-        if !value.trim().is_empty() {
+        if !value.is_empty() {
             let _ = writeln!(out, "{name:<11} {}", value.trim_end().replace('\n', "\n            "));
         }
     };
@@ -59,7 +59,8 @@ pub(super) fn detail(call: &Value) -> String {
         field(if name == "principal" { "caller" } else { name }, text_of(&call[name]));
     }
     let client = &call["client"];
-    field("client", format!("{} {}", text_of(&client["name"]), text_of(&client["version"])));
+    let client = format!("{} {}", text_of(&client["name"]), text_of(&client["version"]));
+    field("client", client.trim().to_owned());
     for name in ["session", "outcome"] {
         field(name, text_of(&call[name]));
     }
