@@ -1,6 +1,7 @@
 //! What is no comparison of calls: start, reload, and what one call takes within the server.
 
 use std::fs;
+use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -259,17 +260,19 @@ pub(super) fn prestarted(programs: &Programs, effort: Effort) -> Result<Vec<Figu
     let orla = Server::start(programs.binary(), &folder, &folder)?;
     let mut connection = Connection::open(&orla.address)?;
     let call = client::call("script", &json!({}));
-    let (mut spawned, mut called) = (Vec::new(), Vec::new());
+    let (mut spawned, mut alone, mut called) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..effort.starts * 4 {
         let started = Instant::now();
         let output =
             Command::new(&script).stdin(Stdio::null()).output().map_err(|err| err.to_string())?;
-        spawned.push(started.elapsed());
+        let start = started.elapsed();
+        spawned.push(start);
         if output.status.code().is_none() {
             return Err("the script was killed".to_owned());
         }
+        alone.push(answer_of_started(&script, start * 4)?);
         // Several times what a start takes: this is what calls one after the other would wait for.
-        std::thread::sleep(started.elapsed() * 4);
+        std::thread::sleep(start * 4);
         let asked = Instant::now();
         let is_good = client::is_good(&connection.exchange(&call)?);
         called.push(asked.elapsed());
@@ -279,15 +282,34 @@ pub(super) fn prestarted(programs: &Programs, effort: Effort) -> Result<Vec<Figu
     }
     let micros =
         |times: Vec<Duration>| median(times.iter().map(|time| time.as_secs_f64() * 1e6).collect());
-    let (spawn, p50) = (micros(spawned), micros(called));
+    let (spawn, alone, p50) = (micros(spawned), micros(alone), micros(called));
     Ok(vec![
         Figure::new(
             "prestarted Python script, p50",
-            format!("{p50:.0} µs (started for the call: {spawn:.0} µs)"),
-            json!({"p50_us": p50, "spawn_p50_us": spawn}),
+            format!("{p50:.0} µs (without orla: {alone:.0} µs, started for the call: {spawn:.0} µs)"),
+            json!({"p50_us": p50, "alone_p50_us": alone, "spawn_p50_us": spawn}),
         )
         .goal("≤ 1500 µs", p50 <= 1500.0),
     ])
+}
+
+/// Starts a script, gives it time to wait for its input, and returns how long it takes from its input to its end.
+fn answer_of_started(script: &Path, time: Duration) -> Result<Duration, String> {
+    let mut child = Command::new(script)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(|err| err.to_string())?;
+    std::thread::sleep(time);
+    let asked = Instant::now();
+    if let Some(mut stdin) = child.stdin.take() {
+        stdin.write_all(b"{}").map_err(|err| err.to_string())?;
+    }
+    let output = child.wait_with_output().map_err(|err| err.to_string())?;
+    if !output.status.success() {
+        return Err("the script failed".to_owned());
+    }
+    Ok(asked.elapsed())
 }
 
 /// Measures the first call after a reload, and the call after it.

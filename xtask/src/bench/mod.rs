@@ -117,6 +117,8 @@ struct Programs {
     echo_mcp: PathBuf,
     /// A relay that reads nothing but ids.
     relay: PathBuf,
+    /// A relay on the HTTP stack of the product, which reads the envelopes of messages alone.
+    hyper_relay: PathBuf,
     /// A place for folders of tools.
     folder: PathBuf,
 }
@@ -193,8 +195,8 @@ fn read(file: &str) -> Result<Value, String> {
 
 fn measure(wanted: &Wanted<'_>) -> Result<Report, String> {
     let (effort, mut report) = (wanted.effort, Report::default());
-    let (rtfs, sdk) = (wanted.includes("rtfs"), wanted.includes(rows::EMBEDDED));
-    if (rtfs || sdk) && !wanted.is_built {
+    let rtfs = wanted.includes("rtfs");
+    if !wanted.is_built && (rtfs || rows::FOREIGN.iter().any(|row| wanted.includes(row))) {
         build_foreign()?;
     }
     if rtfs {
@@ -268,6 +270,7 @@ fn programs(beside: Option<&Path>) -> Result<Programs, String> {
         bare_echo: examples.join("bare_echo"),
         embedded: examples.join("embedded"),
         sdk: folder.join("release/rmcp_echo"),
+        hyper_relay: folder.join("release/hyper_relay"),
         floor,
         echo_capsule,
         echo_plugin,

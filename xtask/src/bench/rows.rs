@@ -45,14 +45,21 @@ pub(super) const ROWS: &[(&str, Prepare)] = &[
     ("capsule call", capsule),
     ("plugin call", plugin),
     ("remote call", remote),
-    ("proxied call", proxied),
+    (PROXIED, proxied),
     ("proxied call over HTTP", proxied_http),
-    ("proxied answer of 100 KB", |programs, _| relayed(programs, "proxied answer of 100 KB", "large")),
-    ("proxied answer of 1 MB", |programs, _| relayed(programs, "proxied answer of 1 MB", "huge")),
+    (LARGE, |programs, _| relayed(programs, LARGE, "large")),
+    (HUGE, |programs, _| relayed(programs, HUGE, "huge")),
 ];
 
 /// The comparison that the official SDK takes part in.
-pub(super) const EMBEDDED: &str = "capability without a process";
+const EMBEDDED: &str = "capability without a process";
+
+/// The comparisons that programs of `bench/` take part in.
+pub(super) const FOREIGN: &[&str] = &[EMBEDDED, PROXIED, LARGE, HUGE];
+
+const PROXIED: &str = "proxied call";
+const LARGE: &str = "proxied answer of 100 KB";
+const HUGE: &str = "proxied answer of 1 MB";
 
 /// The comparison of what is kept of a call.
 const FOLLOWED: &str = "call that is followed";
@@ -260,8 +267,8 @@ fn remote(programs: &Programs, _: Effort) -> Result<Prepared, String> {
     Ok(row("remote call", MANY, sides))
 }
 
-/// Calls an MCP server behind its pipes, beside a relay that reads nothing but the id, and in a full
-/// run beside published gateways.
+/// Calls an MCP server behind its pipes, beside a relay that reads nothing but the id, beside one on the HTTP stack of the
+/// product, and in a full run beside published gateways.
 ///
 /// The server is the smallest there is (`xtask/fixtures/echo_mcp.rs`), so that what is measured is what stands in between.
 fn proxied(programs: &Programs, effort: Effort) -> Result<Prepared, String> {
@@ -269,6 +276,7 @@ fn proxied(programs: &Programs, effort: Effort) -> Result<Prepared, String> {
     let pipes = Pipes::start(&programs.echo_mcp)?;
     let mut sides = vec![
         Side::served("bare relay", programs.relay()?, call.clone()),
+        Side::served("hyper relay", programs.hyper_relay()?, call.clone()),
         Side::piped("its pipes", pipes, mcp_line, "structuredContent"),
     ];
     let upstream = json!({"command": programs.echo_mcp});
@@ -292,12 +300,12 @@ fn proxied(programs: &Programs, effort: Effort) -> Result<Prepared, String> {
                 ),
                 Err(problem) => {
                     let why = problem.lines().next().unwrap_or_default();
-                    skipped.push(format!("proxied call, {}: {why}", gateway.name()));
+                    skipped.push(format!("{PROXIED}, {}: {why}", gateway.name()));
                 }
             }
         }
     }
-    Ok((Row { name: "proxied call", clients: MANY, sides }, skipped))
+    Ok((Row { name: PROXIED, clients: MANY, sides }, skipped))
 }
 
 /// Calls an MCP server over HTTP, beside itself.
@@ -316,7 +324,10 @@ fn proxied_http(programs: &Programs, _: Effort) -> Result<Prepared, String> {
 /// Large answers of an MCP server behind its pipes.
 fn relayed(programs: &Programs, name: &'static str, tool: &str) -> Result<Prepared, String> {
     let call = client::call(tool, &json!({}));
-    let mut sides = vec![Side::served("bare relay", programs.relay()?, call.clone())];
+    let mut sides = vec![
+        Side::served("bare relay", programs.relay()?, call.clone()),
+        Side::served("hyper relay", programs.hyper_relay()?, call.clone()),
+    ];
     let upstream = json!({"command": programs.echo_mcp});
     for orla in &programs.orlas {
         let server = in_front_of(orla, &programs.fresh(&format!("{tool}-{}", orla.name))?, &upstream)?;
@@ -379,9 +390,19 @@ impl Programs {
     }
 
     fn relay(&self) -> Result<Server, String> {
-        let mut relay = Command::new(&self.relay);
+        self.relay_to_echo(&self.relay)
+    }
+
+    fn hyper_relay(&self) -> Result<Server, String> {
+        self.relay_to_echo(&self.hyper_relay)
+    }
+
+    /// Starts a relay in front of the echoing MCP server.
+    fn relay_to_echo(&self, binary: &Path) -> Result<Server, String> {
+        let mut relay = Command::new(binary);
         relay.arg(&self.echo_mcp);
-        Server::listening(relay, &self.folder.join("relay.log"), |line| {
+        let log = self.folder.join(binary.file_name().unwrap_or_default()).with_extension("log");
+        Server::listening(relay, &log, |line| {
             line.strip_prefix("listening on http://").map(str::to_owned)
         })
     }
