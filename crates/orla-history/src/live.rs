@@ -1,7 +1,7 @@
 //! Calls that run, and the observer that follows them.
 //!
-//! This is on the path of every call. A call costs one allocation here, and nothing is copied: input, outcome and names are
-//! shared until the writer reads them.
+//! This is on the path of every call. Short texts of input and output are copied; longer ones, and names, are shared until the
+//! writer reads them.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -115,7 +115,7 @@ impl CallObserver for Observer {
             entry: Arc::clone(entry),
             principal: scope.principal.clone(),
             origin: scope.origin.clone(),
-            input: input.clone(),
+            input: input.detached(),
             started_at: SystemTime::now(),
             started: Instant::now(),
             cancellation: scope.cancellation.clone(),
@@ -205,7 +205,7 @@ impl ObservedCall for LiveCall {
             executed: record.executed,
             // The output does not count towards the budget of the running calls, because the queue has
             // its own bound.
-            output: output.map(|outcome| Outcome { reservation: None, ..outcome.clone() }),
+            output: output.map(Outcome::detached),
             error,
         };
         self.end.set(end).unwrap_or_default();

@@ -39,6 +39,19 @@ impl Outcome {
         structured + of(&self.content) + of(&self.meta)
     }
 
+    /// Returns the outcome for keeping it longer than its call: see [`JsonText::detached`]. It counts towards no budget.
+    #[must_use]
+    pub fn detached(&self) -> Self {
+        let detached = |text: &Option<JsonText>| text.as_ref().map(JsonText::detached);
+        Self {
+            structured: self.structured.as_ref().map(Payload::detached),
+            content: detached(&self.content),
+            meta: detached(&self.meta),
+            is_error: self.is_error,
+            reservation: None,
+        }
+    }
+
     /// Returns the outcome as an RTFS value: the structured one, or else the content blocks. A single
     /// block of text becomes that text.
     ///

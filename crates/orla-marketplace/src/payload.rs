@@ -17,6 +17,9 @@ use serde_json::value::RawValue;
 use crate::error::{RuntimeError, RuntimeResult, Violation};
 use crate::json::{self, JsonError};
 
+/// The longest text that is copied rather than kept with the buffer that it arrived in. Buffers of connections are larger.
+const MAX_COPIED: usize = 4096;
+
 /// An input or output of a capability: JSON text or an RTFS value, whichever existed first.
 ///
 /// Cloning shares the data. Each form is created at most once, on demand.
@@ -68,6 +71,15 @@ impl Payload {
     /// Returns the length of the JSON text in bytes, if the text has been created.
     pub fn text_bytes(&self) -> usize {
         self.0.json.get().map_or(0, |text| text.0.len())
+    }
+
+    /// Returns the payload for keeping it: see [`JsonText::detached`]. Its value is not shared.
+    #[must_use]
+    pub fn detached(&self) -> Self {
+        match self.0.json.get() {
+            Some(json) if self.0.came_as_json => Self::from_json(json.detached()),
+            _ => self.clone(),
+        }
     }
 
     /// Returns the payload as an RTFS value.
@@ -166,6 +178,13 @@ impl JsonText {
         Some(Self(self.0.slice_ref(part)))
     }
 
+    /// Returns the text for keeping it longer than a call. A short text is copied, because the bytes that it shares may be a
+    /// whole buffer of a connection, which could not be used for the next message.
+    #[must_use]
+    pub fn detached(&self) -> Self {
+        if self.0.len() > MAX_COPIED { self.clone() } else { Self((*self.0).into()) }
+    }
+
     /// Returns the text.
     pub fn as_str(&self) -> &str {
         &self.0
@@ -246,6 +265,18 @@ mod tests {
         let text = JsonText::parse(body.clone()).unwrap();
         assert_eq!(text.as_str(), r#"{"x": [1, 2]}"#);
         assert_eq!(text.bytes().as_ptr() as usize, body.as_ptr() as usize + 2);
+    }
+
+    #[test]
+    fn a_short_text_that_is_kept_does_not_hold_its_body() {
+        let body = Bytes::from(format!("{{}}{}", " ".repeat(2 * MAX_COPIED)));
+        let kept = Payload::from_json(JsonText::parse(body.clone()).unwrap()).detached();
+        assert!(body.is_unique());
+        assert_eq!(kept.json().unwrap().as_str(), "{}");
+
+        let long = format!("[{}1]", "1,".repeat(MAX_COPIED));
+        let text = JsonText::parse(long).unwrap();
+        assert_eq!(text.detached().bytes().as_ptr(), text.bytes().as_ptr(), "a long one is shared");
     }
 
     #[test]
