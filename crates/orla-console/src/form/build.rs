@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::fields::{Fields, join, key_of, step_of};
-use super::node::{Control, Entry, Node, TextKind};
+use super::node::{Choice, Control, Entry, Node, TextKind};
 use super::schema::{Place, place};
 use crate::exact::Json;
 
@@ -488,17 +488,21 @@ fn text_of(path: &str, source: Source<'_>) -> String {
 }
 
 fn select(options: Vec<(Json, String)>, at: &At, source: Source<'_>) -> Control {
-    let chosen = match source {
+    let position = |is: &dyn Fn(&Json) -> bool| options.iter().position(|(option, _)| is(option));
+    let choice = match source {
         Source::Input(value) => {
-            value.and_then(|value| options.iter().position(|(option, _)| option.is_same(value)))
+            let chosen = value.and_then(|value| position(&|option| option.is_same(value)));
+            chosen.map_or(Choice::Nothing, Choice::Option)
         }
-        Source::Fields(fields) => {
-            let sent = fields.get(&at.path).unwrap_or_default();
-            let is = |(option, _): &(Json, String)| !sent.is_empty() && option_value(option) == sent;
-            options.iter().position(is)
-        }
+        Source::Fields(fields) => match fields.get(&at.path).unwrap_or_default() {
+            "" => Choice::Nothing,
+            sent => {
+                let chosen = position(&|option| option_value(option) == sent);
+                chosen.map_or_else(|| Choice::Other(sent.to_owned()), Choice::Option)
+            }
+        },
     };
-    Control::Select { options, chosen }
+    Control::Select { options, choice }
 }
 
 /// Returns the text that a browser sends for an option: a text unchanged, unless it could be parsed as

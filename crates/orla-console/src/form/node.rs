@@ -37,10 +37,10 @@ pub(super) enum Control {
         is_whole: bool,
         value: String,
     },
-    /// One of the values; `None` is no value.
+    /// One of the values.
     Select {
         options: Vec<(Json, String)>,
-        chosen: Option<usize>,
+        choice: Choice,
     },
     /// The only value that is possible.
     Fixed(Json),
@@ -69,6 +69,16 @@ pub(super) enum Control {
         value: String,
         why: Option<String>,
     },
+}
+
+/// What is chosen of several values.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Choice {
+    Nothing,
+    /// The option with this index.
+    Option(usize),
+    /// A text that is none of them. No browser sends it, but a program may.
+    Other(String),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

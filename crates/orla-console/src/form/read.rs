@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use orla_marketplace::rtfs::json::{push_index, push_key};
 
 use super::fields::key_of;
-use super::node::{Control, Entry, Node};
+use super::node::{Choice, Control, Entry, Node};
 use crate::exact::{Json, is_number};
 
 /// The value that was read from a node.
@@ -36,9 +36,12 @@ impl Node {
                     false => Json::Text(value.clone()),
                 }))
             }
-            Control::Select { options, chosen } => {
-                entered(chosen.and_then(|chosen| options.get(chosen)).map(|(value, _)| value.clone()))
-            }
+            Control::Select { options, choice } => entered(match choice {
+                Choice::Nothing => None,
+                Choice::Option(chosen) => options.get(*chosen).map(|(value, _)| value.clone()),
+                // The validator reports the values.
+                Choice::Other(text) => Some(Json::Text(text.clone())),
+            }),
             Control::Fixed(value) => Read { value: Some(value.clone()), is_entered: false },
             Control::Closed => entered(None),
             Control::Any { value } => {

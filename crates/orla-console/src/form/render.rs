@@ -6,7 +6,7 @@ use maud::{Markup, html};
 
 use super::Form;
 use super::build::option_value;
-use super::node::{Control, Entry, Node, TextKind};
+use super::node::{Choice, Control, Entry, Node, TextKind};
 use crate::text::{plain, visible};
 
 /// Writes a form. Its buttons are sent to `action`.
@@ -140,11 +140,11 @@ impl Writer<'_> {
                     name=(path) value=(value) required[required]
                     aria-invalid=[invalid] aria-describedby=[*described] autocomplete="off";
             },
-            Control::Select { options, chosen } => html! {
+            Control::Select { options, choice } => html! {
                 select id=(id) name=(path) required[required] aria-invalid=[invalid] aria-describedby=[*described] {
                     option value="" { (if node.is_required { "choose" } else { "not set" }) }
                     @for (at, (value, label)) in options.iter().enumerate() {
-                        option value=(option_value(value)) selected[*chosen == Some(at)] { (visible(label)) }
+                        option value=(option_value(value)) selected[*choice == Choice::Option(at)] { (visible(label)) }
                     }
                 }
             },

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::build::option_value;
-use super::node::Control;
+use super::node::{Choice, Control};
 use super::*;
 
 fn input(text: &str) -> Json {
@@ -95,6 +95,12 @@ fn an_invalid_number_is_left_to_the_validator() {
         read(&booking(), &[("person.age", "seven"), ("agree", "")]),
         r#"{"person":{"age":"seven","address":{}}}"#
     );
+}
+
+#[test]
+fn a_text_that_is_no_option_is_left_to_the_validator() {
+    let read = read(&booking(), &[("mode", "zigzag"), ("agree", "maybe")]);
+    assert!(read.contains(r#""mode":"zigzag","agree":"maybe""#), "{read}");
 }
 
 #[test]
@@ -320,10 +326,13 @@ impl Node {
             Control::Text { value, .. } | Control::Number { value, .. } | Control::Any { value } => {
                 push(path.clone(), value);
             }
-            Control::Select { options, chosen } => {
-                let chosen = chosen.and_then(|chosen| options.get(chosen));
-                let sent = chosen.map(|(value, _)| option_value(value));
-                push(path.clone(), &sent.unwrap_or_default());
+            Control::Select { options, choice } => {
+                let sent = match choice {
+                    Choice::Nothing => String::new(),
+                    Choice::Option(chosen) => option_value(&options[*chosen].0),
+                    Choice::Other(text) => text.clone(),
+                };
+                push(path.clone(), &sent);
             }
             Control::Raw { value, .. } => push(format!("_json.{path}"), value),
             Control::Alternatives { names, chosen, .. } if !names.is_empty() => {

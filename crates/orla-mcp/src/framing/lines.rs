@@ -2,7 +2,6 @@
 //! here.
 
 use bytes::{Bytes, BytesMut};
-use orla_marketplace::rtfs::text::excerpt;
 
 /// The maximum size of a message: 16 MiB.
 pub const MAX_MESSAGE: usize = 16 * 1024 * 1024;
@@ -115,11 +114,15 @@ pub fn end_line(out: &mut Vec<u8>, start: usize) {
     out.push(b'\n');
 }
 
+/// The maximum length in bytes of a line that is quoted.
+const MAX_QUOTED: usize = 200;
+
 /// Returns the beginning of a line that is not a message, for a log line.
 pub fn quoted(line: &[u8]) -> String {
     // A character has at most four bytes; a line may be long.
-    excerpt(String::from_utf8_lossy(&line[..line.len().min(4 * 200 + 4)]), 200)
-        .replace(char::is_control, " ")
+    let text = String::from_utf8_lossy(&line[..line.len().min(MAX_QUOTED + 4)]);
+    let quoted = text[..text.floor_char_boundary(MAX_QUOTED)].replace(char::is_control, " ");
+    if text.len() > MAX_QUOTED { quoted + "…" } else { quoted }
 }
 
 #[cfg(test)]
@@ -166,6 +169,8 @@ mod tests {
     fn noise_is_quoted_in_200_bytes() {
         assert_eq!(quoted(b"hi\x1b[0m\n"), "hi [0m ");
         assert_eq!(quoted(&[b'x'; 300]).chars().count(), 201);
+        assert_eq!(quoted("é".repeat(300).as_bytes()), "é".repeat(100) + "…");
+        assert_eq!(quoted(format!("x{}", "é".repeat(300)).as_bytes()).len(), 199 + "…".len());
     }
 
     #[test]
