@@ -24,11 +24,11 @@ pub struct Call {
     pub root: String,
     /// How many calls it was nested in.
     pub depth: u32,
-    /// The capability's id.
+    /// The capability's id; of a prompt or a resource, the id that policies use.
     pub capability: String,
-    /// The capability's MCP name.
+    /// The capability's MCP name; the name of a prompt, or the address of a resource.
     pub name: String,
-    /// The kind of its provider.
+    /// The kind of its provider, or `prompt` or `resource`.
     pub kind: String,
     /// The name of the caller, if it was identified.
     pub principal: Option<String>,
@@ -125,6 +125,11 @@ impl Call {
     /// Returns whether it ended otherwise than with a value.
     pub fn is_failed(&self) -> bool {
         self.outcome != "ok" && self.outcome != RUNNING
+    }
+
+    /// Returns whether it is a request for a prompt or a resource, which is no call of a capability.
+    pub fn is_request(&self) -> bool {
+        matches!(&*self.kind, "prompt" | "resource")
     }
 
     /// Writes the members of its JSON object.

@@ -18,7 +18,9 @@ pub fn recorded(detail: &Detail) -> Vec<&str> {
     fn walk<'n>(nodes: &'n [Node], found: &mut Vec<&'n str>) {
         for node in nodes {
             match node.children.is_empty() {
-                true if !COMPUTED.contains(&&*node.call.kind) => found.push(&node.call.id),
+                true if !COMPUTED.contains(&&*node.call.kind) && !node.call.is_request() => {
+                    found.push(&node.call.id);
+                }
                 _ => walk(&node.children, found),
             }
         }
@@ -33,8 +35,11 @@ pub fn recorded(detail: &Detail) -> Vec<&str> {
 ///
 /// # Errors
 ///
-/// Returns which body was not kept as a whole.
+/// Returns which body was not kept as a whole, or that the row is no call of a capability.
 pub fn case(row: &Row, within: &[Row]) -> Result<String, String> {
+    if row.call.is_request() {
+        return Err(format!("{}: a {} is not tested by a case", row.call.id, row.call.kind));
+    }
     let name = Value::from(format!("{} {}", row.call.capability, row.call.id));
     let capability = Value::from(&*row.call.capability);
     let input = body(row, "input", row.input.as_ref())?;

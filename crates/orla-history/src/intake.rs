@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use orla_marketplace::CallScope;
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::watch;
 
@@ -99,6 +100,13 @@ impl Intake {
             is_keeping: AtomicBool::new(true),
             tracing: OnceLock::new(),
         })
+    }
+
+    /// Returns the running call that something in this scope is within, and notes that it has calls.
+    pub(crate) fn within(&self, scope: &CallScope) -> Option<Arc<LiveCall>> {
+        let within = self.running.of(scope.parent.as_deref()?)?;
+        within.has_calls.store(true, Ordering::Relaxed);
+        Some(within)
     }
 
     /// Takes a call that has ended.

@@ -1,4 +1,4 @@
-//! The history: every call with its data, its times and its nested calls.
+//! The history: every call with its data, its times and its nested calls, and every request for a prompt or a resource.
 //!
 //! A [`History`] follows the calls of a marketplace and keeps the newest ones.
 //!
@@ -136,6 +136,9 @@ pub enum ReplayError {
     /// The input was not kept, only its beginning was, or a part of it was a secret.
     #[error("the call cannot be made again: its whole input was not kept; give an input")]
     NoInput,
+    /// It was a request for a prompt or a resource.
+    #[error("only calls of capabilities are made again: ask for the {0} again")]
+    NoCall(String),
     /// The caller makes as many calls again as it may.
     #[error("{MAX_REPLAYS} calls of yours that are made again still run: try again later")]
     TooMany,
@@ -403,6 +406,9 @@ impl History {
         scope: CallScope,
     ) -> Result<Arc<str>, ReplayError> {
         let detail = self.detail(id, viewer).await?.ok_or(ReplayError::Unknown)?;
+        if detail.row.call.is_request() {
+            return Err(ReplayError::NoCall(detail.row.call.kind));
+        }
         let input = match input {
             Some(input) => input,
             None => {

@@ -12,9 +12,10 @@ use std::time::{Duration, Instant, SystemTime};
 use orla_marketplace::catalog::Entry;
 use orla_marketplace::rtfs::text::excerpt;
 use orla_marketplace::{
-    CallContext, CallObserver, CallRecord, Ending, Notice, NoticeObserver, ObservedCall, Origin,
-    Outcome, Payload, Principal,
+    CallContext, CallObserver, CallRecord, Ending, JsonText, Notice, NoticeObserver, ObservedCall,
+    ObservedRequest, Origin, Outcome, Payload, Principal,
 };
+use orla_mcp::object::Object;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
@@ -27,6 +28,8 @@ use crate::trace::Context;
 const MAX_NOTICES: usize = 200;
 /// Characters that are kept of the text of a notice.
 const MAX_NOTICE: usize = 2000;
+/// The requests that are kept, besides calls.
+const KEPT_REQUESTS: [&str; 2] = ["prompts/get", "resources/read"];
 
 /// The calls that run.
 #[derive(Default)]
@@ -41,7 +44,7 @@ pub(crate) struct LiveCall {
     pub(crate) within: Option<Arc<Self>>,
     pub(crate) root: Option<Arc<str>>,
     pub(crate) depth: u32,
-    pub(crate) entry: Arc<Entry>,
+    pub(crate) target: Target,
     pub(crate) principal: Option<Principal>,
     /// Where the outermost call came from.
     origin: Origin,
@@ -62,6 +65,21 @@ pub(crate) struct LiveCall {
     pub(crate) is_forgotten: AtomicBool,
     notices: Mutex<Notices>,
     pub(crate) end: OnceLock<End>,
+}
+
+/// What was called or asked for.
+pub(crate) enum Target {
+    /// A capability.
+    Capability(Arc<Entry>),
+    /// A prompt or a resource.
+    Item {
+        /// `prompt` or `resource`.
+        kind: &'static str,
+        /// The id that policies use for it.
+        id: String,
+        /// The name that clients use.
+        name: String,
+    },
 }
 
 /// The notices of a call so far, and its time in the queue.
@@ -101,18 +119,14 @@ impl CallObserver for Observer {
             context
         });
         let scope = &ctx.scope;
-        let within = scope.parent.as_deref().and_then(|parent| self.0.running.of(parent));
-        if let Some(within) = &within {
-            within.has_calls.store(true, Ordering::Relaxed);
-        }
         let call = Arc::new(LiveCall {
             intake: Arc::clone(&self.0),
             id: Arc::clone(&ctx.call_id),
             parent: scope.parent.clone(),
-            within,
+            within: self.0.within(scope),
             root: scope.root.clone(),
             depth: scope.depth,
-            entry: Arc::clone(entry),
+            target: Target::Capability(Arc::clone(entry)),
             principal: scope.principal.clone(),
             origin: scope.origin.clone(),
             input: input.detached(),
@@ -133,6 +147,57 @@ impl CallObserver for Observer {
         self.0.changed();
         Some(call)
     }
+
+    fn requested(&self, request: &ObservedRequest<'_>) {
+        let ObservedRequest { record, scope, params, result, .. } = *request;
+        if !KEPT_REQUESTS.contains(&&*record.method) || !self.0.is_keeping.load(Ordering::Relaxed) {
+            return;
+        }
+        let output = result.map(|result| Payload::from_json(result.clone()));
+        let end = End {
+            outcome: record.outcome,
+            duration: record.duration,
+            queued: Duration::ZERO,
+            executed: record.duration,
+            output: output.map(|value| Outcome { structured: Some(value), ..Outcome::default() }),
+            error: record.error.clone(),
+        };
+        self.0.take(Arc::new(LiveCall {
+            intake: Arc::clone(&self.0),
+            id: Arc::clone(&record.call_id),
+            parent: scope.parent.clone(),
+            within: self.0.within(scope),
+            root: scope.root.clone(),
+            depth: scope.depth,
+            target: Target::Item {
+                kind: record.kind,
+                id: record.id.to_string(),
+                name: record.name.to_string(),
+            },
+            principal: record.principal.clone(),
+            origin: scope.origin.clone(),
+            input: Payload::from_json(without_meta(params)),
+            started_at: SystemTime::now().checked_sub(record.duration).unwrap_or(SystemTime::UNIX_EPOCH),
+            started: Instant::now(),
+            cancellation: CancellationToken::new(),
+            trace: None,
+            goes_on: false,
+            is_kept: true,
+            waits_for_approval: AtomicBool::new(false),
+            searched_for: AtomicU64::new(u64::MAX),
+            has_calls: AtomicBool::new(false),
+            is_forgotten: AtomicBool::new(false),
+            notices: Mutex::default(),
+            end: OnceLock::from(end),
+        }));
+    }
+}
+
+/// Returns the parameters of a request without those of the protocol.
+fn without_meta(params: &JsonText) -> JsonText {
+    let Some(mut object) = Object::parse(params.as_str()) else { return params.clone() };
+    object.retain(|name| name != "_meta");
+    object.to_json()
 }
 
 impl NoticeObserver for LiveCall {
@@ -244,14 +309,20 @@ impl LiveCall {
     pub(crate) fn call(&self) -> Call {
         let end = self.end.get();
         let queued = || self.notices.lock().queued;
+        let (capability, name, kind) = match &self.target {
+            Target::Capability(entry) => {
+                (entry.manifest.id.clone(), entry.name.to_string(), entry.manifest.provider.kind())
+            }
+            Target::Item { kind, id, name } => (id.clone(), name.clone(), *kind),
+        };
         Call {
             id: self.id.to_string(),
             parent: self.parent.as_deref().map(str::to_owned),
             root: self.root.as_ref().unwrap_or(&self.id).to_string(),
             depth: self.depth,
-            capability: self.entry.manifest.id.clone(),
-            name: self.entry.name.to_string(),
-            kind: self.entry.manifest.provider.kind().to_owned(),
+            capability,
+            name,
+            kind: kind.to_owned(),
             principal: self.principal.as_ref().map(|principal| principal.name().to_owned()),
             principal_id: self.principal.as_ref().map(|principal| principal.id().to_string()),
             client: self.origin.client.as_deref().and_then(ClientInfo::of),

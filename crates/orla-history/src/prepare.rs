@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::Options;
 use crate::call::{Body, ClientInfo, Row, Running};
-use crate::live::{End, LiveCall};
+use crate::live::{End, LiveCall, Target};
 use crate::redact::{PointerPattern, Rules, may_mark};
 
 /// Schemas that are kept to be used again.
@@ -28,6 +28,9 @@ const MAX_TREES: usize = 1000;
 /// Bytes of standard error that are kept.
 const MAX_STDERR: usize = 64 << 10;
 
+/// Bytes of the name of a prompt and of the address of a resource that are kept.
+const MAX_ITEM: usize = 1000;
+
 /// Makes rows.
 pub(crate) struct Preparation {
     market: Weak<CapabilityMarketplace>,
@@ -37,7 +40,7 @@ pub(crate) struct Preparation {
 }
 
 /// The schemas of an entry that may mark members as secret.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 struct Marked {
     entry: Weak<Entry>,
     input: Option<Arc<Value>>,
@@ -268,7 +271,10 @@ impl Preparation {
     /// Returns the data of a call without what is redacted.
     fn data(&self, live: &LiveCall, patterns: &[PointerPattern]) -> Data {
         let outcome = live.end.get().and_then(|End { output, .. }| output.as_ref());
-        let marked = self.marked(&live.entry);
+        let marked = match &live.target {
+            Target::Capability(entry) => self.marked(entry),
+            Target::Item { .. } => Marked::default(),
+        };
         let mut texts = BTreeSet::new();
         let mut redact = |json: Option<JsonText>, schema: &Option<Arc<Value>>| {
             let json = json?;
@@ -322,6 +328,13 @@ impl Preparation {
         let messages = row.notices.iter_mut().filter_map(|line| line.message.as_mut());
         for text in messages.chain(&mut row.error).chain(&mut row.stderr) {
             secrets.text(text);
+        }
+        if let Target::Item { .. } = live.target {
+            // Its client has chosen them.
+            for text in [&mut row.call.capability, &mut row.call.name] {
+                secrets.text(text);
+                text.truncate(text.floor_char_boundary(MAX_ITEM));
+            }
         }
         secrets.client(&mut row.call.client);
         if let Some(stderr) = &mut row.stderr {

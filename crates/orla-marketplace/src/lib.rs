@@ -65,7 +65,7 @@ pub use call::retry::jitter;
 pub use call::stream::{OpenStream, StreamHandle};
 pub use call::{
     Answering, Answers, Call, CallContext, CallObserver, CallScope, Checkpoint, Ending, ObservedCall,
-    Origin, Paused,
+    ObservedRequest, Origin, Paused,
 };
 pub use catalog::{Catalog, CatalogBuilder, Denial, Entry, Hit, Limits, RegistrationError, Rejected};
 pub use client::{Client, ClientError, INPUT_KEY};

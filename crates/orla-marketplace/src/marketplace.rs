@@ -379,6 +379,10 @@ impl CapabilityMarketplace {
         self.observer.load().as_ref()?.begins(entry, input, ctx)
     }
 
+    pub(crate) fn observer(&self) -> Option<Arc<Box<dyn CallObserver>>> {
+        self.observer.load_full()
+    }
+
     fn add_observer<T: ?Sized>(&self, all: &ArcSwapOption<Vec<Arc<T>>>, observer: Arc<T>) {
         let _writing = self.writing.lock();
         let before = all.load();

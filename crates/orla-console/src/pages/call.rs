@@ -70,7 +70,11 @@ pub(crate) async fn page(ask: &Ask<'_>, history: &History, id: &str) -> Response
         }
     };
     let aside = html! { p.badges { (outcome(call)) } };
-    Page::new(&format!("Call of {}", call.capability)).part("Calls").aside(aside).reply(ask, &body)
+    let title = match call.is_request() {
+        true => format!("Request for {}", call.capability),
+        false => format!("Call of {}", call.capability),
+    };
+    Page::new(&title).part("Calls").aside(aside).reply(ask, &body)
 }
 
 /// Returns the newest other calls of the same capability.
@@ -90,13 +94,13 @@ fn facts(ask: &Ask<'_>, detail: &Detail) -> Markup {
     let (row, call) = (&detail.row, &detail.row.call);
     let capability = html! { (plain(&call.capability)) };
     // It may be served no more.
-    let capability = match ask.entry(&call.name) {
-        Some(_) => html! { a href={ "/console/catalogue/" (query::part(&call.name)) } { (capability) } },
-        None => capability,
+    let capability = match is_served(ask, call) {
+        true => html! { a href={ "/console/catalogue/" (query::part(&call.name)) } { (capability) } },
+        false => capability,
     };
     html! {
         dl.facts {
-            div { dt { "Capability" } dd { (capability) " " span.badge { (plain(&call.kind)) } } }
+            div { dt { (subject(call)) } dd { (capability) " " span.badge { (plain(&call.kind)) } } }
             div { dt { "Began" } dd { (moment(call.started_at)) " UTC" } }
             div { dt { "Took" } dd { (times_of(call)) } }
             div { dt { "Caller" } dd { @match &call.principal { Some(name) => (plain(name)), None => "anonymous" } } }
@@ -109,6 +113,20 @@ fn facts(ask: &Ask<'_>, detail: &Detail) -> Markup {
             @if let Some(trace) = &row.trace { div { dt { "Trace" } dd { code { (plain(&trace.trace_id)) } } } }
         }
         @if let Some(error) = &row.error { pre.problem { (plain(error)) } }
+    }
+}
+
+/// Returns whether a capability is served under the name of this call. A prompt may have the name of one too.
+fn is_served(ask: &Ask<'_>, call: &Call) -> bool {
+    !call.is_request() && ask.entry(&call.name).is_some()
+}
+
+/// Returns what was called or asked for.
+fn subject(call: &Call) -> &'static str {
+    match &*call.kind {
+        "prompt" => "Prompt",
+        "resource" => "Resource",
+        _ => "Capability",
     }
 }
 
@@ -174,12 +192,12 @@ fn times(detail: &Detail) -> Markup {
 fn data(ask: &Ask<'_>, detail: &Detail) -> Markup {
     let row = &detail.row;
     html! {
-        div.actions {
+        @if !row.call.is_request() { div.actions {
             (button(ask, &format!("{}/again", address(&row.call.id)), "Run again", ""))
-            @if ask.entry(&row.call.name).is_some() {
+            @if is_served(ask, &row.call) {
                 a.button href={ "/console/catalogue/" (query::part(&row.call.name)) "?call=" (query::part(&row.call.id)) } { "Edit and run" }
             }
-        }
+        } }
         section aria-labelledby="in" {
             h2 id="in" { "Input" }
             (body(row.input.as_ref(), false))
@@ -230,7 +248,8 @@ fn notice(line: &NoticeLine) -> Markup {
 /// Returns the call as text to be pasted.
 fn pasteable(ask: &Ask<'_>, detail: &Detail) -> Markup {
     let call = &detail.row.call;
-    let Some(input) = parsed(detail.row.input.as_ref()) else { return html! {} };
+    let input = parsed(detail.row.input.as_ref()).filter(|_| !call.is_request());
+    let Some(input) = input else { return html! {} };
     let value = |json: &Json| {
         let text = orla_marketplace::JsonText::parse(json.to_string()).ok()?;
         let value = orla_marketplace::Payload::from_json(text);

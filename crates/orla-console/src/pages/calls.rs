@@ -224,7 +224,7 @@ async fn rows(
 fn row(call: &Call) -> Markup {
     html! {
         tr id={ "c-" (call.id) } {
-            th scope="row" { @if call.parent.is_some() { span.note { "↳ " } } a href=(address(&call.id)) { (plain(&call.capability)) } }
+            th scope="row" { @if call.parent.is_some() { span.note { "↳ " } } a href=(address(&call.id)) { (plain(&call.capability)) } @if call.is_request() { " " span.badge { (plain(&call.kind)) } } }
             td { (outcome(call)) }
             td.amount { (duration(call.duration)) }
             td.wide { (caller(call)) }

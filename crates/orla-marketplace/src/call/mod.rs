@@ -37,7 +37,7 @@ use std::sync::Arc;
 pub use answers::{Answering, Answers};
 pub use checkpoint::Checkpoint;
 pub use clock::Paused;
-pub use observe::{CallObserver, Ending, ObservedCall};
+pub use observe::{CallObserver, Ending, ObservedCall, ObservedRequest};
 pub use scope::{Call, CallContext, CallScope, Origin};
 
 use crate::error::RuntimeResult;

@@ -1,18 +1,19 @@
 //! The interface for observers of running calls, such as a history or a trace.
 //!
 //! A [`CallObserver`] is notified when a call begins, and may follow it with an [`ObservedCall`]. Both
-//! run on the path of the call. They must not block, and should take the data they need as shared data.
+//! run on the path of the call. They must not block, and should take the data they need as shared data. Of a request to a
+//! surface, the observer learns when it has ended.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::CallContext;
-use super::record::CallRecord;
+use super::record::{CallRecord, RequestRecord};
+use super::{CallContext, CallScope};
 use crate::catalog::Entry;
 use crate::error::RuntimeError;
 use crate::notice::NoticeObserver;
 use crate::outcome::Outcome;
-use crate::payload::Payload;
+use crate::payload::{JsonText, Payload};
 
 /// Observes the beginning of calls.
 pub trait CallObserver: Send + Sync {
@@ -25,6 +26,24 @@ pub trait CallObserver: Send + Sync {
         input: &Payload,
         ctx: &mut CallContext,
     ) -> Option<Arc<dyn ObservedCall>>;
+
+    /// Called when a request for a prompt, a resource or a completion has ended. This happens exactly once, also if the caller
+    /// goes away.
+    fn requested(&self, _request: &ObservedRequest<'_>) {}
+}
+
+/// A finished request for a prompt, a resource or a completion, with its data.
+#[derive(Clone, Copy)]
+#[non_exhaustive]
+pub struct ObservedRequest<'a> {
+    /// The record of the request.
+    pub record: &'a RequestRecord,
+    /// The caller and its context.
+    pub scope: &'a CallScope,
+    /// The parameters of its method.
+    pub params: &'a JsonText,
+    /// Its result, if it has one.
+    pub result: Option<&'a JsonText>,
 }
 
 /// Follows one call.

@@ -7,12 +7,13 @@ use std::time::Duration;
 use rtfs::text::excerpt;
 use tokio::time::Instant;
 
-use super::CallContext;
-use super::observe::{Ending, ObservedCall};
+use super::observe::{CallObserver, Ending, ObservedCall, ObservedRequest};
 use super::stream::OpenStream;
+use super::{CallContext, CallScope};
 use crate::catalog::Entry;
 use crate::error::{MAX_SHOWN_CHARS, RuntimeError};
 use crate::outcome::Outcome;
+use crate::payload::JsonText;
 use crate::principal::{IdentifiedBy, Principal};
 use crate::redaction::Redactor;
 use crate::surface::{Item, Subject, SurfaceError};
@@ -111,7 +112,16 @@ pub(crate) struct RequestRecording {
     record: RequestRecord,
     started: Instant,
     observers: Option<Arc<RequestObservers>>,
+    observed: Option<Observed>,
     redaction: Arc<Redactor>,
+}
+
+/// The data of a request for the observer of calls.
+struct Observed {
+    observer: Arc<Box<dyn CallObserver>>,
+    scope: CallScope,
+    params: JsonText,
+    result: Option<JsonText>,
 }
 
 impl RequestRecording {
@@ -135,7 +145,22 @@ impl RequestRecording {
             refusal: None,
             principal: ctx.scope.principal.clone(),
         };
-        Self { record, started: Instant::now(), observers, redaction }
+        Self { record, started: Instant::now(), observers, observed: None, redaction }
+    }
+
+    /// Lets the observer of calls see the request when it ends, if there is one.
+    pub(crate) fn observe(
+        &mut self,
+        observer: Option<Arc<Box<dyn CallObserver>>>,
+        scope: &CallScope,
+        params: &JsonText,
+    ) {
+        self.observed = observer.map(|observer| Observed {
+            observer,
+            scope: scope.clone(),
+            params: params.clone(),
+            result: None,
+        });
     }
 
     /// Sets the id that policies use for the item.
@@ -143,9 +168,12 @@ impl RequestRecording {
         self.record.id = self.redaction.text(&item.id).into();
     }
 
-    pub(crate) fn finish(mut self, result: Result<(), &SurfaceError>) {
+    pub(crate) fn finish(mut self, result: Result<Option<&JsonText>, &SurfaceError>) {
+        if let Some(observed) = &mut self.observed {
+            observed.result = result.ok().flatten().cloned();
+        }
         self.record.outcome = match result {
-            Ok(()) => "ok",
+            Ok(_) => "ok",
             Err(SurfaceError::NotFound(_)) => "not-found",
             Err(SurfaceError::Denied { .. }) => "denied",
             Err(SurfaceError::Invalid(_)) => "invalid-input",
@@ -166,6 +194,10 @@ impl Drop for RequestRecording {
         log_request(&self.record);
         for observer in self.observers.iter().flat_map(|all| all.iter()) {
             observer(&self.record);
+        }
+        if let Some(Observed { observer, scope, params, result }) = &self.observed {
+            let (record, result) = (&self.record, result.as_ref());
+            observer.requested(&ObservedRequest { record, scope, params, result });
         }
     }
 }

@@ -30,8 +30,9 @@ impl CapabilityMarketplace {
         params: &JsonText,
     ) -> Result<(Arc<dyn Surface>, JsonText), SurfaceError> {
         let mut recording = self.record_request(call, method, subject);
+        recording.observe(self.observer(), &call.scope, params);
         let result = self.offer(catalog, call, (method, subject), params, &mut recording).await;
-        recording.finish(result.as_ref().map(drop));
+        recording.finish(result.as_ref().map(|(_, answer)| Some(answer)));
         result.map_err(|error| self.disclosed(catalog, call, (method, subject), error))
     }
 
@@ -53,7 +54,7 @@ impl CapabilityMarketplace {
             recording.concerns(&item);
             self.permit(catalog, call, &item)
         });
-        recording.finish(result.as_ref().map(drop));
+        recording.finish(result.as_ref().map(|()| None));
         result.map_err(|error| self.disclosed(catalog, call, (method, subject), error))
     }
 

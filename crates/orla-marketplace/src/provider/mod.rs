@@ -239,7 +239,8 @@ pub trait CustomProvider: Debug + Send + Sync {
     /// Returns the settings. The executor finds them by their type.
     fn as_any(&self) -> &dyn Any;
 
-    /// Returns the kind as one word, for lists and logs.
+    /// Returns the kind as one word, for lists and logs. Not `prompt` or `resource`: in the history, these are requests and no
+    /// calls.
     fn kind(&self) -> &'static str;
 
     /// Returns the permissions that a call needs because of the kind of the provider, such as `exec:ls`;

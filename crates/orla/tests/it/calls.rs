@@ -1,6 +1,6 @@
 //! `orla calls`: lists, filters, a call as a waterfall, and calls as they end, from a server and from its file.
 
-use orla_e2e::{Server, World, eventually};
+use orla_e2e::{Request, Server, World, eventually};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
@@ -111,6 +111,103 @@ fn calls_are_listed_newest_first_and_filtered() {
         let ran = server.run(&[&["calls", "--url", &url], arguments].concat());
         assert!(ran.code == Some(code) && ran.stderr.contains(words), "{arguments:?}: {}", ran.all());
     }
+}
+
+/// A server of MCP with a resource.
+const ARCHIVE: &str = r#"#!/usr/bin/env python3
+import json, sys
+for line in sys.stdin:
+    request = json.loads(line)
+    params = request.get("params") or {}
+    result = {
+        "initialize": {"protocolVersion": "2025-06-18", "serverInfo": {"name": "t", "version": "1"}, "capabilities": {"resources": {}}},
+        "resources/list": {"resources": [{"uri": "archive://a", "name": "a"}]},
+        "resources/templates/list": {"resourceTemplates": []},
+        "resources/read": {"contents": [{"uri": params.get("uri"), "text": "the key is hush-hush"}]},
+    }.get(request.get("method"))
+    if "id" in request:
+        reply = {"result": result} if result else {"error": {"code": -32601, "message": "no"}}
+        print(json.dumps({"jsonrpc": "2.0", "id": request["id"], **reply}), flush=True)
+"#;
+
+#[test]
+fn prompts_and_resources_are_listed_as_calls_are() {
+    let prompt =
+        "---\narguments:\n- {name: who, required: true}\n- {name: token}\n---\nGreet {{who}}.\n";
+    let server = served()
+        .file("prompts/hello.md", prompt)
+        .tool("../archive", ARCHIVE)
+        .file("key", "hush-hush")
+        .config(
+            "history: {path: calls.db, redact: [/arguments/token]}\n\
+             mcpServers: {files: {command: ./archive, env: {KEY: '${file:key}'}}}\n",
+        )
+        .serve();
+    let mut session = server.session();
+    let arguments = json!({"who": "Ada", "token": "letmein"});
+    session
+        .request("prompts/get", json!({"name": "hello", "arguments": arguments}))
+        .expect("the prompt");
+    session.request("prompts/get", json!({"name": "helo", "arguments": {}})).unwrap_err();
+    session.request("resources/read", json!({"uri": "archive://a"})).expect("the resource");
+    session.request("prompts/list", json!({})).expect("a list");
+    session.call("hello", json!({}));
+
+    let all = rows(&calls(&server, &["--json"]));
+    let brief = |row: &Value| {
+        ["capability", "kind", "outcome"].map(|name| row[name].as_str().unwrap_or_default().to_owned())
+    };
+    let shown: Vec<_> = all.iter().map(brief).collect();
+    let expected = [
+        ["hello", "tool", "ok"],
+        ["files.archive://a", "resource", "ok"],
+        ["helo", "prompt", "not-found"],
+        ["hello", "prompt", "ok"],
+    ];
+    assert_eq!(shown, expected);
+    for row in &all[1..] {
+        assert_eq!(row["client"]["name"], "orla-e2e", "{row}");
+        assert_eq!(row["session"], all[0]["session"]);
+        assert!(row["duration_ms"].is_number() && row["parent"].is_null(), "{row}");
+    }
+    let failed = rows(&calls(&server, &["--json", "--failed"]));
+    assert_eq!(capabilities(&failed), ["helo"]);
+    let detail = |row: &Value| {
+        let id = row["id"].as_str().expect("an id");
+        serde_json::from_str::<Value>(&calls(&server, &["--json", "show", id])).expect("JSON")
+    };
+    let prompt = detail(&all[3]);
+    assert_eq!(
+        prompt["input"],
+        json!({"name": "hello", "arguments": {"who": "Ada", "token": "[redacted]"}})
+    );
+    assert_eq!(prompt["output"]["messages"][0]["content"]["text"], "Greet Ada.\n", "{prompt}");
+    let resource = detail(&all[1]);
+    assert_eq!(resource["input"], json!({"uri": "archive://a"}));
+    assert_eq!(resource["output"]["contents"][0]["text"], "the key is [redacted]");
+    let missing = detail(&all[2]);
+    assert!(missing["error"]["message"].as_str().is_some_and(|text| text.contains("helo")), "{missing}");
+    let table = calls(&server, &[]);
+    assert!(
+        table.lines().any(|line| line.contains(" prompt ") && line.contains("not-found")),
+        "{table}"
+    );
+
+    // A prompt with the name of a tool is no call of the tool.
+    let id = all[3]["id"].as_str().expect("an id");
+    let again = Request::new("POST", &format!("/calls/{id}/replay"))
+        .header("content-type", "application/json")
+        .body("{}");
+    let again = server.http().send(&again).expect("an answer");
+    assert_eq!(again.status, 409, "{}", again.text());
+    assert!(again.text().contains("ask for the prompt again"), "{}", again.text());
+    let url = format!("http://{}", server.address());
+    let exported = server.run(&["calls", "--url", &url, "export", id]);
+    assert!(exported.code == Some(1) && exported.stderr.contains("a prompt is not"), "{exported:?}");
+    let page = server.http().get(&format!("/console/calls/{id}")).text();
+    assert!(page.contains("Request for hello") && page.contains("Greet Ada."), "{page}");
+    assert!(!page.contains("Run again") && !page.contains("/console/catalogue/hello"), "{page}");
+    assert!(server.http().get("/console").text().contains(r#"<span class="badge">prompt</span>"#));
 }
 
 #[test]

@@ -25,6 +25,7 @@ pub(super) fn table(rows: &[Value]) -> String {
         column("CAPABILITY", &|row| text_of(&row["capability"])),
         // A call that runs may wait for an approval.
         column("OUTCOME", &|row| text_of(row.get("state").unwrap_or(&row["outcome"]))),
+        column("KIND", &|row| text_of(&row["kind"])),
         column("STARTED", &|row| text_of(&row["started_at"])),
         column("MS", &|row| text_of(&row["duration_ms"])),
         column("QUEUED", &|row| text_of(&row["queued_ms"])),
@@ -55,7 +56,7 @@ pub(super) fn detail(call: &Value) -> String {
             let _ = writeln!(out, "{name:<11} {}", value.trim_end().replace('\n', "\n            "));
         }
     };
-    for name in ["id", "parent", "capability", "principal"] {
+    for name in ["id", "parent", "capability", "kind", "principal"] {
         field(if name == "principal" { "caller" } else { name }, text_of(&call[name]));
     }
     let client = &call["client"];
@@ -220,10 +221,11 @@ mod tests {
         let text = detail(&call());
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(
-            lines[..9],
+            lines[..10],
             [
                 "id          a-1",
                 "capability  rtfs",
+                "kind        rtfs",
                 "caller      ada",
                 "outcome     ok",
                 "started     2026-11-20T08:00:00.000Z",
@@ -233,11 +235,11 @@ mod tests {
                 "stderr      oh",
             ]
         );
-        assert_eq!(lines[10], "log         +3.5 ms  info: hi");
+        assert_eq!(lines[11], "log         +3.5 ms  info: hi");
         let (half, whole) = ("█".repeat(16), "█".repeat(32));
-        assert_eq!(lines[12], format!("rtfs         |{whole}|    100.000 ms"));
-        assert_eq!(lines[13], format!("  add\\u{{1b}}  |{half}{}|     50.000 ms", " ".repeat(16)));
-        assert_eq!(lines[14], format!("  sub        |{}{half}|     50.000 ms  failed", " ".repeat(16)));
+        assert_eq!(lines[13], format!("rtfs         |{whole}|    100.000 ms"));
+        assert_eq!(lines[14], format!("  add\\u{{1b}}  |{half}{}|     50.000 ms", " ".repeat(16)));
+        assert_eq!(lines[15], format!("  sub        |{}{half}|     50.000 ms  failed", " ".repeat(16)));
 
         let mut more = call();
         more["client"] = json!({"name": "agent", "version": "1.2"});
