@@ -49,6 +49,8 @@ pub struct Call {
     pub queued: Duration,
     /// How long its provider took, with the calls that it made; `None` until the call ends, and in rows of earlier versions.
     pub executed: Option<Duration>,
+    /// How long its input and its output were checked against their schemas; `None` like `executed`.
+    pub validated: Option<Duration>,
     /// Whether it runs and waits for an approval.
     pub waits_for_approval: bool,
 }
@@ -118,6 +120,7 @@ impl Call {
             duration: Duration::ZERO,
             queued: Duration::ZERO,
             executed: None,
+            validated: None,
             waits_for_approval: false,
         }
     }
@@ -148,7 +151,8 @@ impl Call {
         map.serialize_entry("started_at", &timestamp(self.started_at))?;
         map.serialize_entry("duration_ms", &millis(self.duration))?;
         map.serialize_entry("queued_ms", &millis(self.queued))?;
-        map.serialize_entry("executed_ms", &self.executed.map(millis))
+        map.serialize_entry("executed_ms", &self.executed.map(millis))?;
+        map.serialize_entry("validated_ms", &self.validated.map(millis))
     }
 }
 

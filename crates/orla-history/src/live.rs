@@ -99,6 +99,7 @@ pub(crate) struct End {
     pub(crate) duration: Duration,
     pub(crate) queued: Duration,
     pub(crate) executed: Duration,
+    pub(crate) validated: Duration,
     pub(crate) output: Option<Outcome>,
     pub(crate) error: Option<String>,
 }
@@ -159,6 +160,7 @@ impl CallObserver for Observer {
             duration: record.duration,
             queued: Duration::ZERO,
             executed: record.duration,
+            validated: Duration::ZERO,
             output: output.map(|value| Outcome { structured: Some(value), ..Outcome::default() }),
             error: record.error.clone(),
         };
@@ -268,6 +270,7 @@ impl ObservedCall for LiveCall {
             duration: record.duration,
             queued: record.queued,
             executed: record.executed,
+            validated: record.validated,
             // The output does not count towards the budget of the running calls, because the queue has
             // its own bound.
             output: output.map(Outcome::detached),
@@ -332,6 +335,7 @@ impl LiveCall {
             duration: end.map_or_else(|| self.started.elapsed(), |end| end.duration),
             queued: end.map_or_else(queued, |end| end.queued),
             executed: end.map(|end| end.executed),
+            validated: end.map(|end| end.validated),
             waits_for_approval: end.is_none() && self.waits_for_approval.load(Ordering::Relaxed),
         }
     }

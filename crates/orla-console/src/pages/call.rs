@@ -130,10 +130,11 @@ fn subject(call: &Call) -> &'static str {
     }
 }
 
-/// Returns how long a call took, and what of that were its queue and its provider.
+/// Returns how long a call took, and what of that were its queue, its provider and its validation.
 fn times_of(call: &Call) -> Markup {
-    let executed = call.executed.unwrap_or_default();
-    let steps = [(call.queued, " in the queue"), (executed, " in its provider")];
+    let (executed, validated) = (call.executed.unwrap_or_default(), call.validated.unwrap_or_default());
+    let steps =
+        [(call.queued, " in the queue"), (executed, " in its provider"), (validated, " in validation")];
     let steps: Vec<String> = steps
         .iter()
         .filter(|(time, _)| !time.is_zero())

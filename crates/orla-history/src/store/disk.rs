@@ -87,21 +87,26 @@ CREATE INDEX calls_failed ON calls (seq) WHERE outcome <> 'ok';
 CREATE INDEX calls_outermost ON calls (seq) WHERE parent IS NULL;
 ";
 
+/// The name and the type of a column.
+type Column = (&'static str, &'static str);
+
 /// The columns that files of earlier versions lack. Those versions can use a file that has them.
-const LATER_COLUMNS: &str = "
-ALTER TABLE calls ADD COLUMN client TEXT;
-ALTER TABLE calls ADD COLUMN client_version TEXT;
-ALTER TABLE calls ADD COLUMN session TEXT;
-ALTER TABLE calls ADD COLUMN executed_ms REAL;
-CREATE INDEX calls_of_client ON calls (client, seq) WHERE client IS NOT NULL;
-CREATE INDEX calls_of_session ON calls (session, seq) WHERE session IS NOT NULL;
+const LATER_COLUMNS: [Column; 5] = [
+    ("client", "TEXT"),
+    ("client_version", "TEXT"),
+    ("session", "TEXT"),
+    ("executed_ms", "REAL"),
+    ("validated_ms", "REAL"),
+];
+
+/// The indexes of these columns.
+const LATER_INDEXES: &str = "
+CREATE INDEX IF NOT EXISTS calls_of_client ON calls (client, seq) WHERE client IS NOT NULL;
+CREATE INDEX IF NOT EXISTS calls_of_session ON calls (session, seq) WHERE session IS NOT NULL;
 ";
 
-const CALL_COLUMNS: &str = "id, parent, root, depth, capability, name, kind, principal, principal_id, outcome, \
-                            started_at, duration_ms, queued_ms, client, client_version, session, executed_ms";
-/// The same of a file without the later columns.
 const FIRST_COLUMNS: &str = "id, parent, root, depth, capability, name, kind, principal, principal_id, outcome, \
-                             started_at, duration_ms, queued_ms, NULL, NULL, NULL, NULL";
+                             started_at, duration_ms, queued_ms";
 
 /// The reason why a file cannot be used as a history: one line that names the file and says what to do.
 #[derive(Debug, thiserror::Error)]
@@ -310,11 +315,14 @@ impl Store for Disk {
 
     fn list(&self, query: &Query, viewer: &Viewer) -> Result<Vec<Call>, HistoryError> {
         self.read(Vec::new(), |connection| {
-            let columns = columns(connection)?;
-            if columns == FIRST_COLUMNS && (query.client.is_some() || query.session.is_some()) {
+            let missing = missing_columns(connection)?;
+            let lacks = |name| missing.iter().any(|(missing, _)| *missing == name);
+            if (query.client.is_some() && lacks("client"))
+                || (query.session.is_some() && lacks("session"))
+            {
                 return Ok(Vec::new());
             }
-            let (sql, values) = select(columns, query, viewer);
+            let (sql, values) = select(&columns(&missing), query, viewer);
             let mut statement = connection.prepare(&sql)?;
             let rows = statement.query_map(params_from_iter(values), call)?;
             rows.collect()
@@ -326,7 +334,7 @@ impl Store for Disk {
             let mut statement = connection.prepare(&format!(
                 "SELECT {}, error, trace_id, span_id, parent_span_id, input, input_bytes, output, \
                  output_bytes, stderr, notices, more_notices FROM calls LEFT JOIN bodies USING (seq) WHERE id = ?1",
-                columns(connection)?
+                columns(&missing_columns(connection)?)
             ))?;
             statement.query_row([id], row).optional()
         })
@@ -336,7 +344,7 @@ impl Store for Disk {
         self.read(Vec::new(), |connection| {
             let mut statement = connection.prepare(&format!(
                 "SELECT {} FROM calls WHERE root = ?1 AND depth > 0 ORDER BY seq LIMIT {MAX_WITHIN}",
-                columns(connection)?
+                columns(&missing_columns(connection)?)
             ))?;
             let rows = statement.query_map([root], call)?;
             rows.collect()
@@ -412,7 +420,8 @@ fn create(path: &Path) -> io::Result<()> {
         let connection = Connection::open_with_flags(&new, flags())?;
         connection.pragma_update(None, "application_id", APPLICATION)?;
         connection.pragma_update(None, "user_version", FORMAT)?;
-        connection.execute_batch(&format!("BEGIN; {SCHEMA} {LATER_COLUMNS} COMMIT;"))?;
+        let later = with_columns(&LATER_COLUMNS);
+        connection.execute_batch(&format!("BEGIN; {SCHEMA} {later} {LATER_INDEXES} COMMIT;"))?;
         connection.pragma_update(None, "journal_mode", "WAL")?;
         connection.close().map_err(|(_, err)| err)
     })();
@@ -436,19 +445,26 @@ fn connect(path: &Path, max_wait: Duration) -> Result<Connection, rusqlite::Erro
     Ok(connection)
 }
 
-/// Returns whether a file has the columns of this version.
-fn has_later_columns(connection: &Connection) -> Result<bool, rusqlite::Error> {
-    connection.prepare("SELECT 1 FROM pragma_table_info('calls') WHERE name = 'executed_ms'")?.exists([])
+/// Returns those of the later columns that a file lacks.
+fn missing_columns(connection: &Connection) -> Result<Vec<Column>, rusqlite::Error> {
+    let mut statement = connection.prepare("SELECT name FROM pragma_table_info('calls')")?;
+    let names = statement.query_map([], |row| row.get(0))?;
+    let names = names.collect::<Result<HashSet<String>, _>>()?;
+    Ok(LATER_COLUMNS.into_iter().filter(|(name, _)| !names.contains(*name)).collect())
+}
+
+/// Returns the statements that add columns.
+fn with_columns(columns: &[Column]) -> String {
+    columns.iter().map(|(name, kind)| format!("ALTER TABLE calls ADD COLUMN {name} {kind};")).collect()
 }
 
 /// Adds the columns that a file of an earlier version lacks.
 fn with_later_columns(mut connection: Connection) -> Result<Connection, rusqlite::Error> {
-    if !has_later_columns(&connection)? {
+    if !missing_columns(&connection)?.is_empty() {
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         // Another process may have added them meanwhile.
-        if !has_later_columns(&transaction)? {
-            transaction.execute_batch(LATER_COLUMNS)?;
-        }
+        let missing = with_columns(&missing_columns(&transaction)?);
+        transaction.execute_batch(&format!("{missing} {LATER_INDEXES}"))?;
         transaction.commit()?;
     }
     Ok(connection)
@@ -464,8 +480,9 @@ fn insert(connection: &mut Connection, rows: &[Row], options: &Options) -> Resul
     {
         let mut call = transaction.prepare(
             "INSERT OR IGNORE INTO calls (id, parent, root, depth, capability, name, kind, principal, principal_id, outcome, \
-             started_at, duration_ms, queued_ms, error, trace_id, span_id, parent_span_id, client, client_version, session, executed_ms) \
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21)",
+             started_at, duration_ms, queued_ms, error, trace_id, span_id, parent_span_id, client, client_version, session, executed_ms, \
+             validated_ms) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22)",
         )?;
         let mut body = transaction.prepare(
             "INSERT OR IGNORE INTO bodies (seq, input, input_bytes, output, output_bytes, stderr, notices, more_notices) \
@@ -503,6 +520,7 @@ fn insert(connection: &mut Connection, rows: &[Row], options: &Options) -> Resul
                 one.client.as_ref().and_then(|client| client.version.as_ref()),
                 one.session,
                 one.executed.map(millis),
+                one.validated.map(millis),
             ])?;
             let has_body =
                 input.is_some() || output.is_some() || stderr.is_some() || !notices.is_empty();
@@ -551,9 +569,11 @@ fn remove_old(connection: &Connection, options: &Options) -> Result<(), rusqlite
     Ok(())
 }
 
-/// Returns the columns of a call in this file.
-fn columns(connection: &Connection) -> Result<&'static str, rusqlite::Error> {
-    Ok(if has_later_columns(connection)? { CALL_COLUMNS } else { FIRST_COLUMNS })
+/// Returns the columns of a call, with `NULL` for those that a file lacks.
+fn columns(missing: &[Column]) -> String {
+    let later =
+        LATER_COLUMNS.iter().map(|column| if missing.contains(column) { "NULL" } else { column.0 });
+    std::iter::once(FIRST_COLUMNS).chain(later).collect::<Vec<_>>().join(", ")
 }
 
 /// Returns the question for a list, with its values.
@@ -640,6 +660,7 @@ fn call(row: &rusqlite::Row<'_>) -> Result<Call, rusqlite::Error> {
         client: client.map(|name| ClientInfo { name, version }),
         session: row.get(15)?,
         executed: duration(16)?,
+        validated: duration(17)?,
         waits_for_approval: false,
     })
 }
@@ -650,19 +671,19 @@ fn row(row: &rusqlite::Row<'_>) -> Result<Row, rusqlite::Error> {
         let bytes = bytes.map_or(0, i64::unsigned_abs);
         Ok::<_, rusqlite::Error>(text.map(|text| Body { text, bytes }))
     };
-    let (trace_id, span_id): (Option<String>, Option<String>) = (row.get(18)?, row.get(19)?);
-    let parent_id = row.get(20)?;
-    let notices: Option<String> = row.get(26)?;
+    let (trace_id, span_id): (Option<String>, Option<String>) = (row.get(19)?, row.get(20)?);
+    let parent_id = row.get(21)?;
+    let notices: Option<String> = row.get(27)?;
     let notices: Option<Vec<NoticeLine>> = notices.and_then(|text| serde_json::from_str(&text).ok());
     Ok(Row {
         call: call(row)?,
-        error: row.get(17)?,
+        error: row.get(18)?,
         trace: trace_id.zip(span_id).map(|(trace_id, span_id)| Trace { trace_id, span_id, parent_id }),
-        input: body(21)?,
-        output: body(23)?,
-        stderr: row.get(25)?,
+        input: body(22)?,
+        output: body(24)?,
+        stderr: row.get(26)?,
         notices: notices.unwrap_or_default(),
-        more_notices: row.get::<_, Option<i64>>(27)?.map_or(0, i64::unsigned_abs),
+        more_notices: row.get::<_, Option<i64>>(28)?.map_or(0, i64::unsigned_abs),
         replaces: false,
     })
 }

@@ -65,7 +65,9 @@ impl CapabilityMarketplace {
             if prepared.settle().await? {
                 prepared.authorize().await?;
             }
+            recording.input_validation_begins();
             prepared.validate_input().await?;
+            recording.input_validation_ends();
             // A call with a wrong input must not be charged or put before an approver. Any other call is checked by the
             // executor when it runs.
             if prepared.is_charged_or_approved() {
@@ -89,6 +91,7 @@ impl CapabilityMarketplace {
                     Err(error) => retries.wait_or_fail(&prepared, error).await?,
                 }
             };
+            recording.output_validation_begins();
             prepared.validate_output(outcome).await
         }
         .await;
@@ -163,7 +166,9 @@ impl CapabilityMarketplace {
         let mut recording = prepared.begin_recording();
         let opened = async {
             prepared.authorize().await?;
+            recording.input_validation_begins();
             prepared.validate_input().await?;
+            recording.input_validation_ends();
             let charge = prepared.pass_gates(&recording).await?;
             let (_permits, circuit) = prepared.enter(&mut recording).await?;
             recording.executor_begins();

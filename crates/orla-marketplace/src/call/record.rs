@@ -39,6 +39,8 @@ pub struct CallRecord {
     /// The time that its executor took, over all attempts: with its nested calls, and with what it waited for. Of a stream, the
     /// time until it was open.
     pub executed: Duration,
+    /// The time that its input and its output were checked against their schemas.
+    pub validated: Duration,
     /// The error's text, if it failed.
     pub error: Option<String>,
     /// The rule of the configuration that refused the call, such as `quotas[0]`, if one did.
@@ -241,6 +243,12 @@ pub(crate) struct Recording {
     executed: Duration,
     /// Since when this attempt runs.
     executing_since: Option<Instant>,
+    /// When the last attempt ended.
+    executed_at: Option<Instant>,
+    /// The time that the check of the input took.
+    validated: Duration,
+    /// Since when the input or the output is checked.
+    validating_since: Option<Instant>,
     observers: Option<Arc<Observers>>,
     observed: Option<Arc<dyn ObservedCall>>,
     /// Whether calls that are abandoned now end because the server stops.
@@ -269,6 +277,9 @@ impl Recording {
             queued_since: None,
             executed: Duration::ZERO,
             executing_since: None,
+            executed_at: None,
+            validated: Duration::ZERO,
+            validating_since: None,
             observers,
             observed,
             stopping,
@@ -292,14 +303,15 @@ impl Recording {
     }
 
     /// Returns how long the call has waited for permits, over all its attempts.
-    fn queued_until_now(&self) -> Duration {
-        self.queued + self.queued_since.map(|since| since.elapsed()).unwrap_or_default()
+    fn queued_until(&self, now: Instant) -> Duration {
+        self.queued + self.queued_since.map(|since| now - since).unwrap_or_default()
     }
 
     /// Records that the call has its permits.
     pub(crate) fn admitted(&mut self) {
-        self.queued = self.queued_until_now();
-        self.queued_since = None;
+        if let Some(since) = self.queued_since.take() {
+            self.queued += since.elapsed();
+        }
         if let Some(observed) = &self.observed {
             observed.admitted(self.queued);
         }
@@ -312,13 +324,37 @@ impl Recording {
 
     /// Records that the executor has ended.
     pub(crate) fn executor_ends(&mut self) {
-        self.executed = self.executed_until_now();
+        let now = Instant::now();
+        self.executed = self.executed_until(now);
         self.executing_since = None;
+        self.executed_at = Some(now);
     }
 
     /// Returns how long the executor has run, over all its attempts.
-    fn executed_until_now(&self) -> Duration {
-        self.executed + self.executing_since.map(|since| since.elapsed()).unwrap_or_default()
+    fn executed_until(&self, now: Instant) -> Duration {
+        self.executed + self.executing_since.map(|since| now - since).unwrap_or_default()
+    }
+
+    /// Records that the input is checked against its schema, if it has one.
+    pub(crate) fn input_validation_begins(&mut self) {
+        self.validating_since = self.entry.input.validator().map(|_| Instant::now());
+    }
+
+    /// Records that the input has been checked.
+    pub(crate) fn input_validation_ends(&mut self) {
+        if let Some(since) = self.validating_since.take() {
+            self.validated = since.elapsed();
+        }
+    }
+
+    /// Records that the output is checked against its schema, if it has one, from the end of the executor to that of the call.
+    pub(crate) fn output_validation_begins(&mut self) {
+        self.validating_since = self.entry.output.validator().and(self.executed_at);
+    }
+
+    /// Returns how long the checks against schemas have taken.
+    fn validated_until(&self, now: Instant) -> Duration {
+        self.validated + self.validating_since.map(|since| now - since).unwrap_or_default()
     }
 
     /// Records that the call starts or stops waiting for an approval.
@@ -368,15 +404,17 @@ impl Recording {
         if std::mem::replace(&mut self.is_recorded, true) {
             return;
         }
+        let now = Instant::now();
         let record = CallRecord {
             call_id: Arc::clone(&self.call_id),
             entry: Arc::clone(&self.entry),
             name: Arc::clone(&self.entry.name),
             kind: self.entry.manifest.provider.kind(),
             outcome,
-            duration: self.started.elapsed(),
-            queued: self.queued_until_now(),
-            executed: self.executed_until_now(),
+            duration: now - self.started,
+            queued: self.queued_until(now),
+            executed: self.executed_until(now),
+            validated: self.validated_until(now),
             error,
             rule,
             refusal,

@@ -458,6 +458,28 @@ async fn the_times_in_the_queue_and_in_the_executor_are_recorded_also_for_a_call
     assert_eq!(*records.lock(), expected);
 }
 
+#[tokio::test]
+async fn the_time_of_checks_against_schemas_is_recorded() {
+    let market = marketplace(limits(100), [("echo", Canned::Echoes)]);
+    let mut manifest = Canned::Echoes.manifest("typed");
+    let schema = serde_json::json!({"type": "object", "properties": {"n": {"type": "integer"}}});
+    manifest.input_schema = Some(crate::schema::schema_from_declaration(&schema).unwrap());
+    manifest.output_schema.clone_from(&manifest.input_schema);
+    market.register_capability(manifest).unwrap();
+    let records = Arc::new(Mutex::new(Vec::new()));
+    let sink = Arc::clone(&records);
+    market.on_finished(move |record| sink.lock().push(record.clone()));
+    for (id, input, is_checked) in
+        [("echo", r#"{"n":1}"#, false), ("typed", r#"{"n":1}"#, true), ("typed", r#"{"n":"x"}"#, true)]
+    {
+        let input = Payload::from_json(JsonText::parse(input.to_owned()).unwrap());
+        let _ = market.call(Call::to(id).with(input)).await;
+        let record = records.lock().pop().unwrap();
+        assert_eq!(record.validated > Duration::ZERO, is_checked, "{record:?}");
+        assert!(record.validated + record.executed <= record.duration, "{record:?}");
+    }
+}
+
 /// Returns a registration whose calls cannot be reached so many times.
 fn unreachable(id: &str, times: u32, annotations: Option<&str>) -> (Registration, Arc<AtomicU32>) {
     let left = Arc::new(AtomicU32::new(times));

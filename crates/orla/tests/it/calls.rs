@@ -82,7 +82,7 @@ fn calls_are_listed_newest_first_and_filtered() {
         for key in ["id", "capability", "outcome", "started_at"] {
             assert!(row[key].is_string(), "{key}: {row}");
         }
-        for key in ["duration_ms", "queued_ms", "executed_ms"] {
+        for key in ["duration_ms", "queued_ms", "executed_ms", "validated_ms"] {
             assert!(row[key].is_number(), "{key}: {row}");
         }
     }

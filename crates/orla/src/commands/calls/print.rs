@@ -67,11 +67,10 @@ pub(super) fn detail(call: &Value) -> String {
     }
     field("started", text_of(&call["started_at"]));
     let ms = |value: &Value| format!("{} ms", text_of(value));
-    let mut took = format!("{}, of which {} queued", ms(&call["duration_ms"]), ms(&call["queued_ms"]));
-    if call["executed_ms"].is_number() {
-        let _ = write!(took, " and {} executing", ms(&call["executed_ms"]));
-    }
-    field("took", took);
+    let steps = [("queued_ms", "queued"), ("executed_ms", "executing"), ("validated_ms", "validating")];
+    let steps = steps.iter().filter(|(name, _)| call[name].is_number());
+    let steps: Vec<String> = steps.map(|(name, what)| format!("{} {what}", ms(&call[name]))).collect();
+    field("took", format!("{}, of which {}", ms(&call["duration_ms"]), steps.join(", ")));
     field("trace", text_of(&call["trace"]["trace_id"]));
     field("input", text_of(&call["input"]));
     field("output", text_of(&call["output"]));
@@ -243,12 +242,13 @@ mod tests {
 
         let mut more = call();
         more["client"] = json!({"name": "agent", "version": "1.2"});
-        (more["session"], more["executed_ms"]) = (json!("1f2e"), json!(99.0));
+        (more["session"], more["executed_ms"], more["validated_ms"]) =
+            (json!("1f2e"), json!(99.0), json!(0.25));
         let text = detail(&more);
         for line in [
             "client      agent 1.2\n",
             "session     1f2e\n",
-            "took        100.0 ms, of which 0.5 ms queued and 99.0 ms executing\n",
+            "took        100.0 ms, of which 0.5 ms queued, 99.0 ms executing, 0.25 ms validating\n",
         ] {
             assert!(text.contains(line), "{line}: {text}");
         }
