@@ -17,6 +17,7 @@
 //! - `sandbox` shows what confined processes can do, and what confinement costs.
 //! - `cluster` runs several nodes over a real NATS server, and lets nodes and NATS die.
 //! - `state` kills a process at random moments while it writes state.
+//! - `telemetry` reads the traces of prompts of the release binary with OpenTelemetry's own messages.
 //! - `packages` kills `orla add`, `update` and `sync` at many moments.
 //! - `registry` asks orla what it would install of many published `server.json`, from a stand-in of a registry that also fails.
 //! - `simulate` lets simulated processes of programs with journals end at any step, for 10^8 steps.
@@ -54,6 +55,7 @@ mod state;
 mod suites;
 mod tally;
 mod tck;
+mod telemetry;
 
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
@@ -74,6 +76,9 @@ usage: cargo xtask COMMAND
                      target/browser/pictures; WHAT is any of: pages, person, payloads (default: all)
   tck FOLDER         run the compatibility kit of the A2A project (a checkout of a2aproject/a2a-tck,
                      branch 1.0-dev) against orla as an agent; prints a table of levels and bindings
+  telemetry [--quick]
+                     let `orla agent` of the release binary (or of $ORLA_BIN) carry out prompts of a scripted model, and check
+                     with OpenTelemetry's package for Python that each of them is one tree of spans (--quick: 5 instead of 50)
   suites [--from FOLDER] [WHAT…]
                      run the public test suites against the release binary (or $ORLA_BIN); WHAT is any
                      of: json-schema, jsonpath, jmespath, json-patch, toml, yaml, csv (default: all);
@@ -137,6 +142,7 @@ fn main() -> ExitCode {
         "interop" => interop::run(rest),
         "identity" => identity::run(rest),
         "tck" => tck::run(rest),
+        "telemetry" => telemetry::run(rest),
         "suites" => suites::run(rest),
         "bench" => bench::run(rest),
         "browser" => browser::run(rest),

@@ -48,7 +48,7 @@ pub use case::{case, indented, recorded};
 pub use query::{CANCEL, DEFAULT_LIMIT, MAX_LIMIT, Query, READ, Viewer, time_of};
 pub use redact::{NoPointer, PointerPattern, redacted};
 pub use store::OpenError;
-pub use trace::{SpanSink, Tracing};
+pub use trace::{SpanSink, TraceContext, Tracing};
 
 use intake::Intake;
 use live::Observer;

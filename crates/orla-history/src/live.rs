@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use crate::call::{Call, ClientInfo, NoticeKind, NoticeLine, Progress, RUNNING, Running};
 use crate::intake::Intake;
 use crate::query::Viewer;
-use crate::trace::Context;
+use crate::trace::TraceContext;
 
 /// The maximum number of notices that are kept of one call. The later ones are counted.
 const MAX_NOTICES: usize = 200;
@@ -52,7 +52,7 @@ pub(crate) struct LiveCall {
     pub(crate) started_at: SystemTime,
     started: Instant,
     cancellation: CancellationToken,
-    pub(crate) trace: Option<Context>,
+    pub(crate) trace: Option<TraceContext>,
     pub(crate) is_kept: bool,
     /// Whether it may be a call that began before, in this process or another.
     pub(crate) goes_on: bool,
@@ -115,7 +115,7 @@ impl CallObserver for Observer {
         ctx: &mut CallContext,
     ) -> Option<Arc<dyn ObservedCall>> {
         let trace = self.0.tracing.get().map(|tracing| {
-            let context = Context::within(ctx.scope.traceparent.as_deref(), tracing.sample_ratio);
+            let context = TraceContext::within(ctx.scope.traceparent.as_deref(), tracing.sample_ratio);
             ctx.scope.traceparent = Some(context.traceparent());
             context
         });

@@ -19,15 +19,19 @@ pub struct Tracing {
     pub sink: Arc<dyn SpanSink>,
 }
 
-/// The trace context of one call.
-pub(crate) struct Context {
-    pub(crate) trace: Trace,
-    pub(crate) is_sampled: bool,
+/// The trace context of one call, or of something that makes calls.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct TraceContext {
+    /// The trace, and the span.
+    pub trace: Trace,
+    /// Whether the trace is exported.
+    pub is_sampled: bool,
 }
 
-impl Context {
-    /// Returns the context of a call within that of its caller. Without a valid one, a trace begins.
-    pub(crate) fn within(parent: Option<&str>, sample_ratio: f64) -> Self {
+impl TraceContext {
+    /// Returns a new context within that of a caller. Without a valid one, a trace begins, which is sampled with this ratio.
+    pub fn within(parent: Option<&str>, sample_ratio: f64) -> Self {
         let mut random = [0; 24];
         // Ids that are not random are better than no trace, and this fails on no supported system.
         let _ = getrandom::fill(&mut random);
@@ -51,8 +55,8 @@ impl Context {
         }
     }
 
-    /// Returns the context for nested calls.
-    pub(crate) fn traceparent(&self) -> Arc<str> {
+    /// Returns the context for nested calls, as a `traceparent`.
+    pub fn traceparent(&self) -> Arc<str> {
         let flags = if self.is_sampled { "01" } else { "00" };
         format!("00-{}-{}-{flags}", self.trace.trace_id, self.trace.span_id).into()
     }
@@ -85,15 +89,15 @@ mod tests {
 
     #[test]
     fn a_call_is_within_the_span_of_its_caller() {
-        let context = Context::within(Some(PARENT), 0.0);
+        let context = TraceContext::within(Some(PARENT), 0.0);
         assert!(context.is_sampled, "the caller decides");
         assert_eq!(context.trace.parent_id.as_deref(), Some("00f067aa0ba902b7"));
         let own = context.traceparent();
         assert!(own.starts_with("00-4bf92f3577b34da6a3ce929d0e0e4736-") && own.ends_with("-01"));
         assert_ne!(context.trace.span_id, "00f067aa0ba902b7");
-        let unsampled = Context::within(Some(&PARENT.replace("-01", "-00")), 1.0);
+        let unsampled = TraceContext::within(Some(&PARENT.replace("-01", "-00")), 1.0);
         assert!(!unsampled.is_sampled && unsampled.traceparent().ends_with("-00"));
-        let next = Context::within(Some(&own), 1.0);
+        let next = TraceContext::within(Some(&own), 1.0);
         assert_eq!(next.trace.parent_id, Some(context.trace.span_id));
     }
 
@@ -107,12 +111,12 @@ mod tests {
             "ff-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
             "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-x",
         ] {
-            let context = Context::within(Some(wrong), 1.0);
+            let context = TraceContext::within(Some(wrong), 1.0);
             assert!(context.trace.parent_id.is_none() && context.is_sampled, "{wrong}");
         }
         assert!(read("01-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-more").is_some());
-        assert!(!Context::within(None, 0.0).is_sampled);
-        let sampled = (0..2000).filter(|_| Context::within(None, 0.5).is_sampled).count();
+        assert!(!TraceContext::within(None, 0.0).is_sampled);
+        let sampled = (0..2000).filter(|_| TraceContext::within(None, 0.5).is_sampled).count();
         assert!((800..1200).contains(&sampled), "{sampled}");
     }
 }

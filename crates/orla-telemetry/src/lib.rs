@@ -39,6 +39,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use meter::Meter;
 pub use resource::Resource;
+pub use span::Prompt;
 
 /// How long spans are gathered before they are sent.
 const BATCH_INTERVAL: Duration = Duration::from_secs(1);
@@ -78,6 +79,7 @@ pub struct Exporter(Arc<Inner>);
 struct Inner {
     resource: Resource,
     waiting: Mutex<Vec<Row>>,
+    prompts: Mutex<Vec<Prompt>>,
     enough: Notify,
     dropped: AtomicU64,
     is_failing: AtomicBool,
@@ -90,10 +92,16 @@ impl Exporter {
         Self(Arc::new(Inner {
             resource,
             waiting: Mutex::default(),
+            prompts: Mutex::default(),
             enough: Notify::new(),
             dropped: AtomicU64::new(0),
             is_failing: AtomicBool::new(false),
         }))
+    }
+
+    /// Takes a prompt that an agent has carried out.
+    pub fn take_prompt(&self, prompt: Prompt) {
+        self.0.prompts.lock().push(prompt);
     }
 
     /// Sends spans until `ending` is cancelled, and then the rest, within three seconds.
@@ -125,10 +133,11 @@ impl Exporter {
                 let count = waiting.len().min(MAX_BATCH);
                 waiting.drain(..count).collect()
             };
-            if batch.is_empty() {
+            let prompts = std::mem::take(&mut *self.0.prompts.lock());
+            if batch.is_empty() && prompts.is_empty() {
                 return;
             }
-            let request = span::request(&self.0.resource, &batch);
+            let request = span::request(&self.0.resource, &batch, &prompts);
             self.post(collector, Bytes::from(request.encode_to_vec())).await;
         }
     }

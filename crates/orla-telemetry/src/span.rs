@@ -1,8 +1,8 @@
 //! Spans of rows, by the semantic conventions for MCP and GenAI. No I/O.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use orla_history::{Row, millis};
+use orla_history::{Row, Trace, millis};
 
 use crate::proto;
 use crate::resource::{Resource, length, nanos, text};
@@ -21,16 +21,69 @@ const ERROR: i32 = 2;
 /// Kinds of capabilities that are reached over a network.
 const REMOTE: [&str; 5] = ["http", "mcp", "a2a", "remote-rtfs", "stream"];
 
-/// Returns the request that exports these calls. Rows without a trace are left out.
-pub(crate) fn request(resource: &Resource, rows: &[Row]) -> proto::ExportTraceServiceRequest {
+/// A prompt that an agent has carried out: the span around its calls.
+#[derive(Clone, Debug)]
+pub struct Prompt {
+    /// Its trace and its span.
+    pub trace: Trace,
+    /// The model, with its provider: `PROVIDER::MODEL`.
+    pub model: String,
+    /// When it began.
+    pub started_at: SystemTime,
+    /// From its beginning to its end.
+    pub duration: Duration,
+    /// What the model has read and written, in tokens.
+    pub tokens: (u64, u64),
+    /// Why there is no answer, as a word and as a sentence.
+    pub error: Option<(String, String)>,
+}
+
+/// Returns the request that exports these calls and prompts. Rows without a trace are left out.
+pub(crate) fn request(
+    resource: &Resource,
+    rows: &[Row],
+    prompts: &[Prompt],
+) -> proto::ExportTraceServiceRequest {
     let (resource, scope) = resource.messages();
-    let spans = rows.iter().filter_map(spans).flatten().collect();
+    let of_calls = rows.iter().filter_map(spans).flatten();
+    let spans = prompts.iter().filter_map(span_of_prompt).chain(of_calls).collect();
     proto::ExportTraceServiceRequest {
         resource_spans: vec![proto::ResourceSpans {
             resource: Some(resource),
             scope_spans: vec![proto::ScopeSpans { scope: Some(scope), spans }],
         }],
     }
+}
+
+/// Returns the span of a prompt.
+fn span_of_prompt(prompt: &Prompt) -> Option<proto::Span> {
+    let Prompt { trace, model, started_at, duration, tokens, error } = prompt;
+    let (provider, name) = model.split_once("::").unwrap_or(("", model));
+    let count = |key, count: u64| number(key, i64::try_from(count).unwrap_or(i64::MAX));
+    let mut attributes = vec![
+        text("gen_ai.operation.name", "invoke_agent"),
+        text("gen_ai.agent.name", "orla"),
+        text("gen_ai.provider.name", provider),
+        text("gen_ai.request.model", name),
+        count("gen_ai.usage.input_tokens", tokens.0),
+        count("gen_ai.usage.output_tokens", tokens.1),
+    ];
+    let status = error.as_ref().map(|(kind, message)| {
+        attributes.push(text("error.type", kind));
+        proto::Status { message: cut(message).to_owned(), code: ERROR }
+    });
+    let start = nanos(*started_at);
+    Some(proto::Span {
+        trace_id: bytes(&trace.trace_id)?,
+        span_id: bytes(&trace.span_id)?,
+        parent_span_id: trace.parent_id.as_deref().and_then(bytes).unwrap_or_default(),
+        name: "invoke_agent orla".to_owned(),
+        kind: INTERNAL,
+        start_time_unix_nano: start,
+        end_time_unix_nano: start + length(*duration),
+        attributes,
+        status,
+    })
 }
 
 /// Returns the span of a call, and that of its waiting.
@@ -115,10 +168,8 @@ fn cut(text: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use std::time::SystemTime;
-
     use super::*;
-    use orla_history::{Call, Trace};
+    use orla_history::Call;
 
     #[test]
     fn a_call_is_a_span_and_so_is_its_waiting() {
@@ -135,7 +186,7 @@ mod tests {
         let resource =
             Resource { attributes: vec![("service.name".into(), "orla".into())], version: "1".into() };
         let request =
-            request(&resource, &[row, Row::of(Call::new("x".into(), "x".into(), "ok".into()))]);
+            request(&resource, &[row, Row::of(Call::new("x".into(), "x".into(), "ok".into()))], &[]);
         let spans = &request.resource_spans[0].scope_spans[0].spans;
         assert_eq!(spans.len(), 2);
         let own = &spans[0];

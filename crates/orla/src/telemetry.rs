@@ -2,16 +2,16 @@
 
 use std::io::Write as _;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant, SystemTime};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use orla_history::{History, Tracing};
+use orla_history::{History, TraceContext, Tracing};
 use orla_oauth::root_cause;
 use orla_server::Server;
-use orla_telemetry::{Collector, Exporter, Meter, Resource, SendError};
+use orla_telemetry::{Collector, Exporter, Meter, Prompt, Resource, SendError};
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, StatusCode};
 use tokio_util::sync::CancellationToken;
@@ -53,28 +53,81 @@ impl Prepared {
 
     /// Sends until that is [ended](Sending::end).
     pub(crate) fn start(self, server: &Server) -> Sending {
-        let ending = CancellationToken::new();
-        let tasks = TaskTracker::new();
+        let sending = Sending::default();
         if let Some((exporter, collector)) = self.traces {
-            let ending = ending.clone();
-            tasks.spawn(async move { exporter.serve(&collector, ending).await });
+            sending.traces(exporter, collector);
         }
         if let Some((meter, collector)) = self.metrics {
-            let (server, ending) = (server.clone(), ending.clone());
+            let (server, ending) = (server.clone(), sending.ending.clone());
             let read = move || server.metrics();
-            tasks.spawn(async move { meter.serve(read, &collector, ending).await });
+            sending.tasks.spawn(async move { meter.serve(read, &collector, ending).await });
         }
-        Sending { ending, tasks }
+        sending
+    }
+}
+
+/// The trace of one prompt of `orla agent`: its calls are within one span.
+pub(crate) struct PromptTrace {
+    context: TraceContext,
+    exporter: Exporter,
+    sending: Sending,
+    started_at: SystemTime,
+    started: Instant,
+}
+
+impl PromptTrace {
+    /// Begins a trace, within the span that the variable `TRACEPARENT` names, if it does. From now on, the calls that `calls`
+    /// follows are traced.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a header is invalid, or if the client cannot be created.
+    pub(crate) fn begin(telemetry: Telemetry, calls: &History) -> Result<Option<Self>, Failure> {
+        let sample_ratio = telemetry.sample_ratio;
+        let Some((exporter, collector)) = Prepared::new(telemetry, Some(calls))?.traces else {
+            return Ok(None);
+        };
+        let outer = std::env::var("TRACEPARENT").ok();
+        let sending = Sending::default();
+        sending.traces(exporter.clone(), collector);
+        Ok(Some(Self {
+            context: TraceContext::within(outer.as_deref(), sample_ratio),
+            exporter,
+            sending,
+            started_at: SystemTime::now(),
+            started: Instant::now(),
+        }))
+    }
+
+    /// Returns the context for the calls of the prompt.
+    pub(crate) fn traceparent(&self) -> Arc<str> {
+        self.context.traceparent()
+    }
+
+    /// Ends the trace and sends what is not sent yet, within a few seconds. The calls must have been written.
+    pub(crate) async fn end(self, model: String, tokens: (u64, u64), error: Option<(String, String)>) {
+        let Self { context, exporter, sending, started_at, started } = self;
+        if context.is_sampled {
+            let (trace, duration) = (context.trace, started.elapsed());
+            exporter.take_prompt(Prompt { trace, model, started_at, duration, tokens, error });
+        }
+        sending.end().await;
     }
 }
 
 /// The tasks that send.
+#[derive(Default)]
 pub(crate) struct Sending {
     ending: CancellationToken,
     tasks: TaskTracker,
 }
 
 impl Sending {
+    fn traces(&self, exporter: Exporter, collector: Http) {
+        let ending = self.ending.clone();
+        self.tasks.spawn(async move { exporter.serve(&collector, ending).await });
+    }
+
     /// Sends the remaining data, within a few seconds.
     pub(crate) async fn end(self) {
         self.ending.cancel();

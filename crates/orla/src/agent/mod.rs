@@ -95,6 +95,8 @@ pub(crate) struct Agent<'a, A> {
     pub(crate) approve: Approve,
     /// The call that the run is part of, if any.
     pub(crate) within: Option<&'a CallContext>,
+    /// The trace context of its calls, if the run is not part of a call.
+    pub(crate) traceparent: Option<Arc<str>>,
     /// The timeout of one call, if it differs from that of the capability.
     pub(crate) timeout: Option<Duration>,
     pub(crate) max_result: usize,
@@ -178,6 +180,7 @@ impl<A: RunObserver> Agent<'_, A> {
                 };
                 if self.within.is_none() {
                     request.timeout = self.timeout;
+                    request.scope.traceparent.clone_from(&self.traceparent);
                 }
                 request = request.with(Payload::from_json(input)).sharing(self.budget.clone());
                 // As it was when it was judged.

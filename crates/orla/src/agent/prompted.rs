@@ -220,6 +220,7 @@ impl CapabilityExecutor for PromptedExecutor {
             budget,
             approve: prompted.config.approve,
             within: Some(ctx),
+            traceparent: None,
             timeout: None,
             max_result: prompted.config.max_result_bytes,
             cancellation: cancellation.clone(),

@@ -16,6 +16,7 @@ use crate::app::App;
 use crate::config::agent::Approve;
 use crate::config::{AgentConfig, Config, Source};
 use crate::signals::Signals;
+use crate::telemetry::PromptTrace;
 use crate::{Failure, cli};
 
 /// The largest prompt, in bytes.
@@ -58,7 +59,12 @@ async fn answer(is_json: bool, config: &Config, system: String, prompt: String) 
     let mut signals = Signals::install().map_err(|err| Failure::failed(err.to_string()))?;
     let model = Model::choose(&config.agent, &environment).await?;
     let app = App::build_local(config)?;
-    let records = CallRecords::of(&app, config)?;
+    let mut records = CallRecords::of(&app, config)?;
+    let telemetry = config.telemetry(&|name| std::env::var_os(name)).map_err(Failure::usage)?;
+    let trace = match telemetry.traces {
+        Some(_) => PromptTrace::begin(telemetry, records.followed(&app)?)?,
+        None => None,
+    };
     app.marketplace().prepare_listing().await;
     let transcript = Transcript::new(is_json);
     transcript.prompt(&model.name(), &prompt);
@@ -72,6 +78,7 @@ async fn answer(is_json: bool, config: &Config, system: String, prompt: String) 
         observer: &transcript,
         budget,
         within: None,
+        traceparent: trace.as_ref().map(PromptTrace::traceparent),
         approve: config.agent.approve,
         timeout: config.is_asked_for("timeout").then_some(config.timeout),
         max_result: config.agent.max_result_bytes,
@@ -101,6 +108,15 @@ async fn answer(is_json: bool, config: &Config, system: String, prompt: String) 
     };
     app.end_providers().await;
     records.end().await;
+    if let Some(trace) = trace {
+        let error = match &end {
+            Ok(end) => end.problem().map(|problem| (end.word().to_owned(), problem)),
+            Err(problem) => Some(("failed".to_owned(), problem.clone())),
+        };
+        let secrets = app.marketplace().redaction();
+        let error = error.map(|(kind, problem)| (kind, secrets.text(&problem).into_owned()));
+        trace.end(model.name(), (run.spent.input, run.spent.output), error).await;
+    }
     transcript.end(&end, run.spent);
     match (end, stopped) {
         (_, Some(stop)) => Err(super::call::stopped(stop)),

@@ -39,6 +39,20 @@ impl CallRecords {
         Ok(Self { _audit: audit, history })
     }
 
+    /// Returns what follows the calls, for their traces: the history, or else one that keeps nothing.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the system provides no thread.
+    pub(super) fn followed(&mut self, app: &App) -> Result<&History, Failure> {
+        let followed = match self.history.take() {
+            Some(history) => history,
+            None => History::of_nothing(app.marketplace())
+                .map_err(|err| Failure::failed(format!("calls cannot be followed: {err}")))?,
+        };
+        Ok(self.history.insert(followed))
+    }
+
     /// Writes the history to its end.
     pub(super) async fn end(self) {
         let Some(history) = self.history else { return };

@@ -7,6 +7,7 @@ use orla_e2e::{Request, Server, World, eventually};
 use serde_json::{Value, json};
 
 use crate::mcp_script::mcp_script;
+use crate::model::{Scripted, openai};
 use crate::upstream::Upstream;
 use crate::{sh, world};
 
@@ -233,6 +234,62 @@ fn a_program_that_calls_three_kinds_of_providers_is_one_tree() {
     let id = &way.attributes["gen_ai.tool.call.id"];
     let detail = server.http().get(&format!("/calls/{id}")).json();
     assert_eq!(detail["trace"]["span_id"], way.id, "{detail}");
+}
+
+#[test]
+fn the_calls_of_an_agents_prompt_are_one_tree_below_one_span() {
+    let (collector, upstream) = (Upstream::start(), Upstream::start());
+    collector.set("POST /v1/traces", 200, "");
+    let begun = |more: &str| traced(&collector.url(), &upstream, more);
+    let run = |world: &World| {
+        let calls = [("way", json!({})), ("here", json!({}))];
+        let model = Scripted::new(vec![openai(&[], &calls), openai(&["done"], &[])]);
+        let base = model.base();
+        let done =
+            world.run(&["agent", "--model", "openai::m", "--base-url", &base, "--yes", "find the way"]);
+        assert_eq!((done.code, &*done.stdout), (Some(0), "done\n"), "{}", done.stderr);
+    };
+    run(&begun("").env("TRACEPARENT", PARENT));
+    let got = spans(&collector);
+    let root = named(&got, "invoke_agent orla");
+    assert_eq!((&*root.trace, &*root.parent), (&PARENT[3..35], &PARENT[36..52]));
+    let by_id: BTreeMap<&str, &Span> = got.iter().map(|span| (&*span.id, span)).collect();
+    for span in got.iter().filter(|span| span.id != root.id) {
+        let parent = by_id.get(&*span.parent).unwrap_or_else(|| panic!("an orphan: {span:?}"));
+        assert!(span.trace == root.trace && parent.begin <= span.begin, "{parent:?} {span:?}");
+        assert!(span.end <= root.end, "{root:?} {span:?}");
+    }
+    let below = |parent: &Span| {
+        let mut names: Vec<&str> = got
+            .iter()
+            .filter(|span| span.parent == parent.id && span.name != "queue")
+            .map(|span| &*span.name)
+            .collect();
+        names.sort_unstable();
+        names.iter().map(|name| name.trim_start_matches("tools/call ")).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(below(root), "here way");
+    assert_eq!(below(named(&got, "tools/call way")), "broken calc__trace here inner up__number");
+    for (name, expected) in [
+        ("gen_ai.operation.name", "invoke_agent"),
+        ("gen_ai.request.model", "m"),
+        ("gen_ai.provider.name", "openai"),
+    ] {
+        assert_eq!(root.attributes.get(name).map(|text| &**text), Some(expected), "{name}");
+    }
+    assert_eq!(root.status, 0);
+
+    // Each prompt without a caller's context is a trace of its own.
+    run(&begun(""));
+    let roots: Vec<Span> =
+        spans(&collector).into_iter().filter(|span| span.name == "invoke_agent orla").collect();
+    assert!(
+        roots.len() == 2 && roots[1].parent.is_empty() && roots[1].trace != roots[0].trace,
+        "{roots:?}"
+    );
+    let count = spans(&collector).len();
+    run(&begun(", sample_ratio: 0"));
+    assert_eq!(spans(&collector).len(), count, "it is not sampled");
 }
 
 #[test]
