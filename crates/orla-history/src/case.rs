@@ -4,7 +4,7 @@ use orla_marketplace::json::RawObject;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use crate::call::{Body, Detail, Node, Row};
+use crate::call::{Body, Detail, Node, Row, millis};
 
 /// Kinds of capabilities that compute within the process: a case runs them, and does not replay their answers.
 const COMPUTED: [&str; 3] = ["local", "rtfs", "discovery"];
@@ -71,7 +71,8 @@ fn call(row: &Row) -> Result<String, String> {
         }
         false => format!("\"output\":{}", body(row, "output", row.output.as_ref())?),
     };
-    Ok(format!("{{\"capability\":{capability},\"input\":{input},{answer}}}"))
+    let took = millis(row.call.duration);
+    Ok(format!("{{\"capability\":{capability},\"input\":{input},{answer},\"duration_ms\":{took}}}"))
 }
 
 fn body<'b>(row: &Row, what: &str, body: Option<&'b Body>) -> Result<&'b str, String> {

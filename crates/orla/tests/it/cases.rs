@@ -157,6 +157,10 @@ fn a_recorded_program_of_ten_requests_is_tested_without_a_network() {
     let offline = server.run(&["test", "--replay", "case.test.json", "--json"]);
     assert!(offline.code == Some(0) && results(&offline)[0]["ok"] == true, "{}", offline.all());
     assert_eq!(upstream.requests().len(), count, "nothing was asked");
+    let calls = read[0]["calls"].as_array().expect("calls");
+    let took: f64 = calls.iter().filter_map(|call| call["duration_ms"].as_f64()).sum();
+    let recorded = results(&offline)[0]["recorded_ms"].as_f64().expect("milliseconds");
+    assert!(took > 0.0 && (recorded - took).abs() < 0.01, "{recorded} {took}");
     assert_eq!(server.run(&["test", "case.test.json"]).code, Some(1), "without --replay it is");
 
     // One call was not recorded, and one recorded call is not made.

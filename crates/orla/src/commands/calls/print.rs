@@ -1,6 +1,7 @@
 //! Prints calls from the JSON in which a server shows them. No I/O.
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use orla_history::{Body, Call, Detail, Node, Row};
 use serde::Deserialize;
@@ -157,6 +158,8 @@ struct Shown<'a> {
     #[serde(default)]
     truncated: Truncated,
     error: Option<ShownError>,
+    #[serde(default)]
+    duration_ms: f64,
     #[serde(default, borrow)]
     children: Vec<Self>,
 }
@@ -195,6 +198,7 @@ fn call_of(shown: &Shown<'_>) -> Call {
     let mut call = Call::new(shown.id.clone(), shown.capability.clone(), shown.outcome.clone());
     call.kind.clone_from(&shown.kind);
     call.parent.clone_from(&shown.parent);
+    call.duration = Duration::try_from_secs_f64(shown.duration_ms / 1000.0).unwrap_or_default();
     call
 }
 

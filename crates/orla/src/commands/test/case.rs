@@ -1,6 +1,7 @@
 //! The cases of a file. No I/O.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use orla_document::{Kind as Shape, Node, Position, parse};
 use orla_marketplace::JsonText;
@@ -12,7 +13,7 @@ use crate::text::{list_of, suggestion};
 
 const KEYS: [&str; 6] = ["name", "capability", "program", "input", "expect", "calls"];
 const EXPECTED: [&str; 4] = ["output", "error", "contains", "schema"];
-const CALL: [&str; 4] = ["capability", "input", "output", "error"];
+const CALL: [&str; 5] = ["capability", "input", "output", "error", "duration_ms"];
 
 /// One case.
 #[derive(Debug)]
@@ -49,6 +50,8 @@ pub(super) struct RecordedCall {
     pub(super) capability: String,
     pub(super) input: Value,
     pub(super) answer: Result<JsonText, RecordedError>,
+    /// How long it took, if that was recorded.
+    pub(super) took: Option<Duration>,
 }
 
 /// How a recorded call failed.
@@ -142,6 +145,16 @@ impl Reader<'_> {
         }
     }
 
+    fn millis(&mut self, node: &Node) -> Option<Duration> {
+        let millis = node.to_json().as_f64();
+        let took = millis.and_then(|millis| Duration::try_from_secs_f64(millis / 1000.0).ok());
+        if took.is_none() {
+            let got = node.describe();
+            self.problem(node.at, &format!("duration_ms: expected milliseconds, got {got}"));
+        }
+        took
+    }
+
     fn case(&mut self, node: &Node, index: Option<usize>) -> Option<Case> {
         let before = self.problems.len();
         let members = self.members(node, "a case", &KEYS)?;
@@ -233,7 +246,8 @@ impl Reader<'_> {
             None => Ok(of("output").map(|output| self.json(output)).unwrap_or_default()),
         };
         let input = of("input").map_or_else(|| json!({}), Node::to_json);
-        Some(RecordedCall { capability, input, answer })
+        let took = of("duration_ms").and_then(|node| self.millis(node));
+        Some(RecordedCall { capability, input, answer, took })
     }
 }
 
@@ -271,6 +285,10 @@ mod tests {
                 "t.yaml:3:11: expect.output: $type: expected",
             ),
             ("capability: a\nexpect: {error: x, contains: y}", "t.yaml:2:9: expect: a call that fails"),
+            (
+                "program: x\ncalls: [{capability: a, duration_ms: -1}]",
+                "t.yaml:2:38: duration_ms: expected milliseconds, got",
+            ),
             ("- 7", "t.yaml:1:3: a case: expected a mapping with name, capability"),
             ("", "t.yaml:1:1: no case is in this file"),
             ("[", "t.yaml:1:"),
@@ -282,12 +300,13 @@ mod tests {
 
     #[test]
     fn recorded_calls_are_read() {
-        let cases = read("program: x\ncalls:\n- {capability: a, input: {n: 1}, output: 2}\n- {capability: b, error: {kind: failed, message: no}}\n").unwrap();
+        let cases = read("program: x\ncalls:\n- {capability: a, input: {n: 1}, output: 2, duration_ms: 1.5}\n- {capability: b, error: {kind: failed, message: no}}\n").unwrap();
         let calls = &cases[0].calls;
         assert_eq!(
             (&calls[0].input, &calls[0].answer),
             (&json!({"n": 1}), &Ok(JsonText::parse("2").unwrap()))
         );
         assert_eq!(calls[1].answer.as_ref().unwrap_err().kind, "failed");
+        assert_eq!((calls[0].took, calls[1].took), (Some(Duration::from_micros(1500)), None));
     }
 }

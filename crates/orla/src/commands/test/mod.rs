@@ -36,6 +36,8 @@ struct Outcomes {
     /// The differences; empty if the case passed.
     differences: Vec<String>,
     took: Duration,
+    /// How long the calls that a recording answered took when they were recorded, together.
+    recorded: Option<Duration>,
 }
 
 pub(crate) fn run(test: &Test, source: &Source) -> Result<(), Failure> {
@@ -164,7 +166,8 @@ async fn run_case(
         Ended::Error { .. } => None,
     };
     let (name, file) = (case.name.clone(), case.place.file.clone());
-    (Outcomes { name, file, differences, took: began.elapsed() }, got)
+    let recorded = recording.map(|recording| recording.recorded_time());
+    (Outcomes { name, file, differences, took: began.elapsed(), recorded }, got)
 }
 
 /// Returns how a call ended, as plain JSON.

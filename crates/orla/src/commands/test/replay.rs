@@ -7,6 +7,7 @@
 use std::any::Any;
 use std::future::{pending, ready};
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::FutureExt;
@@ -71,6 +72,13 @@ impl Recording {
     fn may_be_unasked(&self, call: &RecordedCall) -> bool {
         let is_refused = call.answer.as_ref().is_err_and(|error| REFUSED.contains(&&*error.kind));
         is_refused || self.is_endless(call)
+    }
+
+    /// Returns how long the calls that were answered took when they were recorded, together.
+    pub(super) fn recorded_time(&self) -> Duration {
+        let calls = self.calls.lock();
+        let answered = calls.iter().filter(|recorded| recorded.is_used);
+        answered.filter_map(|recorded| recorded.call.took).sum()
     }
 
     /// Returns a sentence for the recorded calls that were not made.

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use orla_history::millis;
 use serde_json::{Value, json};
 
 use super::Outcomes;
@@ -11,7 +12,11 @@ pub(super) fn text(outcomes: &[Outcomes]) -> String {
     let mut out = String::new();
     for one in outcomes {
         let word = if one.differences.is_empty() { "ok  " } else { "FAIL" };
-        let _ = writeln!(out, "{word} {} ({} ms)", one.name, one.took.as_millis());
+        let recorded = match one.recorded.filter(|recorded| !recorded.is_zero()) {
+            Some(recorded) => format!("; its calls took {} ms when recorded", recorded.as_millis()),
+            None => String::new(),
+        };
+        let _ = writeln!(out, "{word} {} ({} ms{recorded})", one.name, one.took.as_millis());
         for difference in &one.differences {
             let _ = writeln!(out, "       {difference}");
         }
@@ -24,8 +29,11 @@ pub(super) fn text(outcomes: &[Outcomes]) -> String {
 pub(super) fn json(outcomes: &[Outcomes]) -> Value {
     let row = |one: &Outcomes| {
         let ok = one.differences.is_empty();
-        let took = one.took.as_micros() as f64 / 1000.0;
+        let took = millis(one.took);
         let mut row = json!({"name": one.name, "ok": ok, "file": one.file.display().to_string(), "duration_ms": took});
+        if let Some(recorded) = one.recorded {
+            row["recorded_ms"] = millis(recorded).into();
+        }
         if !ok {
             row["message"] = one.differences.join("\n").into();
         }
@@ -95,7 +103,18 @@ mod tests {
             file: "t.yaml".into(),
             differences,
             took: Duration::from_millis(3),
+            recorded: None,
         }
+    }
+
+    #[test]
+    fn a_replay_says_how_long_its_calls_took() {
+        let replayed =
+            [Outcomes { recorded: Some(Duration::from_millis(1200)), ..outcome("sums", &[]) }];
+        let line = "ok   sums (3 ms; its calls took 1200 ms when recorded)\n";
+        assert!(text(&replayed).starts_with(line), "{}", text(&replayed));
+        assert_eq!(json(&replayed)[0]["recorded_ms"], 1200.0);
+        assert_eq!(json(&[outcome("sums", &[])])[0].get("recorded_ms"), None);
     }
 
     #[test]
