@@ -18,6 +18,8 @@
 //! - `cluster` runs several nodes over a real NATS server, and lets nodes and NATS die.
 //! - `state` kills a process at random moments while it writes state.
 //! - `telemetry` reads the traces of prompts of the release binary with OpenTelemetry's own messages.
+//! - `history` opens the console over 10^6 calls, and follows its live table while 2,000 calls end each second.
+//! - `forms` counts the forms that the console makes of the schemas of published servers and APIs.
 //! - `packages` kills `orla add`, `update` and `sync` at many moments.
 //! - `registry` asks orla what it would install of many published `server.json`, from a stand-in of a registry that also fails.
 //! - `simulate` lets simulated processes of programs with journals end at any step, for 10^8 steps.
@@ -39,6 +41,8 @@ mod dist;
 mod docs;
 mod durable;
 mod endure;
+mod forms;
+mod history;
 mod identity;
 mod interop;
 mod licences;
@@ -74,6 +78,13 @@ usage: cargo xtask COMMAND
   browser [--quick] [WHAT…]
                      open the console of the release binary (or $ORLA_BIN) in Chromium, and leave pictures below
                      target/browser/pictures; WHAT is any of: pages, person, payloads (default: all)
+  forms              count the forms that the console of the release binary (or $ORLA_BIN) makes of the schemas of twelve
+                     published MCP servers and of 500 operations of three large OpenAPI documents; print why a part of an
+                     input is JSON text
+  history [--quick] [WHAT…]
+                     the console of the release binary (or of $ORLA_BIN); WHAT is any of: rows (the first byte of its pages with
+                     1,000,000 calls), live (how far its table is behind at 2,000 calls a second) (default: all; --quick:
+                     100,000 calls, and 5 seconds)
   tck FOLDER         run the compatibility kit of the A2A project (a checkout of a2aproject/a2a-tck,
                      branch 1.0-dev) against orla as an agent; prints a table of levels and bindings
   telemetry [--quick]
@@ -148,6 +159,8 @@ fn main() -> ExitCode {
         "browser" => browser::run(rest),
         "durable" => durable::run(rest),
         "endure" => endure::run(rest),
+        "forms" => forms::run(rest),
+        "history" => history::run(rest),
         #[cfg(target_os = "linux")]
         "sandbox" => sandbox::run(rest),
         "cluster" => cluster::run(rest),
