@@ -154,7 +154,7 @@ impl CallObserver for Observer {
         if !KEPT_REQUESTS.contains(&&*record.method) || !self.0.is_keeping.load(Ordering::Relaxed) {
             return;
         }
-        let output = result.map(|result| Payload::from_json(result.clone()));
+        let output = result.map(|result| Payload::from_json(result.detached()));
         let end = End {
             outcome: record.outcome,
             duration: record.duration,
