@@ -17,7 +17,7 @@ const MAX_DEPTH: usize = 100;
 pub fn recorded(detail: &Detail) -> Vec<&str> {
     fn walk<'n>(nodes: &'n [Node], found: &mut Vec<&'n str>) {
         for node in nodes {
-            match node.children.is_empty() {
+            match node.children.iter().all(|child| child.call.is_request()) {
                 true if !COMPUTED.contains(&&*node.call.kind) && !node.call.is_request() => {
                     found.push(&node.call.id);
                 }

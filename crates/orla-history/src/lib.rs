@@ -217,13 +217,14 @@ impl History {
             .map_err(|source| OpenError::Failed { path: path.to_owned(), source })
     }
 
-    /// Follows the calls of this marketplace without keeping them, only for [traces](Self::trace_with).
+    /// Follows the calls of this marketplace without keeping them, only for [traces](Self::trace_with). Of the options, those that
+    /// redact count.
     ///
     /// # Errors
     ///
     /// Returns an error if the system provides no thread.
-    pub fn of_nothing(market: &Arc<CapabilityMarketplace>) -> std::io::Result<Self> {
-        let options = Options { enabled: false, bodies: false, ..Options::default() };
+    pub fn of_nothing(market: &Arc<CapabilityMarketplace>, options: Options) -> std::io::Result<Self> {
+        let options = Options { enabled: false, bodies: false, ..options };
         Self::start(market, Arc::new(RwLock::new(options)), Arc::new(Nothing), false)
     }
 

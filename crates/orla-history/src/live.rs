@@ -30,6 +30,8 @@ const MAX_NOTICES: usize = 200;
 const MAX_NOTICE: usize = 2000;
 /// The requests that are kept, besides calls.
 const KEPT_REQUESTS: [&str; 2] = ["prompts/get", "resources/read"];
+/// How the addresses of streams begin.
+const STREAM: &str = "stream://";
 
 /// The calls that run.
 #[derive(Default)]
@@ -154,6 +156,8 @@ impl CallObserver for Observer {
         if !KEPT_REQUESTS.contains(&&*record.method) || !self.0.is_keeping.load(Ordering::Relaxed) {
             return;
         }
+        // The items of a stream are not kept.
+        let result = result.filter(|_| !record.name.starts_with(STREAM));
         let output = result.map(|result| Payload::from_json(result.detached()));
         let end = End {
             outcome: record.outcome,
@@ -178,7 +182,7 @@ impl CallObserver for Observer {
             },
             principal: record.principal.clone(),
             origin: scope.origin.clone(),
-            input: Payload::from_json(without_meta(params)),
+            input: Payload::from_json(parameters(params)),
             started_at: SystemTime::now().checked_sub(record.duration).unwrap_or(SystemTime::UNIX_EPOCH),
             started: Instant::now(),
             cancellation: CancellationToken::new(),
@@ -195,10 +199,11 @@ impl CallObserver for Observer {
     }
 }
 
-/// Returns the parameters of a request without those of the protocol.
-fn without_meta(params: &JsonText) -> JsonText {
+/// Returns the parameters of a request without those of the protocol, such as the answers of a person.
+fn parameters(params: &JsonText) -> JsonText {
+    const OF_PROTOCOL: [&str; 3] = ["_meta", "inputResponses", "requestState"];
     let Some(mut object) = Object::parse(params.as_str()) else { return params.clone() };
-    object.retain(|name| name != "_meta");
+    object.retain(|name| !OF_PROTOCOL.contains(&name));
     object.to_json()
 }
 
@@ -293,8 +298,14 @@ impl LiveCall {
     /// Returns the number of bytes that the call holds while it waits for the writer, as far as they are
     /// known.
     pub(crate) fn bytes(&self) -> usize {
-        let output = self.end.get().and_then(|end| end.output.as_ref());
-        self.input.text_bytes() + output.map_or(0, Outcome::bytes) + self.notices.lock().bytes
+        let target = match &self.target {
+            Target::Capability(_) => 0,
+            Target::Item { id, name, .. } => id.len() + name.len(),
+        };
+        let end = self.end.get().map_or(0, |End { output, error, .. }| {
+            output.as_ref().map_or(0, Outcome::bytes) + error.as_ref().map_or(0, String::len)
+        });
+        self.input.text_bytes() + target + end + self.notices.lock().bytes
     }
 
     /// Returns the calls that it runs within, the direct one first. A chain is as long as the bound on nested calls; a foreign
@@ -388,5 +399,17 @@ impl LiveCall {
     /// Cancels the call, and the whole tree that it is in.
     pub(crate) fn cancel(&self) {
         self.cancellation.cancel();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_request_only_its_own_parameters_are_kept() {
+        let text = r#"{"name":"greet","arguments":{"to":"Ada"},"_meta":{"a":1},"inputResponses":{"k":"pin"},"requestState":"s"}"#;
+        let kept = parameters(&JsonText::parse(text).unwrap());
+        assert_eq!(kept.as_str(), r#"{"name":"greet","arguments":{"to":"Ada"}}"#);
     }
 }

@@ -28,7 +28,7 @@ const MAX_TREES: usize = 1000;
 /// Bytes of standard error that are kept.
 const MAX_STDERR: usize = 64 << 10;
 
-/// Bytes of the name of a prompt and of the address of a resource that are kept.
+/// Bytes of the name of a prompt, of the address of a resource, and of the error of a request for one that are kept.
 const MAX_ITEM: usize = 1000;
 
 /// Makes rows.
@@ -313,7 +313,9 @@ impl Preparation {
             replaces: live.goes_on,
         };
         // It quotes values, cut where no secret would be found any more.
-        if is_redacted && row.call.outcome.starts_with("invalid-") {
+        let is_item = matches!(live.target, Target::Item { .. });
+        let quotes = row.call.outcome.starts_with("invalid-") || (is_item && row.call.is_failed());
+        if is_redacted && quotes {
             row.error =
                 Some(format!("{}: its data are not valid; some of them are secret", row.call.name));
         }
@@ -329,9 +331,10 @@ impl Preparation {
         for text in messages.chain(&mut row.error).chain(&mut row.stderr) {
             secrets.text(text);
         }
-        if let Target::Item { .. } = live.target {
-            // Its client has chosen them.
-            for text in [&mut row.call.capability, &mut row.call.name] {
+        if is_item {
+            // Its client has chosen the name, which an error may quote.
+            for text in [&mut row.call.capability, &mut row.call.name].into_iter().chain(&mut row.error)
+            {
                 secrets.text(text);
                 text.truncate(text.floor_char_boundary(MAX_ITEM));
             }

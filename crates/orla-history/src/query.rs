@@ -75,8 +75,9 @@ impl Query {
     }
 }
 
-/// How a call ended that the policy denied.
-pub(crate) const DENIED: &str = "denied";
+/// How a call ended that the policy denied, and a request for a prompt or a resource that nobody has. A policy that conceals what
+/// it denies makes them look alike.
+pub(crate) const CONCEALED: [&str; 2] = ["denied", "not-found"];
 
 /// A viewer of calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -122,7 +123,7 @@ impl Viewer {
         match self {
             Self::All => true,
             Self::Own(own) => own.as_deref() == principal_id,
-            Self::OwnPermitted(own) => own.as_deref() == principal_id && outcome != DENIED,
+            Self::OwnPermitted(own) => own.as_deref() == principal_id && !CONCEALED.contains(&outcome),
         }
     }
 }
@@ -151,6 +152,17 @@ pub fn time_of(text: &str) -> Option<SystemTime> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_policy_conceals_and_what_nobody_has_look_alike() {
+        let (permitted, own) = (Viewer::OwnPermitted(None), Viewer::Own(None));
+        for (outcome, is_seen) in
+            [("ok", true), ("failed", true), ("denied", false), ("not-found", false)]
+        {
+            assert_eq!(permitted.sees_of(None, outcome), is_seen, "{outcome}");
+            assert!(own.sees_of(None, outcome));
+        }
+    }
 
     #[test]
     fn a_time_is_an_instant_or_so_long_ago() {

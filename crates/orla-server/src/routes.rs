@@ -21,6 +21,7 @@ use crate::credential::Credential;
 use crate::forbidden::{self, excerpt};
 use crate::http::body::{Body, discard_refused};
 use crate::http::forbidden::Forbidden;
+use crate::http::guard::Denied;
 use crate::http::json_body;
 use crate::http::response::{json, names, not_allowed, retry_after, text};
 use crate::mcp::http::endpoint::HttpRequest;
@@ -37,7 +38,7 @@ use crate::tls::ClientCertificate;
 use crate::visits;
 
 /// The body of the answer to every request without a valid token. It is the same for every reason.
-const UNAUTHENTICATED: &str = "a valid bearer token is required";
+const UNAUTHENTICATED: &str = "a valid bearer token is required\n";
 
 /// Facts about a connection that concern its requests.
 #[derive(Clone, Copy)]
@@ -124,7 +125,7 @@ async fn route(
     if let Err(denied) = settings.guard.check_source(&parts.uri, &parts.headers) {
         let refused = Forbidden { by: denied.by, reason: denied.reason.into() };
         forbidden::report(core, peer, None, Some(parts), refused);
-        return refusal(parts.uri.path(), denied.status, "denied", denied.reason);
+        return denied_response(&denied);
     }
     let path = parts.uri.path();
     if parts.method == Method::OPTIONS {
@@ -356,8 +357,14 @@ pub(crate) fn unauthenticated(
     parts: &Parts,
     denied: orla_identity::Denied,
 ) -> Response<Body> {
-    let answer = |status| refusal(parts.uri.path(), status, "unauthenticated", UNAUTHENTICATED);
-    unauthenticated_with(core, settings, peer, parts, denied, answer)
+    unauthenticated_with(
+        core,
+        settings,
+        peer,
+        parts,
+        denied,
+        text(StatusCode::UNAUTHORIZED, UNAUTHENTICATED),
+    )
 }
 
 /// Returns a response with status 401 as the answer to a request without a valid token, which is
@@ -368,18 +375,15 @@ pub(crate) fn unauthenticated_with(
     peer: IpAddr,
     parts: &Parts,
     denied: orla_identity::Denied,
-    answer: impl FnOnce(StatusCode) -> Response<Body>,
+    response: Response<Body>,
 ) -> Response<Body> {
-    match count_failure(core, settings, peer, parts, denied) {
-        Verdict::Limited { wait, .. } => {
-            let mut response = answer(StatusCode::TOO_MANY_REQUESTS);
-            response.headers_mut().insert(header::RETRY_AFTER, retry_after(wait));
-            response
-        }
-        Verdict::Tolerated => {
-            challenged(core, settings, parts, denied, answer(StatusCode::UNAUTHORIZED))
-        }
+    let mut response = challenged(core, settings, parts, denied, response);
+    if let Verdict::Limited { wait, .. } = count_failure(core, settings, peer, parts, denied) {
+        *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+        response.headers_mut().remove(header::WWW_AUTHENTICATE);
+        response.headers_mut().insert(header::RETRY_AFTER, retry_after(wait));
     }
+    response
 }
 
 /// Counts a failed authentication, logs it and passes it to the observer.
@@ -410,12 +414,8 @@ pub(crate) fn count_failure(
     verdict
 }
 
-/// Returns the answer to a request that no handler has seen, in the form of the part of the server that it was for.
-fn refusal(path: &str, status: StatusCode, kind: &str, reason: &str) -> Response<Body> {
-    if rest::is_route(path) {
-        return rest::refusal(status, kind, reason);
-    }
-    text(status, format!("{reason}\n"))
+fn denied_response(denied: &Denied) -> Response<Body> {
+    text(denied.status, format!("{}\n", denied.reason))
 }
 
 /// Returns the credentials that a request presents.

@@ -150,14 +150,7 @@ pub(crate) async fn serve(
         });
         let response = match denied.filter(|_| response.status() == StatusCode::UNAUTHORIZED) {
             Some(denied) if is_sign_in => challenged(core, settings, head, denied, response),
-            Some(denied) => {
-                let answer = |status| {
-                    let mut response = response;
-                    *response.status_mut() = status;
-                    response
-                };
-                unauthenticated_with(core, settings, peer, head, denied, answer)
-            }
+            Some(denied) => unauthenticated_with(core, settings, peer, head, denied, response),
             None => response,
         };
         if is_post && most == 0 { closing(response) } else { response }

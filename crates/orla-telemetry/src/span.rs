@@ -34,8 +34,8 @@ pub struct Prompt {
     pub duration: Duration,
     /// What the model has read and written, in tokens.
     pub tokens: (u64, u64),
-    /// Why there is no answer, as a word and as a sentence.
-    pub error: Option<(String, String)>,
+    /// Why there is no answer, as a word. What a model's server says may quote its key.
+    pub error: Option<String>,
 }
 
 /// Returns the request that exports these calls and prompts. Rows without a trace are left out.
@@ -68,9 +68,9 @@ fn span_of_prompt(prompt: &Prompt) -> Option<proto::Span> {
         count("gen_ai.usage.input_tokens", tokens.0),
         count("gen_ai.usage.output_tokens", tokens.1),
     ];
-    let status = error.as_ref().map(|(kind, message)| {
+    let status = error.as_ref().map(|kind| {
         attributes.push(text("error.type", kind));
-        proto::Status { message: cut(message).to_owned(), code: ERROR }
+        proto::Status { message: String::new(), code: ERROR }
     });
     let start = nanos(*started_at);
     Some(proto::Span {

@@ -37,7 +37,10 @@ pub(crate) fn of_server(
 ) -> Result<Followed, Failure> {
     let failed = |err: std::io::Error| Failure::failed(format!("the history cannot be started: {err}"));
     if !config.history.enabled {
-        let calls = is_traced.then(|| History::of_nothing(market)).transpose().map_err(failed)?;
+        let calls = is_traced
+            .then(|| History::of_nothing(market, options(config, false)))
+            .transpose()
+            .map_err(failed)?;
         return Ok(Followed { history: None, calls, unkept: None });
     }
     let mut unkept = None;

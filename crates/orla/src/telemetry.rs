@@ -105,7 +105,7 @@ impl PromptTrace {
     }
 
     /// Ends the trace and sends what is not sent yet, within a few seconds. The calls must have been written.
-    pub(crate) async fn end(self, model: String, tokens: (u64, u64), error: Option<(String, String)>) {
+    pub(crate) async fn end(self, model: String, tokens: (u64, u64), error: Option<String>) {
         let Self { context, exporter, sending, started_at, started } = self;
         if context.is_sampled {
             let (trace, duration) = (context.trace, started.elapsed());

@@ -87,7 +87,8 @@ async fn same(history: &History, call: &Call, viewer: &orla_history::Viewer) -> 
     query.capability = Some(Pattern::new(&call.capability));
     query.limit = OTHERS + 1;
     let listed = history.list(&query, viewer).await.unwrap_or_default();
-    listed.into_iter().filter(|other| other.id != call.id).take(OTHERS).collect()
+    let is_other = |other: &Call| other.id != call.id && other.is_request() == call.is_request();
+    listed.into_iter().filter(is_other).take(OTHERS).collect()
 }
 
 fn facts(ask: &Ask<'_>, detail: &Detail) -> Markup {
@@ -430,5 +431,6 @@ pub(crate) async fn settle(history: &History, id: &str) {
 /// Returns the input of a call of the history, for its form.
 pub(crate) async fn input_of(ask: &Ask<'_>, id: &str) -> Option<String> {
     let detail = ask.console.history()?.detail(id, &ask.viewer()).await.ok()??;
-    detail.row.input.as_ref()?.original().map(str::to_owned)
+    let input = detail.row.input.as_ref().filter(|_| !detail.row.call.is_request());
+    input?.original().map(str::to_owned)
 }

@@ -23,7 +23,7 @@ use rusqlite::{
 use super::Store;
 use super::memory::size;
 use crate::call::{Body, Call, ClientInfo, NoticeLine, Row, Trace, millis};
-use crate::query::{DENIED, MAX_LIMIT, Query, Viewer};
+use crate::query::{CONCEALED, MAX_LIMIT, Query, Viewer};
 use crate::{HistoryError, Options};
 
 /// `orlc`: marks a file as a history.
@@ -593,7 +593,7 @@ fn select(columns: &str, query: &Query, viewer: &Viewer) -> (String, Vec<Sql>) {
         }
     }
     if matches!(viewer, Viewer::OwnPermitted(_)) {
-        conditions.push(format!("outcome <> '{DENIED}'"));
+        conditions.push(format!("outcome NOT IN ('{}')", CONCEALED.join("', '")));
     }
     if let Some(pattern) = &query.capability {
         let pattern = value(glob(pattern.as_str()).into());

@@ -59,11 +59,6 @@ pub(crate) fn methods(path: &str) -> &'static str {
     }
 }
 
-/// Returns the answer to a request below `/api` that is refused before it is read.
-pub(crate) fn refusal(status: StatusCode, kind: &str, reason: &str) -> Response<Body> {
-    Problem::new(status, kind, reason).into_response()
-}
-
 /// Answers a request below `/api`.
 pub(crate) async fn serve(
     core: &Arc<Core>,

@@ -125,7 +125,7 @@ fn operation(entry: &Entry, components: &mut Components) -> Value {
         "200": {"description": "The output.", "content": content},
         "202": {"$ref": "#/components/responses/Task"},
     });
-    for status in ["400", "401", "403", "404", "409", "413", "415", "429", "502", "503", "504"] {
+    for status in ["400", "403", "404", "409", "413", "415", "429", "502", "503", "504"] {
         responses[status] = problem.clone();
     }
     let mut operation = json!({

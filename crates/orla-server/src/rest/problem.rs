@@ -16,7 +16,7 @@ pub(super) const MEDIA_TYPE: &str = "application/problem+json";
 /// The reason why a request has no output.
 pub(super) struct Problem {
     status: StatusCode,
-    /// A stable word: that of [`RuntimeError::kind`], or `invalid-argument`, `not-found`, `conflict`, `unauthenticated`.
+    /// A stable word: that of [`RuntimeError::kind`], or `invalid-argument`, `not-found`, `conflict`.
     kind: String,
     /// One sentence for the caller.
     detail: String,

@@ -62,7 +62,7 @@ async fn answer(is_json: bool, config: &Config, system: String, prompt: String) 
     let mut records = CallRecords::of(&app, config)?;
     let telemetry = config.telemetry(&|name| std::env::var_os(name)).map_err(Failure::usage)?;
     let trace = match telemetry.traces {
-        Some(_) => PromptTrace::begin(telemetry, records.followed(&app)?)?,
+        Some(_) => PromptTrace::begin(telemetry, records.followed(&app, config)?)?,
         None => None,
     };
     app.marketplace().prepare_listing().await;
@@ -108,16 +108,14 @@ async fn answer(is_json: bool, config: &Config, system: String, prompt: String) 
     };
     app.end_providers().await;
     records.end().await;
+    transcript.end(&end, run.spent);
     if let Some(trace) = trace {
         let error = match &end {
-            Ok(end) => end.problem().map(|problem| (end.word().to_owned(), problem)),
-            Err(problem) => Some(("failed".to_owned(), problem.clone())),
+            Ok(end) => end.problem().map(|_| end.word().to_owned()),
+            Err(_) => Some("failed".to_owned()),
         };
-        let secrets = app.marketplace().redaction();
-        let error = error.map(|(kind, problem)| (kind, secrets.text(&problem).into_owned()));
         trace.end(model.name(), (run.spent.input, run.spent.output), error).await;
     }
-    transcript.end(&end, run.spent);
     match (end, stopped) {
         (_, Some(stop)) => Err(super::call::stopped(stop)),
         (Err(problem), None) => Err(Failure::failed(problem)),

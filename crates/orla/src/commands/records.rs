@@ -44,10 +44,10 @@ impl CallRecords {
     /// # Errors
     ///
     /// Returns an error if the system provides no thread.
-    pub(super) fn followed(&mut self, app: &App) -> Result<&History, Failure> {
+    pub(super) fn followed(&mut self, app: &App, config: &Config) -> Result<&History, Failure> {
         let followed = match self.history.take() {
             Some(history) => history,
-            None => History::of_nothing(app.marketplace())
+            None => History::of_nothing(app.marketplace(), crate::history::options(config, false))
                 .map_err(|err| Failure::failed(format!("calls cannot be followed: {err}")))?,
         };
         Ok(self.history.insert(followed))

@@ -78,7 +78,7 @@ impl Recording {
     pub(super) fn recorded_time(&self) -> Duration {
         let calls = self.calls.lock();
         let answered = calls.iter().filter(|recorded| recorded.is_used);
-        answered.filter_map(|recorded| recorded.call.took).sum()
+        answered.filter_map(|recorded| recorded.call.took).fold(Duration::ZERO, Duration::saturating_add)
     }
 
     /// Returns a sentence for the recorded calls that were not made.
