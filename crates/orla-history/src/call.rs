@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
-use orla_marketplace::REDACTED;
+use orla_marketplace::{REDACTED, Step, StepKind};
 use serde::ser::{SerializeMap, Serializer};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -51,6 +51,8 @@ pub struct Call {
     pub executed: Option<Duration>,
     /// How long its input and its output were checked against their schemas; `None` like `executed`.
     pub validated: Option<Duration>,
+    /// The processes that its provider has started, and the requests that it has sent, the one that ended first at first.
+    pub steps: Vec<StepLine>,
     /// Whether it runs and waits for an approval.
     pub waits_for_approval: bool,
 }
@@ -121,6 +123,7 @@ impl Call {
             queued: Duration::ZERO,
             executed: None,
             validated: None,
+            steps: Vec::new(),
             waits_for_approval: false,
         }
     }
@@ -152,7 +155,11 @@ impl Call {
         map.serialize_entry("duration_ms", &millis(self.duration))?;
         map.serialize_entry("queued_ms", &millis(self.queued))?;
         map.serialize_entry("executed_ms", &self.executed.map(millis))?;
-        map.serialize_entry("validated_ms", &self.validated.map(millis))
+        map.serialize_entry("validated_ms", &self.validated.map(millis))?;
+        if !self.steps.is_empty() {
+            map.serialize_entry("steps", &self.steps)?;
+        }
+        Ok(())
     }
 }
 
@@ -310,6 +317,51 @@ pub enum NoticeKind {
     Log,
     /// A part of its text.
     Text,
+}
+
+/// A process of a call, or a request that it sent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StepLine {
+    /// What it was.
+    pub kind: StepWord,
+    /// The file name of the program, or the method and the host of the request.
+    pub name: String,
+    /// The exit code by the shell's conventions, or the status of the answer; `None` if there is none.
+    pub code: Option<i32>,
+    /// Milliseconds from the beginning of the call to its own.
+    pub at_ms: f64,
+    /// Milliseconds from its beginning to its end.
+    pub duration_ms: f64,
+}
+
+/// The kinds of steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum StepWord {
+    /// A process.
+    Process,
+    /// A request over HTTP.
+    Request,
+}
+
+impl StepLine {
+    /// Returns the line of a step that began so long after its call.
+    pub(crate) fn of(step: Step, after: Duration) -> Self {
+        let kind = match step.kind {
+            StepKind::Process => StepWord::Process,
+            StepKind::Request => StepWord::Request,
+        };
+        let (at_ms, duration_ms) = (millis(after), millis(step.duration));
+        Self { kind, name: step.name, code: step.code, at_ms, duration_ms }
+    }
+
+    /// Returns whether its code tells of a failure.
+    pub fn is_failed(&self) -> bool {
+        match (self.kind, self.code) {
+            (StepWord::Process, code) => code != Some(0),
+            (StepWord::Request, code) => code.is_none_or(|status| status >= 400),
+        }
+    }
 }
 
 /// The trace of a call.

@@ -12,20 +12,23 @@ use std::time::{Duration, Instant, SystemTime};
 use orla_marketplace::catalog::Entry;
 use orla_marketplace::rtfs::text::excerpt;
 use orla_marketplace::{
-    CallContext, CallObserver, CallRecord, Ending, JsonText, Notice, NoticeObserver, ObservedCall,
-    ObservedRequest, Origin, Outcome, Payload, Principal,
+    BegunRequest, CallContext, CallObserver, CallRecord, CallScope, Ending, JsonText, Notice,
+    NoticeObserver, ObservedCall, ObservedRequest, Origin, Outcome, Payload, Principal, RequestRecord,
+    Step,
 };
 use orla_mcp::object::Object;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use crate::call::{Call, ClientInfo, NoticeKind, NoticeLine, Progress, RUNNING, Running};
+use crate::call::{Call, ClientInfo, NoticeKind, NoticeLine, Progress, RUNNING, Running, StepLine};
 use crate::intake::Intake;
 use crate::query::Viewer;
 use crate::trace::TraceContext;
 
 /// The maximum number of notices that are kept of one call. The later ones are counted.
 const MAX_NOTICES: usize = 200;
+/// The maximum number of steps that are kept of one call.
+const MAX_STEPS: usize = 32;
 /// Characters that are kept of the text of a notice.
 const MAX_NOTICE: usize = 2000;
 /// The requests that are kept, besides calls.
@@ -77,17 +80,18 @@ pub(crate) enum Target {
     Item {
         /// `prompt` or `resource`.
         kind: &'static str,
-        /// The id that policies use for it.
-        id: String,
         /// The name that clients use.
         name: String,
+        /// The id that policies use for it, once it is known.
+        id: OnceLock<String>,
     },
 }
 
-/// The notices of a call so far, and its time in the queue.
+/// The notices and the steps of a call so far, and its time in the queue.
 #[derive(Clone, Default)]
 pub(crate) struct Notices {
     queued: Duration,
+    steps: Vec<StepLine>,
     pub(crate) lines: Vec<NoticeLine>,
     pub(crate) more: u64,
     /// The bytes that the lines hold.
@@ -109,93 +113,44 @@ pub(crate) struct End {
 /// Follows the calls of a marketplace.
 pub(crate) struct Observer(pub(crate) Arc<Intake>);
 
+impl Observer {
+    /// Sets the trace context of a call or a request, if it is traced.
+    fn trace(&self, scope: &mut CallScope) -> Option<TraceContext> {
+        let tracing = self.0.tracing.get()?;
+        let context = TraceContext::within(scope.traceparent.as_deref(), tracing.sample_ratio);
+        scope.traceparent = Some(context.traceparent());
+        Some(context)
+    }
+}
+
 impl CallObserver for Observer {
     fn begins(
         &self,
         entry: &Arc<Entry>,
         input: &Payload,
         ctx: &mut CallContext,
+        started: Instant,
     ) -> Option<Arc<dyn ObservedCall>> {
-        let trace = self.0.tracing.get().map(|tracing| {
-            let context = TraceContext::within(ctx.scope.traceparent.as_deref(), tracing.sample_ratio);
-            ctx.scope.traceparent = Some(context.traceparent());
-            context
-        });
-        let scope = &ctx.scope;
-        let call = Arc::new(LiveCall {
-            intake: Arc::clone(&self.0),
-            id: Arc::clone(&ctx.call_id),
-            parent: scope.parent.clone(),
-            within: self.0.within(scope),
-            root: scope.root.clone(),
-            depth: scope.depth,
-            target: Target::Capability(Arc::clone(entry)),
-            principal: scope.principal.clone(),
-            origin: scope.origin.clone(),
-            input: input.detached(),
-            started_at: SystemTime::now(),
-            started: Instant::now(),
-            cancellation: scope.cancellation.clone(),
-            trace,
-            goes_on: scope.journal.is_some(),
-            is_kept: self.0.is_keeping.load(Ordering::Relaxed),
-            waits_for_approval: AtomicBool::new(false),
-            searched_for: AtomicU64::new(u64::MAX),
-            has_calls: AtomicBool::new(false),
-            is_forgotten: AtomicBool::new(false),
-            notices: Mutex::default(),
-            end: OnceLock::new(),
-        });
-        self.0.running.add(&call);
-        self.0.changed();
-        Some(call)
+        let trace = self.trace(&mut ctx.scope);
+        let target = Target::Capability(Arc::clone(entry));
+        let called = Called { id: &ctx.call_id, target, input: input.detached(), trace, started };
+        Some(LiveCall::begin(&self.0, called, &ctx.scope))
     }
 
-    fn requested(&self, request: &ObservedRequest<'_>) {
-        let ObservedRequest { record, scope, params, result, .. } = *request;
-        if !KEPT_REQUESTS.contains(&&*record.method) || !self.0.is_keeping.load(Ordering::Relaxed) {
-            return;
+    fn request_begins(
+        &self,
+        request: BegunRequest<'_>,
+        scope: &mut CallScope,
+        started: Instant,
+    ) -> Option<Arc<dyn ObservedRequest>> {
+        let BegunRequest { id, method, kind, name, params, .. } = request;
+        if !KEPT_REQUESTS.contains(&method) {
+            return None;
         }
-        // The items of a stream are not kept.
-        let result = result.filter(|_| !record.name.starts_with(STREAM));
-        let output = result.map(|result| Payload::from_json(result.detached()));
-        let end = End {
-            outcome: record.outcome,
-            duration: record.duration,
-            queued: Duration::ZERO,
-            executed: record.duration,
-            validated: Duration::ZERO,
-            output: output.map(|value| Outcome { structured: Some(value), ..Outcome::default() }),
-            error: record.error.clone(),
-        };
-        self.0.take(Arc::new(LiveCall {
-            intake: Arc::clone(&self.0),
-            id: Arc::clone(&record.call_id),
-            parent: scope.parent.clone(),
-            within: self.0.within(scope),
-            root: scope.root.clone(),
-            depth: scope.depth,
-            target: Target::Item {
-                kind: record.kind,
-                id: record.id.to_string(),
-                name: record.name.to_string(),
-            },
-            principal: record.principal.clone(),
-            origin: scope.origin.clone(),
-            input: Payload::from_json(parameters(params)),
-            started_at: SystemTime::now().checked_sub(record.duration).unwrap_or(SystemTime::UNIX_EPOCH),
-            started: Instant::now(),
-            cancellation: CancellationToken::new(),
-            trace: None,
-            goes_on: false,
-            is_kept: true,
-            waits_for_approval: AtomicBool::new(false),
-            searched_for: AtomicU64::new(u64::MAX),
-            has_calls: AtomicBool::new(false),
-            is_forgotten: AtomicBool::new(false),
-            notices: Mutex::default(),
-            end: OnceLock::from(end),
-        }));
+        let trace = self.trace(scope);
+        let target = Target::Item { kind, name: name.to_owned(), id: OnceLock::new() };
+        let input = Payload::from_json(parameters(params));
+        Some(LiveCall::begin(&self.0, Called { id, target, input, trace, started }, scope))
     }
 }
 
@@ -246,6 +201,35 @@ impl NoticeObserver for LiveCall {
         drop(notices);
         self.intake.changed();
     }
+
+    fn on_step(&self, step: Step) {
+        let mut notices = self.notices.lock();
+        if notices.steps.len() < MAX_STEPS {
+            let after = step.started.saturating_duration_since(self.started);
+            notices.bytes += size_of::<StepLine>() + step.name.len();
+            notices.steps.push(StepLine::of(step, after));
+        }
+    }
+}
+
+impl ObservedRequest for LiveCall {
+    fn ended(self: Arc<Self>, record: &RequestRecord, result: Option<&JsonText>) {
+        if let Target::Item { id, .. } = &self.target {
+            id.set(record.id.to_string()).unwrap_or_default();
+        }
+        // The items of a stream are not kept.
+        let result = result.filter(|_| !record.name.starts_with(STREAM));
+        let output = result.map(|result| Payload::from_json(result.detached()));
+        self.close(End {
+            outcome: record.outcome,
+            duration: record.duration,
+            queued: Duration::ZERO,
+            executed: record.duration,
+            validated: Duration::ZERO,
+            output: output.map(|value| Outcome { structured: Some(value), ..Outcome::default() }),
+            error: record.error.clone(),
+        });
+    }
 }
 
 impl ObservedCall for LiveCall {
@@ -270,7 +254,7 @@ impl ObservedCall for LiveCall {
             Ending::Closed => (None, None),
             Ending::Abandoned => (None, record.error.clone()),
         };
-        let end = End {
+        self.close(End {
             outcome: record.outcome,
             duration: record.duration,
             queued: record.queued,
@@ -280,16 +264,67 @@ impl ObservedCall for LiveCall {
             // its own bound.
             output: output.map(Outcome::detached),
             error,
+        });
+    }
+}
+
+/// What begins.
+struct Called<'a> {
+    id: &'a Arc<str>,
+    target: Target,
+    input: Payload,
+    trace: Option<TraceContext>,
+    started: Instant,
+}
+
+impl LiveCall {
+    /// Follows a call from now on.
+    fn begin(intake: &Arc<Intake>, called: Called<'_>, scope: &CallScope) -> Arc<Self> {
+        let Called { id, target, input, trace, started } = called;
+        let within = intake.within(scope);
+        // The calls of a tree are timed by one clock, so that none of them ends after the one around it.
+        let started_at = match &within {
+            Some(outer) => outer.started_at + started.saturating_duration_since(outer.started),
+            None => SystemTime::now(),
         };
+        let call = Arc::new(Self {
+            intake: Arc::clone(intake),
+            id: Arc::clone(id),
+            parent: scope.parent.clone(),
+            within,
+            root: scope.root.clone(),
+            depth: scope.depth,
+            target,
+            principal: scope.principal.clone(),
+            origin: scope.origin.clone(),
+            input,
+            started_at,
+            started,
+            cancellation: scope.cancellation.clone(),
+            trace,
+            goes_on: scope.journal.is_some(),
+            is_kept: intake.is_keeping.load(Ordering::Relaxed),
+            waits_for_approval: AtomicBool::new(false),
+            searched_for: AtomicU64::new(u64::MAX),
+            has_calls: AtomicBool::new(false),
+            is_forgotten: AtomicBool::new(false),
+            notices: Mutex::default(),
+            end: OnceLock::new(),
+        });
+        intake.running.add(&call);
+        intake.changed();
+        call
+    }
+
+    /// Passes the ended call on to the writer.
+    fn close(self: Arc<Self>, end: End) {
         self.end.set(end).unwrap_or_default();
         let (intake, id) = (Arc::clone(&self.intake), Arc::clone(&self.id));
         // In this order, it can be found at every moment.
         intake.take(self);
         intake.running.remove(&id);
     }
-}
 
-impl LiveCall {
     /// Returns the notices so far.
     pub(crate) fn notices(&self) -> Notices {
         self.notices.lock().clone()
@@ -300,7 +335,7 @@ impl LiveCall {
     pub(crate) fn bytes(&self) -> usize {
         let target = match &self.target {
             Target::Capability(_) => 0,
-            Target::Item { id, name, .. } => id.len() + name.len(),
+            Target::Item { id, name, .. } => id.get().map_or(0, String::len) + name.len(),
         };
         let end = self.end.get().map_or(0, |End { output, error, .. }| {
             output.as_ref().map_or(0, Outcome::bytes) + error.as_ref().map_or(0, String::len)
@@ -322,12 +357,15 @@ impl LiveCall {
     /// Returns the row without data.
     pub(crate) fn call(&self) -> Call {
         let end = self.end.get();
-        let queued = || self.notices.lock().queued;
+        let (queued, steps) = {
+            let notices = self.notices.lock();
+            (notices.queued, notices.steps.clone())
+        };
         let (capability, name, kind) = match &self.target {
             Target::Capability(entry) => {
                 (entry.manifest.id.clone(), entry.name.to_string(), entry.manifest.provider.kind())
             }
-            Target::Item { kind, id, name } => (id.clone(), name.clone(), *kind),
+            Target::Item { kind, id, name } => (id.get().unwrap_or(name).clone(), name.clone(), *kind),
         };
         Call {
             id: self.id.to_string(),
@@ -344,9 +382,10 @@ impl LiveCall {
             outcome: end.map_or(RUNNING, |end| end.outcome).to_owned(),
             started_at: self.started_at,
             duration: end.map_or_else(|| self.started.elapsed(), |end| end.duration),
-            queued: end.map_or_else(queued, |end| end.queued),
+            queued: end.map_or(queued, |end| end.queued),
             executed: end.map(|end| end.executed),
             validated: end.map(|end| end.validated),
+            steps,
             waits_for_approval: end.is_none() && self.waits_for_approval.load(Ordering::Relaxed),
         }
     }

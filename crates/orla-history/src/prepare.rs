@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::Options;
-use crate::call::{Body, ClientInfo, Row, Running};
+use crate::call::{Body, Call, ClientInfo, Row, Running};
 use crate::live::{End, LiveCall, Target};
 use crate::redact::{PointerPattern, Rules, may_mark};
 
@@ -146,6 +146,14 @@ impl Secrets {
         }
     }
 
+    /// Redacts and cuts the name of a prompt or the address of a resource, which the client has chosen.
+    fn item(&self, Call { capability, name, .. }: &mut Call) {
+        for text in [capability, name] {
+            self.text(text);
+            text.truncate(text.floor_char_boundary(MAX_ITEM));
+        }
+    }
+
     fn client(&self, client: &mut Option<ClientInfo>) {
         if let Some(client) = client {
             client.change(|text| self.text(text));
@@ -237,10 +245,15 @@ impl Preparation {
     pub(crate) fn running(&self, live: &LiveCall) -> Running {
         let mut running = live.running();
         let message = running.progress.as_mut().and_then(|progress| progress.message.as_mut());
-        // Only its message may have texts of its data.
-        let texts = message.as_ref().map(|_| self.texts_so_far(live)).unwrap_or_default();
+        let is_item = matches!(live.target, Target::Item { .. });
+        // Only its message and the name of an item may have texts of its data.
+        let may_have_data = message.is_some() || is_item;
+        let texts = may_have_data.then(|| self.texts_so_far(live)).unwrap_or_default();
         let secrets = self.secrets(&self.options.read(), texts);
         message.into_iter().for_each(|text| secrets.text(text));
+        if is_item {
+            secrets.item(&mut running.call);
+        }
         secrets.client(&mut running.call.client);
         running
     }
@@ -332,11 +345,10 @@ impl Preparation {
             secrets.text(text);
         }
         if is_item {
-            // Its client has chosen the name, which an error may quote.
-            for text in [&mut row.call.capability, &mut row.call.name].into_iter().chain(&mut row.error)
-            {
-                secrets.text(text);
-                text.truncate(text.floor_char_boundary(MAX_ITEM));
+            secrets.item(&mut row.call);
+            // It may quote the name.
+            if let Some(error) = &mut row.error {
+                error.truncate(error.floor_char_boundary(MAX_ITEM));
             }
         }
         secrets.client(&mut row.call.client);

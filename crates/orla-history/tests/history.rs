@@ -8,7 +8,7 @@ use orla_history::{History, NoticeKind, Options, Query, RUNNING, ReplayError, Vi
 use orla_marketplace::testing::{Canned, marketplace};
 use orla_marketplace::{
     Call, CallContext, CallScope, CapabilityMarketplace, JsonText, Limits, NoticeSink, Outcome, Payload,
-    Principal, RuntimeError,
+    Principal, Redactor, RuntimeError,
 };
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -106,6 +106,20 @@ async fn notices_are_recorded_even_if_the_caller_does_not_listen() {
         let kinds: Vec<_> = detail.row.notices.iter().map(|line| line.kind).collect();
         assert_eq!(kinds, [NoticeKind::Progress; 3]);
     }
+}
+
+#[tokio::test]
+async fn the_first_steps_of_a_call_are_kept_without_secrets() {
+    let (market, history) =
+        recorded(&[("asks", Canned::Steps(40, "GET http://hush.example".to_owned()))]);
+    market.set_redaction(Arc::new(Redactor::new(["hush"])));
+    market.call(call("asks", "{}")).await.unwrap();
+    let calls = history.list(&Query::default(), &Viewer::All).await.unwrap();
+    let steps = &calls[0].steps;
+    let codes: Vec<_> = steps.iter().filter_map(|step| step.code).collect();
+    assert_eq!(codes, (0..32).collect::<Vec<_>>());
+    assert!(steps.iter().all(|step| step.name == "GET http://[redacted].example"), "{steps:?}");
+    assert!(steps.iter().all(|step| step.at_ms >= 0.0 && step.duration_ms >= 0.0), "{steps:?}");
 }
 
 #[tokio::test]

@@ -64,8 +64,8 @@ pub use call::record::{CallRecord, RequestRecord};
 pub use call::retry::jitter;
 pub use call::stream::{OpenStream, StreamHandle};
 pub use call::{
-    Answering, Answers, Call, CallContext, CallObserver, CallScope, Checkpoint, Ending, ObservedCall,
-    ObservedRequest, Origin, Paused,
+    Answering, Answers, BegunRequest, Call, CallContext, CallObserver, CallScope, Checkpoint, Ending,
+    ObservedCall, ObservedRequest, OpenStep, Origin, Paused, Step, StepKind,
 };
 pub use catalog::{Catalog, CatalogBuilder, Denial, Entry, Hit, Limits, RegistrationError, Rejected};
 pub use client::{Client, ClientError, INPUT_KEY};

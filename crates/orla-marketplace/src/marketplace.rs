@@ -17,7 +17,9 @@ use tokio::time::Instant;
 
 use crate::approval::Approvals;
 use crate::call::record::{CallRecord, Observers, RequestObservers, RequestRecord};
-use crate::call::{Call, CallContext, CallObserver, CallScope, ObservedCall};
+use crate::call::{
+    BegunRequest, Call, CallContext, CallObserver, CallScope, ObservedCall, ObservedRequest,
+};
 use crate::catalog::{Catalog, CatalogBuilder, Entry, Limits, RegistrationError};
 use crate::error::{MAX_SHOWN_CHARS, RuntimeError, RuntimeResult};
 use crate::executor::{CapabilityExecutor, ProviderStatus};
@@ -171,12 +173,9 @@ impl CapabilityMarketplace {
     }
 
     fn context(&self, call: &Call, timeout: Duration) -> CallContext {
-        CallContext::new(
-            self.reserve_call_id(),
-            call.target.as_str().into(),
-            (Instant::now(), timeout),
-            call.scope.clone(),
-        )
+        let mut scope = call.scope.clone();
+        let id = scope.call_id.take().unwrap_or_else(|| self.reserve_call_id());
+        CallContext::new(id, call.target.as_str().into(), (Instant::now(), timeout), scope)
     }
 
     /// Returns an id for a future call, unique within this instance.
@@ -375,12 +374,18 @@ impl CapabilityMarketplace {
         entry: &Arc<Entry>,
         input: &Payload,
         ctx: &mut CallContext,
+        started: std::time::Instant,
     ) -> Option<Arc<dyn ObservedCall>> {
-        self.observer.load().as_ref()?.begins(entry, input, ctx)
+        self.observer.load().as_ref()?.begins(entry, input, ctx, started)
     }
 
-    pub(crate) fn observer(&self) -> Option<Arc<Box<dyn CallObserver>>> {
-        self.observer.load_full()
+    pub(crate) fn observe_request(
+        &self,
+        request: BegunRequest<'_>,
+        scope: &mut CallScope,
+        started: std::time::Instant,
+    ) -> Option<Arc<dyn ObservedRequest>> {
+        self.observer.load().as_ref()?.request_begins(request, scope, started)
     }
 
     fn add_observer<T: ?Sized>(&self, all: &ArcSwapOption<Vec<Arc<T>>>, observer: Arc<T>) {

@@ -5,6 +5,7 @@ use std::ops::Deref;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use crate::call::{OpenStep, Step, StepKind};
 use crate::payload::JsonText;
 use crate::redaction::Redactor;
 use crate::trace::TraceSink;
@@ -21,17 +22,32 @@ pub struct NoticeSink {
     observed: Option<Observed>,
 }
 
-/// Observes the notices of one call, in addition to the listener.
+/// Observes the notices of one call, in addition to the listener, and its steps.
 pub trait NoticeObserver: Send + Sync {
     /// Handles a notice. Secrets that the capability was given are hidden.
     fn on_notice(&self, notice: &Notice);
+
+    /// Handles a step that has ended. Secrets are hidden.
+    fn on_step(&self, step: Step);
 }
 
 /// The observer of the call itself. Nested calls have their own.
 #[derive(Clone)]
-struct Observed {
+pub(crate) struct Observed {
     call: Arc<dyn NoticeObserver>,
     redactors: [Option<Arc<Redactor>>; 2],
+}
+
+impl Observed {
+    /// Returns a text without the secrets that the redactors know.
+    pub(crate) fn clean(&self, text: String) -> String {
+        let clean = |text: String, redactor: &Arc<Redactor>| redactor.text(&text).into_owned();
+        self.redactors.iter().flatten().fold(text, clean)
+    }
+
+    pub(crate) fn on_step(&self, step: Step) {
+        self.call.on_step(step);
+    }
 }
 
 impl NoticeSink {
@@ -91,6 +107,12 @@ impl NoticeSink {
         if let Some(take) = &self.take {
             take(notice);
         }
+    }
+
+    /// Begins a step of the call, which ends when the returned guard is dropped. `name` is the file name of a program, or
+    /// the method and the host of a request.
+    pub fn begin(&self, kind: StepKind, name: impl FnOnce() -> String) -> OpenStep {
+        OpenStep::new(self.observed.as_ref(), kind, name)
     }
 
     /// Returns the sink for the trace of a program, if the call runs a program.

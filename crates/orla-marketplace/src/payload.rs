@@ -77,6 +77,7 @@ impl Payload {
     #[must_use]
     pub fn detached(&self) -> Self {
         match self.0.json.get() {
+            Some(json) if json.as_str() == "{}" => Self::empty(),
             Some(json) if self.0.came_as_json => Self::from_json(json.detached()),
             _ => self.clone(),
         }

@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use rtfs::Value;
 
-use crate::call::CallContext;
 use crate::call::stream::{StreamHandle, not_a_stream};
+use crate::call::{CallContext, StepKind};
 use crate::error::{RuntimeError, RuntimeResult};
 use crate::executor::CapabilityExecutor;
 use crate::notice::{Notice, Progress};
@@ -60,6 +60,8 @@ pub enum Canned {
     Panics,
     /// Reports this many steps of progress, then answers nil.
     Reports(u32),
+    /// Makes this many steps with this name and the codes 0, 1, …, then answers nil.
+    Steps(i32, String),
     /// Is a stream.
     Streams(CannedStream),
 }
@@ -183,6 +185,13 @@ impl CapabilityExecutor for MockExecutor {
                         message: None,
                     }));
                     tokio::task::yield_now().await;
+                }
+                Ok(Outcome::from_value(Value::Nil))
+            }
+            Canned::Steps(count, name) => {
+                for code in 0..*count {
+                    let mut step = ctx.scope.notices.begin(StepKind::Request, || name.clone());
+                    step.set_code(code);
                 }
                 Ok(Outcome::from_value(Value::Nil))
             }

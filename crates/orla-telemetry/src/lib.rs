@@ -45,7 +45,7 @@ pub use span::Prompt;
 const BATCH_INTERVAL: Duration = Duration::from_secs(1);
 /// The maximum number of calls of one request.
 const MAX_BATCH: usize = 512;
-/// The maximum number of calls that wait to be sent. Further ones are left out.
+/// The maximum number of calls, and of prompts, that wait to be sent. Further ones are left out.
 const MAX_WAITING: usize = 8192;
 /// How long the last request may take when the server ends.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(3);
@@ -101,7 +101,12 @@ impl Exporter {
 
     /// Takes a prompt that an agent has carried out.
     pub fn take_prompt(&self, prompt: Prompt) {
-        self.0.prompts.lock().push(prompt);
+        let mut prompts = self.0.prompts.lock();
+        if prompts.len() < MAX_WAITING {
+            prompts.push(prompt);
+        } else {
+            self.0.dropped.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// Sends spans until `ending` is cancelled, and then the rest, within three seconds.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use orla_history::{Row, Trace, millis};
+use orla_history::{Call, Row, StepLine, StepWord, Trace, millis};
 
 use crate::proto;
 use crate::resource::{Resource, length, nanos, text};
@@ -19,7 +19,7 @@ const CLIENT: i32 = 3;
 const ERROR: i32 = 2;
 
 /// Kinds of capabilities that are reached over a network.
-const REMOTE: [&str; 5] = ["http", "mcp", "a2a", "remote-rtfs", "stream"];
+const REMOTE: [&str; 6] = ["http", "mcp", "a2a", "remote-rtfs", "stream", "cluster"];
 
 /// A prompt that an agent has carried out: the span around its calls.
 #[derive(Clone, Debug)]
@@ -86,26 +86,21 @@ fn span_of_prompt(prompt: &Prompt) -> Option<proto::Span> {
     })
 }
 
-/// Returns the span of a call, and that of its waiting.
+/// Returns the span of a call or a request, and those of its waiting and its steps.
 fn spans(row: &Row) -> Option<Vec<proto::Span>> {
     let (call, trace) = (&row.call, row.trace.as_ref()?);
     let trace_id = bytes(&trace.trace_id)?;
     let span_id = bytes(&trace.span_id)?;
     let parent_span_id = trace.parent_id.as_deref().and_then(bytes).unwrap_or_default();
-    let mut attributes = vec![
-        text("mcp.method.name", "tools/call"),
-        text("gen_ai.operation.name", "execute_tool"),
-        text("gen_ai.tool.name", &call.name),
-        text("gen_ai.tool.call.id", &call.id),
-        text("orla.capability", &call.capability),
-        text("orla.provider", &call.kind),
+    let (name, mut attributes) = subject(call);
+    attributes.extend([
         text("orla.outcome", &call.outcome),
         number("orla.depth", i64::from(call.depth)),
         KeyValue {
             key: "orla.queued_ms".to_owned(),
             value: Some(AnyValue { value: Some(AnyKind::Double(millis(call.queued))) }),
         },
-    ];
+    ]);
     attributes.extend(call.principal.as_ref().map(|name| text("enduser.id", name)));
     let status = call.is_failed().then(|| {
         attributes.push(text("error.type", &call.outcome));
@@ -118,36 +113,102 @@ fn spans(row: &Row) -> Option<Vec<proto::Span>> {
         (_, false) => INTERNAL,
     };
     let start = nanos(call.started_at);
-    let waited = (call.queued >= SHOWN_WAIT).then(|| proto::Span {
+    let end = start + length(call.duration);
+    // A part is in the span of its call, however its times were rounded.
+    let part = |number: usize, name: &str, kind, from: u64, took: u64| proto::Span {
         trace_id: trace_id.clone(),
-        span_id: of_waiting(&span_id),
+        span_id: of_part(&span_id, number),
         parent_span_id: span_id.clone(),
-        name: "queue".to_owned(),
-        kind: INTERNAL,
-        start_time_unix_nano: start,
-        end_time_unix_nano: start + length(call.queued.min(call.duration)),
+        name: name.to_owned(),
+        kind,
+        start_time_unix_nano: from.min(end),
+        end_time_unix_nano: (from + took).min(end),
         attributes: Vec::new(),
         status: None,
+    };
+    let waited =
+        (call.queued >= SHOWN_WAIT).then(|| part(0, "queue", INTERNAL, start, length(call.queued)));
+    let steps = call.steps.iter().enumerate().map(|(number, step)| {
+        let of_millis = |ms: f64| (ms * 1e6) as u64;
+        let (name, kind, attributes) = step_subject(step);
+        let (from, took) = (start + of_millis(step.at_ms), of_millis(step.duration_ms));
+        let status = step.is_failed().then(|| proto::Status { message: String::new(), code: ERROR });
+        proto::Span { attributes, status, ..part(number + 1, name, kind, from, took) }
     });
+    let parts: Vec<proto::Span> = waited.into_iter().chain(steps).collect();
     let own = proto::Span {
-        trace_id,
-        span_id,
+        trace_id: trace_id.clone(),
+        span_id: span_id.clone(),
         parent_span_id,
-        name: format!("tools/call {}", call.name),
+        name,
         kind,
         start_time_unix_nano: start,
-        end_time_unix_nano: start + length(call.duration),
+        end_time_unix_nano: end,
         attributes,
         status,
     };
-    Some([own].into_iter().chain(waited).collect())
+    Some([own].into_iter().chain(parts).collect())
 }
 
-/// Returns the id of the span of a call's waiting: that of the call with other last bits.
-fn of_waiting(id: &[u8]) -> Vec<u8> {
+/// Returns the name of the span of a call or a request, and the attributes of what was called or asked for. The address of a
+/// resource is not part of the name, because there are too many.
+fn subject(call: &Call) -> (String, Vec<KeyValue>) {
+    let method = |name: &str| text("mcp.method.name", name);
+    match &*call.kind {
+        "prompt" => {
+            let name = text("gen_ai.prompt.name", &call.name);
+            (format!("prompts/get {}", call.name), vec![method("prompts/get"), name])
+        }
+        "resource" => {
+            let address = text("mcp.resource.uri", &call.name);
+            ("resources/read".to_owned(), vec![method("resources/read"), address])
+        }
+        kind => {
+            let attributes = vec![
+                method("tools/call"),
+                text("gen_ai.operation.name", "execute_tool"),
+                text("gen_ai.tool.name", &call.name),
+                text("gen_ai.tool.call.id", &call.id),
+                text("orla.capability", &call.capability),
+                text("orla.provider", kind),
+            ];
+            (format!("tools/call {}", call.name), attributes)
+        }
+    }
+}
+
+/// Returns the name, the kind and the attributes of the span of a step.
+fn step_subject(step: &StepLine) -> (&str, i32, Vec<KeyValue>) {
+    let code = |key| step.code.map(|code| number(key, i64::from(code)));
+    match step.kind {
+        StepWord::Process => {
+            let name = text("process.executable.name", &step.name);
+            let code = code("process.exit.code");
+            (&step.name, INTERNAL, std::iter::once(name).chain(code).collect())
+        }
+        StepWord::Request => {
+            let (method, origin) = step.name.split_once(' ').unwrap_or((&step.name, ""));
+            let (scheme, authority) = origin.split_once("://").unwrap_or(("", origin));
+            let port = authority.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
+            let host = port.and_then(|port| authority.strip_suffix(&format!(":{port}")));
+            let attributes = [
+                text("http.request.method", method),
+                text("url.scheme", scheme),
+                text("server.address", host.unwrap_or(authority)),
+            ];
+            let port = port.map(|port| number("server.port", i64::from(port)));
+            let code = code("http.response.status_code");
+            (method, CLIENT, attributes.into_iter().chain(port).chain(code).collect())
+        }
+    }
+}
+
+/// Returns the id of the span of a part of a call: that of the call with other last bits.
+fn of_part(id: &[u8], number: usize) -> Vec<u8> {
     let mut id = id.to_vec();
     if let Some(last) = id.last_mut() {
-        *last ^= 0x55;
+        // There are fewer than 128 parts, so none has the id of the call.
+        *last ^= 0x80 | (number as u8 & 0x7f);
     }
     id
 }
@@ -169,7 +230,6 @@ fn cut(text: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use orla_history::Call;
 
     #[test]
     fn a_call_is_a_span_and_so_is_its_waiting() {
@@ -178,6 +238,14 @@ mod tests {
         (call.duration, call.queued) = (Duration::from_millis(20), Duration::from_millis(5));
         call.started_at = SystemTime::UNIX_EPOCH + Duration::from_secs(10);
         call.kind = "http".into();
+        let sent = |name: &str, code| StepLine {
+            kind: StepWord::Request,
+            name: name.to_owned(),
+            code,
+            at_ms: 6.0,
+            duration_ms: 100.0,
+        };
+        call.steps = vec![sent("POST https://[::1]:8080", Some(503)), sent("GET http://a.b", None)];
         let mut row = Row::of(call);
         row.error = Some("ü".repeat(2000));
         let trace_id = "4bf92f3577b34da6a3ce929d0e0e4736".to_owned();
@@ -188,7 +256,7 @@ mod tests {
         let request =
             request(&resource, &[row, Row::of(Call::new("x".into(), "x".into(), "ok".into()))], &[]);
         let spans = &request.resource_spans[0].scope_spans[0].spans;
-        assert_eq!(spans.len(), 2);
+        assert_eq!(spans.len(), 4);
         let own = &spans[0];
         assert_eq!((&*own.name, own.kind), ("tools/call math_add", CLIENT));
         assert_eq!(own.parent_span_id, [0, 0xf0, 0x67, 0xaa, 0x0b, 0xa9, 0x02, 0xb7]);
@@ -198,6 +266,15 @@ mod tests {
         assert!(own.attributes.contains(&text("error.type", "failed")));
         assert_eq!((&*spans[1].name, &spans[1].parent_span_id), ("queue", &own.span_id));
         assert!(spans[1].end_time_unix_nano <= own.end_time_unix_nano);
-        assert_ne!(spans[1].span_id, own.span_id);
+        let ids: std::collections::BTreeSet<_> = spans.iter().map(|span| &span.span_id).collect();
+        assert_eq!(ids.len(), 4);
+        for (span, (name, port)) in spans[2..].iter().zip([("POST", true), ("GET", false)]) {
+            assert_eq!((&*span.name, span.kind, &span.parent_span_id), (name, CLIENT, &own.span_id));
+            assert_eq!(span.end_time_unix_nano, own.end_time_unix_nano, "no step outlasts its call");
+            assert_eq!(span.attributes.contains(&number("server.port", 8080)), port);
+            assert_eq!(span.status.as_ref().map(|status| status.code), Some(ERROR));
+        }
+        assert!(spans[2].attributes.contains(&text("server.address", "[::1]")));
+        assert!(spans[3].attributes.contains(&text("server.address", "a.b")));
     }
 }

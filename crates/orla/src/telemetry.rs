@@ -90,13 +90,11 @@ impl PromptTrace {
         let outer = std::env::var("TRACEPARENT").ok();
         let sending = Sending::default();
         sending.traces(exporter.clone(), collector);
-        Ok(Some(Self {
-            context: TraceContext::within(outer.as_deref(), sample_ratio),
-            exporter,
-            sending,
-            started_at: SystemTime::now(),
-            started: Instant::now(),
-        }))
+        // In this order: if the process is preempted in between, the span ends too late, and not before the calls in it.
+        let started = Instant::now();
+        let started_at = SystemTime::now();
+        let context = TraceContext::within(outer.as_deref(), sample_ratio);
+        Ok(Some(Self { context, exporter, sending, started_at, started }))
     }
 
     /// Returns the context for the calls of the prompt.

@@ -5,7 +5,9 @@ use std::time::{Duration, SystemTime};
 
 use http::Response;
 use maud::{Markup, html};
-use orla_history::{Body, Call, Detail, History, Node, NoticeLine, Query, ReplayError};
+use orla_history::{
+    Body, Call, Detail, History, Node, NoticeLine, Query, ReplayError, StepLine, StepWord,
+};
 use orla_marketplace::CallScope;
 use orla_marketplace::id::Pattern;
 use orla_server::PageBody;
@@ -22,7 +24,7 @@ use crate::site::{query, reply};
 use crate::text::{duration, escaped_strings, plain, shortened};
 use crate::view;
 
-/// The maximum number of calls of a waterfall.
+/// The maximum number of rows of a waterfall, beyond which no call is begun.
 const MAX_SHOWN: usize = 300;
 /// The maximum number of differences of two inputs or outputs that are listed.
 const MAX_DIFFERENCES: usize = 50;
@@ -144,48 +146,104 @@ fn times_of(call: &Call) -> Markup {
     html! { (duration(call.duration)) @if !steps.is_empty() { ": " (steps.join(", ")) } }
 }
 
-/// Returns the waterfall of the call and the calls within it.
-fn times(detail: &Detail) -> Markup {
-    if detail.children.is_empty() {
-        return html! {};
-    }
-    let call = &detail.row.call;
-    let end = |call: &Call| call.started_at + call.duration;
-    let mut rows: Vec<(usize, &Call)> = vec![(0, call)];
-    fn add<'a>(nodes: &'a [Node], depth: usize, rows: &mut Vec<(usize, &'a Call)>) {
-        for node in nodes {
-            if rows.len() >= MAX_SHOWN {
-                return;
-            }
-            rows.push((depth, &node.call));
-            add(&node.children, depth + 1, rows);
+/// A row of the waterfall.
+struct Bar<'a> {
+    depth: usize,
+    part: Part<'a>,
+    /// From the beginning of the outermost call to its own.
+    after: Duration,
+    took: Duration,
+}
+
+enum Part<'a> {
+    Call(&'a Call),
+    Step(&'a StepLine),
+}
+
+impl Bar<'_> {
+    fn is_failed(&self) -> bool {
+        match self.part {
+            Part::Call(call) => call.is_failed(),
+            Part::Step(step) => step.is_failed(),
         }
     }
-    add(&detail.children, 1, &mut rows);
-    let last = rows.iter().map(|(_, call)| end(call)).max().unwrap_or(SystemTime::UNIX_EPOCH);
-    let whole = last.duration_since(call.started_at).unwrap_or(call.duration);
-    let since =
-        |other: &Call| other.started_at.duration_since(call.started_at).unwrap_or(Duration::ZERO);
+
+    fn name(&self) -> Markup {
+        match self.part {
+            Part::Call(call) if self.depth == 0 => plain(&call.capability),
+            Part::Call(call) => html! { a href=(address(&call.id)) { (plain(&call.capability)) } },
+            Part::Step(step) => plain(&step.name),
+        }
+    }
+
+    fn outcome(&self) -> Markup {
+        match self.part {
+            Part::Call(call) => outcome(call),
+            Part::Step(StepLine { kind, code, .. }) => match (kind, code) {
+                (StepWord::Process, Some(code)) => html! { "exit code " (code) },
+                (StepWord::Request, Some(code)) => html! { "status " (code) },
+                (_, None) => html! { "no answer" },
+            },
+        }
+    }
+}
+
+/// Returns the rows of a call, its steps, and the calls within it.
+fn bars<'a>(call: &'a Call, children: &'a [Node]) -> Vec<Bar<'a>> {
+    fn add<'a>(
+        call: &'a Call,
+        children: &'a [Node],
+        depth: usize,
+        began: SystemTime,
+        bars: &mut Vec<Bar<'a>>,
+    ) {
+        let after = call.started_at.duration_since(began).unwrap_or_default();
+        bars.push(Bar { depth, part: Part::Call(call), after, took: call.duration });
+        let of_millis = |ms: f64| Duration::try_from_secs_f64(ms / 1000.0).unwrap_or_default();
+        bars.extend(call.steps.iter().map(|step| Bar {
+            depth: depth + 1,
+            part: Part::Step(step),
+            after: after + of_millis(step.at_ms),
+            took: of_millis(step.duration_ms),
+        }));
+        for node in children {
+            if bars.len() >= MAX_SHOWN {
+                return;
+            }
+            add(&node.call, &node.children, depth + 1, began, bars);
+        }
+    }
+    let mut bars = Vec::new();
+    add(call, children, 0, call.started_at, &mut bars);
+    bars
+}
+
+/// Returns the waterfall of the call, its processes and requests, and the calls within it.
+fn times(detail: &Detail) -> Markup {
+    let bars = bars(&detail.row.call, &detail.children);
+    if bars.len() == 1 {
+        return html! {};
+    }
+    let end = |bar: &Bar<'_>| bar.after + bar.took;
+    let whole = bars.iter().map(end).max().unwrap_or_default();
     html! {
         section aria-labelledby="times" {
-            h2 id="times" { "Calls within it" }
+            h2 id="times" { "Where its time went" }
             div.scroll tabindex="0" role="group" aria-label="Waterfall" {
                 table.waterfall {
-                    thead { tr { th scope="col" { "Call" } th scope="col" { "Outcome" } th.amount scope="col" { "After" } th.amount scope="col" { "Took" } th.bars scope="col" { span.unseen { "When" } } } }
-                    tbody { @for (depth, other) in &rows {
+                    thead { tr { th scope="col" { "What" } th scope="col" { "Outcome" } th.amount scope="col" { "After" } th.amount scope="col" { "Took" } th.bars scope="col" { span.unseen { "When" } } } }
+                    tbody { @for bar in &bars {
                         tr {
-                            th scope="row" class={ "depth-" ((*depth).min(8)) } {
-                                @if *depth == 0 { (plain(&other.capability)) } @else { a href=(address(&other.id)) { (plain(&other.capability)) } }
-                            }
-                            td { (outcome(other)) }
-                            td.amount { (duration(since(other))) }
-                            td.amount { (duration(other.duration)) }
-                            td.bars { (waterfall(if other.is_failed() { "bar bad" } else { "bar" }, since(other), other.duration, whole)) }
+                            th scope="row" class={ "depth-" (bar.depth.min(8)) } { (bar.name()) }
+                            td { (bar.outcome()) }
+                            td.amount { (duration(bar.after)) }
+                            td.amount { (duration(bar.took)) }
+                            td.bars { (waterfall(if bar.is_failed() { "bar bad" } else { "bar" }, bar.after, bar.took, whole)) }
                         }
                     } }
                 }
             }
-            @if rows.len() >= MAX_SHOWN { p.note { "The first " (MAX_SHOWN) " calls." } }
+            @if bars.len() >= MAX_SHOWN { p.note { "The first " (bars.len()) " rows." } }
         }
     }
 }

@@ -20,9 +20,12 @@ use rusqlite::{
     params_from_iter,
 };
 
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
 use super::Store;
 use super::memory::size;
-use crate::call::{Body, Call, ClientInfo, NoticeLine, Row, Trace, millis};
+use crate::call::{Body, Call, ClientInfo, Row, Trace, millis};
 use crate::query::{CONCEALED, MAX_LIMIT, Query, Viewer};
 use crate::{HistoryError, Options};
 
@@ -91,12 +94,13 @@ CREATE INDEX calls_outermost ON calls (seq) WHERE parent IS NULL;
 type Column = (&'static str, &'static str);
 
 /// The columns that files of earlier versions lack. Those versions can use a file that has them.
-const LATER_COLUMNS: [Column; 5] = [
+const LATER_COLUMNS: [Column; 6] = [
     ("client", "TEXT"),
     ("client_version", "TEXT"),
     ("session", "TEXT"),
     ("executed_ms", "REAL"),
     ("validated_ms", "REAL"),
+    ("steps", "TEXT"),
 ];
 
 /// The indexes of these columns.
@@ -481,8 +485,8 @@ fn insert(connection: &mut Connection, rows: &[Row], options: &Options) -> Resul
         let mut call = transaction.prepare(
             "INSERT OR IGNORE INTO calls (id, parent, root, depth, capability, name, kind, principal, principal_id, outcome, \
              started_at, duration_ms, queued_ms, error, trace_id, span_id, parent_span_id, client, client_version, session, executed_ms, \
-             validated_ms) \
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22)",
+             validated_ms, steps) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23)",
         )?;
         let mut body = transaction.prepare(
             "INSERT OR IGNORE INTO bodies (seq, input, input_bytes, output, output_bytes, stderr, notices, more_notices) \
@@ -521,16 +525,13 @@ fn insert(connection: &mut Connection, rows: &[Row], options: &Options) -> Resul
                 one.session,
                 one.executed.map(millis),
                 one.validated.map(millis),
+                list_text(&one.steps),
             ])?;
             let has_body =
                 input.is_some() || output.is_some() || stderr.is_some() || !notices.is_empty();
             if is_new == 0 || !has_body {
                 continue;
             }
-            let notices = match notices.is_empty() {
-                true => None,
-                false => serde_json::to_string(notices).ok(),
-            };
             let text = |body: &Option<Body>| body.as_ref().map(|body| body.text.clone());
             let bytes = |body: &Option<Body>| body.as_ref().map(|body| signed(body.bytes));
             body.execute(params![
@@ -540,13 +541,23 @@ fn insert(connection: &mut Connection, rows: &[Row], options: &Options) -> Resul
                 text(output),
                 bytes(output),
                 stderr,
-                notices,
+                list_text(notices),
                 signed(*more_notices),
             ])?;
         }
     }
     remove_old(&transaction, options)?;
     transaction.commit()
+}
+
+/// Returns a list as JSON; `None` if it is empty.
+fn list_text<T: Serialize>(list: &[T]) -> Option<String> {
+    if list.is_empty() { None } else { serde_json::to_string(list).ok() }
+}
+
+/// Reads a list that [`list_text`] has written.
+fn read_list<T: DeserializeOwned>(text: Option<String>) -> Vec<T> {
+    text.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default()
 }
 
 /// Removes the oldest rows: those beyond the limit, and some expired ones.
@@ -661,6 +672,7 @@ fn call(row: &rusqlite::Row<'_>) -> Result<Call, rusqlite::Error> {
         session: row.get(15)?,
         executed: duration(16)?,
         validated: duration(17)?,
+        steps: read_list(row.get(18)?),
         waits_for_approval: false,
     })
 }
@@ -671,19 +683,17 @@ fn row(row: &rusqlite::Row<'_>) -> Result<Row, rusqlite::Error> {
         let bytes = bytes.map_or(0, i64::unsigned_abs);
         Ok::<_, rusqlite::Error>(text.map(|text| Body { text, bytes }))
     };
-    let (trace_id, span_id): (Option<String>, Option<String>) = (row.get(19)?, row.get(20)?);
-    let parent_id = row.get(21)?;
-    let notices: Option<String> = row.get(27)?;
-    let notices: Option<Vec<NoticeLine>> = notices.and_then(|text| serde_json::from_str(&text).ok());
+    let (trace_id, span_id): (Option<String>, Option<String>) = (row.get(20)?, row.get(21)?);
+    let parent_id = row.get(22)?;
     Ok(Row {
         call: call(row)?,
-        error: row.get(18)?,
+        error: row.get(19)?,
         trace: trace_id.zip(span_id).map(|(trace_id, span_id)| Trace { trace_id, span_id, parent_id }),
-        input: body(22)?,
-        output: body(24)?,
-        stderr: row.get(26)?,
-        notices: notices.unwrap_or_default(),
-        more_notices: row.get::<_, Option<i64>>(28)?.map_or(0, i64::unsigned_abs),
+        input: body(23)?,
+        output: body(25)?,
+        stderr: row.get(27)?,
+        notices: read_list(row.get(28)?),
+        more_notices: row.get::<_, Option<i64>>(29)?.map_or(0, i64::unsigned_abs),
         replaces: false,
     })
 }

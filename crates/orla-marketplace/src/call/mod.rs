@@ -15,6 +15,7 @@
 //! - [`clock`]: the time of a call
 //! - [`record`]: the records of finished calls
 //! - [`observe`]: observers of running calls
+//! - [`step`]: the processes that a call starts, and the requests that it sends
 //! - [`stream`]: streams, whose items are read one by one
 //! - [`request`]: the path of requests for prompts, resources and completions
 //! - [`hops`]: the instances that a call has passed through
@@ -30,6 +31,7 @@ pub(crate) mod record;
 mod request;
 pub(crate) mod retry;
 mod scope;
+mod step;
 pub(crate) mod stream;
 
 use std::sync::Arc;
@@ -37,8 +39,9 @@ use std::sync::Arc;
 pub use answers::{Answering, Answers};
 pub use checkpoint::Checkpoint;
 pub use clock::Paused;
-pub use observe::{CallObserver, Ending, ObservedCall, ObservedRequest};
+pub use observe::{BegunRequest, CallObserver, Ending, ObservedCall, ObservedRequest};
 pub use scope::{Call, CallContext, CallScope, Origin};
+pub use step::{OpenStep, Step, StepKind};
 
 use crate::error::RuntimeResult;
 use crate::marketplace::CapabilityMarketplace;

@@ -100,7 +100,8 @@ pub(super) struct Retries {
 
 impl PreparedCall<'_> {
     pub(super) fn begin_recording(&mut self) -> Recording {
-        let observed = self.market.observe(&self.entry, &self.input, &mut self.ctx);
+        let started = Instant::now();
+        let observed = self.market.observe(&self.entry, &self.input, &mut self.ctx, started.into_std());
         if let Some(observed) = &observed {
             // The input may contain secrets that the capability does not know.
             let redactors = [self.entry.policy.redaction.clone(), Some(self.market.redaction())];
@@ -108,7 +109,8 @@ impl PreparedCall<'_> {
             self.ctx.scope.notices = notices.observed_by(Arc::clone(observed) as _, redactors);
         }
         let observers = self.market.call_observers();
-        Recording::begin(&self.entry, &self.ctx, observers, observed, self.market.stopping())
+        let stopping = self.market.stopping();
+        Recording::begin(&self.entry, &self.ctx, started, observers, observed, stopping)
     }
 
     /// Checks whether the call may be made at all.

@@ -7,11 +7,12 @@ use std::time::Duration;
 use rtfs::text::excerpt;
 use tokio::time::Instant;
 
-use super::observe::{CallObserver, Ending, ObservedCall, ObservedRequest};
+use super::observe::{BegunRequest, Ending, ObservedCall, ObservedRequest};
 use super::stream::OpenStream;
 use super::{CallContext, CallScope};
 use crate::catalog::Entry;
 use crate::error::{MAX_SHOWN_CHARS, RuntimeError};
+use crate::marketplace::CapabilityMarketplace;
 use crate::outcome::Outcome;
 use crate::payload::JsonText;
 use crate::principal::{IdentifiedBy, Principal};
@@ -114,28 +115,22 @@ pub(crate) struct RequestRecording {
     record: RequestRecord,
     started: Instant,
     observers: Option<Arc<RequestObservers>>,
-    observed: Option<Observed>,
-    redaction: Arc<Redactor>,
-}
-
-/// The data of a request for the observer of calls.
-struct Observed {
-    observer: Arc<Box<dyn CallObserver>>,
-    scope: CallScope,
-    params: JsonText,
+    observed: Option<Arc<dyn ObservedRequest>>,
     result: Option<JsonText>,
+    redaction: Arc<Redactor>,
 }
 
 impl RequestRecording {
     pub(crate) fn begin(
         (method, subject): (&str, Subject<'_>),
-        ctx: &CallContext,
+        scope: &CallScope,
+        call_id: Arc<str>,
         observers: Option<Arc<RequestObservers>>,
         redaction: Arc<Redactor>,
     ) -> Self {
         let name = redaction.text(subject.name()).into_owned().into_boxed_str();
         let record = RequestRecord {
-            call_id: Arc::clone(&ctx.call_id),
+            call_id,
             method: method.into(),
             kind: subject.kind(),
             id: name.clone(),
@@ -145,24 +140,27 @@ impl RequestRecording {
             error: Some(GONE_ERROR.to_owned()),
             rule: None,
             refusal: None,
-            principal: ctx.scope.principal.clone(),
+            principal: scope.principal.clone(),
         };
-        Self { record, started: Instant::now(), observers, observed: None, redaction }
+        let started = Instant::now();
+        Self { record, started, observers, observed: None, result: None, redaction }
     }
 
-    /// Lets the observer of calls see the request when it ends, if there is one.
+    /// Lets the observer of calls follow the request, if there is one. Its notices and steps go there too.
     pub(crate) fn observe(
         &mut self,
-        observer: Option<Arc<Box<dyn CallObserver>>>,
-        scope: &CallScope,
+        market: &CapabilityMarketplace,
+        scope: &mut CallScope,
         params: &JsonText,
     ) {
-        self.observed = observer.map(|observer| Observed {
-            observer,
-            scope: scope.clone(),
-            params: params.clone(),
-            result: None,
-        });
+        let RequestRecord { call_id: id, method, kind, name, .. } = &self.record;
+        let request = BegunRequest { id, method, kind, name, params };
+        self.observed = market.observe_request(request, scope, self.started.into_std());
+        if let Some(observed) = &self.observed {
+            let notices = std::mem::take(&mut scope.notices);
+            let redactors = [Some(Arc::clone(&self.redaction)), None];
+            scope.notices = notices.observed_by(Arc::clone(observed) as _, redactors);
+        }
     }
 
     /// Sets the id that policies use for the item.
@@ -171,8 +169,8 @@ impl RequestRecording {
     }
 
     pub(crate) fn finish(mut self, result: Result<Option<&JsonText>, &SurfaceError>) {
-        if let Some(observed) = &mut self.observed {
-            observed.result = result.ok().flatten().cloned();
+        if self.observed.is_some() {
+            self.result = result.ok().flatten().cloned();
         }
         self.record.outcome = match result {
             Ok(_) => "ok",
@@ -197,9 +195,8 @@ impl Drop for RequestRecording {
         for observer in self.observers.iter().flat_map(|all| all.iter()) {
             observer(&self.record);
         }
-        if let Some(Observed { observer, scope, params, result }) = &self.observed {
-            let (record, result) = (&self.record, result.as_ref());
-            observer.requested(&ObservedRequest { record, scope, params, result });
+        if let Some(observed) = self.observed.take() {
+            observed.ended(&self.record, self.result.as_ref());
         }
     }
 }
@@ -263,6 +260,7 @@ impl Recording {
     pub(crate) fn begin(
         entry: &Arc<Entry>,
         ctx: &CallContext,
+        started: Instant,
         observers: Option<Arc<Observers>>,
         observed: Option<Arc<dyn ObservedCall>>,
         stopping: Arc<AtomicBool>,
@@ -272,7 +270,7 @@ impl Recording {
             call_id: Arc::clone(&ctx.call_id),
             principal: ctx.scope.principal.clone(),
             depth: ctx.scope.depth,
-            started: Instant::now(),
+            started,
             queued: Duration::ZERO,
             queued_since: None,
             executed: Duration::ZERO,

@@ -29,11 +29,14 @@ impl CapabilityMarketplace {
         subject: Subject<'_>,
         params: &JsonText,
     ) -> Result<(Arc<dyn Surface>, JsonText), SurfaceError> {
-        let mut recording = self.record_request(call, method, subject);
-        recording.observe(self.observer(), &call.scope, params);
-        let result = self.offer(catalog, call, (method, subject), params, &mut recording).await;
+        let id = self.reserve_call_id();
+        let mut call = call.clone();
+        call.scope.call_id = Some(Arc::clone(&id));
+        let mut recording = self.record_request(&call, id, (method, subject));
+        recording.observe(self, &mut call.scope, params);
+        let result = self.offer(catalog, &call, (method, subject), params, &mut recording).await;
         recording.finish(result.as_ref().map(|(_, answer)| Some(answer)));
-        result.map_err(|error| self.disclosed(catalog, call, (method, subject), error))
+        result.map_err(|error| self.disclosed(catalog, &call, (method, subject), error))
     }
 
     /// Checks that a caller may share what a surface has granted to another caller.
@@ -48,7 +51,7 @@ impl CapabilityMarketplace {
         method: &str,
         subject: Subject<'_>,
     ) -> Result<(), SurfaceError> {
-        let mut recording = self.record_request(call, method, subject);
+        let mut recording = self.record_request(call, self.reserve_call_id(), (method, subject));
         let unknown = || Err(SurfaceError::NotFound(unknown(subject)));
         let result = surface.item(subject).map_or_else(unknown, |item| {
             recording.concerns(&item);
@@ -93,9 +96,13 @@ impl CapabilityMarketplace {
         self.surface_context(&call)
     }
 
-    fn record_request(&self, call: &Call, method: &str, subject: Subject<'_>) -> RequestRecording {
-        let ctx = self.surface_context(call);
-        RequestRecording::begin((method, subject), &ctx, self.request_observers(), self.redaction())
+    fn record_request(
+        &self,
+        call: &Call,
+        id: Arc<str>,
+        requested: (&str, Subject<'_>),
+    ) -> RequestRecording {
+        RequestRecording::begin(requested, &call.scope, id, self.request_observers(), self.redaction())
     }
 
     /// Checks that the policies permit an item.

@@ -221,7 +221,7 @@ async fn converse(
 ) -> Result<(), Stop> {
     let Some(info) = leave.run_until_cancelled(agent.fetch_info()).await else { return Ok(()) };
     let info = info?;
-    let wire = agent.wire(&info, ctx)?.carrying(ctx.scope.traceparent.as_deref(), hops);
+    let wire = agent.wire(&info, ctx)?.carrying(&ctx.scope, hops);
     let is_streaming = info.card.streaming;
     let mut progress = ProgressReporter { ctx, reports: 0.0 };
     let metadata = message.metadata.clone();

@@ -20,6 +20,7 @@ use super::redirect::{self, Next, host};
 use super::request::{InvalidRequest, Prepared, prepare};
 use super::transport::{self, Stage};
 use crate::sign_in::{SignIns, Unanswered};
+use crate::step::step_of;
 
 /// Runs [`HttpCapability`] providers (RTFS capability system §3.3).
 ///
@@ -178,16 +179,18 @@ impl HttpExecutor {
             let client = client.map_err(|problem| failed(name, &problem))?;
             // A token goes to the origin that it was obtained for.
             let sign_in = http.options.sign_in.as_deref().filter(|_| current.url.origin() == own);
+            let request = request(&current);
+            let mut step = ctx.map(|ctx| step_of(&ctx.scope.notices, &request));
             let response = match sign_in {
-                None => client.execute(request(&current)).await.map_err(Unanswered::Http),
+                None => client.execute(request).await.map_err(Unanswered::Http),
                 Some(key) => {
                     let server =
                         Url::parse(&http.base_url).map_err(|err| failed(name, &err.to_string()))?;
                     let sender = self.sign_ins.sender(key, &server, client, ctx);
                     let sender = sender.map_err(|problem| failed(name, &format!("{at}: {problem}")))?;
                     match ctx {
-                        Some(ctx) => sender.execute_for(ctx, request(&current)).await,
-                        None => sender.execute(request(&current)).await,
+                        Some(ctx) => sender.execute_for(ctx, request).await,
+                        None => sender.execute(request).await,
                     }
                 }
             };
@@ -195,6 +198,9 @@ impl HttpExecutor {
                 Unanswered::Http(err) => transport::failure(name, &at, err, Stage::Asking),
                 Unanswered::Token(error) => failed(name, &format!("{at}: {error}")),
             })?;
+            if let Some(step) = &mut step {
+                step.set_code(response.status().as_u16().into());
+            }
             let next =
                 redirect::next(&current, &visited, response.status(), response.headers(), &http.options);
             match next {

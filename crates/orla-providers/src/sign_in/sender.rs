@@ -3,11 +3,13 @@
 use std::fmt;
 use std::sync::Arc;
 
-use orla_marketplace::CallContext;
+use orla_marketplace::{CallContext, NoticeSink};
 use orla_oauth::{Challenge, Secret, SignInNeeded, Subject, Upstream, root_cause};
 use parking_lot::Mutex;
 use reqwest::header::{AUTHORIZATION, HeaderValue, WWW_AUTHENTICATE};
 use reqwest::{Client, Request, Response, StatusCode};
+
+use crate::step::step_of;
 
 /// The maximum number of attempts of one request: with the current token, with a renewed one, and with
 /// one that has more scopes.
@@ -18,6 +20,8 @@ const MAX_ATTEMPTS: usize = 3;
 pub(crate) struct Sender {
     client: Client,
     credentials: Option<Arc<Credentials>>,
+    /// The call whose steps the requests are, if there is one.
+    notices: NoticeSink,
 }
 
 /// The subject in whose name requests are made, and its tokens.
@@ -60,7 +64,13 @@ impl fmt::Display for Unanswered {
 
 impl Sender {
     pub(crate) fn new(client: Client, credentials: Option<Credentials>) -> Self {
-        Self { client, credentials: credentials.map(Arc::new) }
+        let credentials = credentials.map(Arc::new);
+        Self { client, credentials, notices: NoticeSink::default() }
+    }
+
+    /// Returns the same sender for the requests of a call, which are steps of it.
+    pub(crate) fn within(&self, notices: &NoticeSink) -> Self {
+        Self { notices: notices.clone(), ..self.clone() }
     }
 
     /// Returns the subject's credentials, if the server has a sign-in.
@@ -94,7 +104,7 @@ impl Sender {
     /// it has not run.
     pub(crate) async fn execute(&self, request: Request) -> Result<Response, Unanswered> {
         let Some(credentials) = &self.credentials else {
-            return self.client.execute(request).await.map_err(Unanswered::Http);
+            return self.send(request).await;
         };
         let sent = self.execute_as(credentials, request).await;
         match &sent {
@@ -105,6 +115,13 @@ impl Sender {
             Ok((_, false)) | Err(_) => {}
         }
         sent.map(|(response, _)| response)
+    }
+
+    async fn send(&self, request: Request) -> Result<Response, Unanswered> {
+        let mut step = step_of(&self.notices, &request);
+        let response = self.client.execute(request).await.map_err(Unanswered::Http)?;
+        step.set_code(response.status().as_u16().into());
+        Ok(response)
     }
 
     /// Returns the response, and whether the request carried a token.
@@ -122,7 +139,7 @@ impl Sender {
             };
             // A body that is a stream cannot be repeated. No request has one.
             let again = request.try_clone().filter(|_| attempt < MAX_ATTEMPTS);
-            let response = self.client.execute(request).await.map_err(Unanswered::Http)?;
+            let response = self.send(request).await?;
             let challenge = challenge(&response);
             let is_refused = match response.status() {
                 StatusCode::UNAUTHORIZED => true,

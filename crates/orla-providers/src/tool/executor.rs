@@ -3,6 +3,7 @@
 use std::any::TypeId;
 use std::ffi::OsString;
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -10,11 +11,12 @@ use async_trait::async_trait;
 use orla_marketplace::attestation::Custody;
 use orla_marketplace::{
     CallContext, CapabilityExecutor, Outcome, Payload, ProviderStatus, ProviderType, RuntimeError,
-    RuntimeResult, SandboxStatus, Violation,
+    RuntimeResult, SandboxStatus, StepKind, Violation,
 };
 use orla_process::child::{self, NO_PYTHON_CACHE};
 use orla_process::reaper::INSTANCE;
-use orla_process::runner::{Cause, Ended, Job, Process, Runners, Start};
+use orla_process::runner::{Cause, Ended, Job, Process, Runners, Start, Status};
+use orla_process::signal;
 use orla_process::standby::{Standby, Wanted};
 use orla_process::start_failure::{self, NOT_FOUND, StartFailure};
 use orla_process::{Instance, PoolLimits};
@@ -195,7 +197,13 @@ impl CapabilityExecutor for ToolExecutor {
             limits: tool.limits,
             stderr: Some(Box::new(Filter::new(ctx.scope.notices.clone()))),
         };
-        match self.run_attested(tool, job, ctx).await {
+        let mut step = ctx.scope.notices.begin(StepKind::Process, || file_name(tool.program.path()));
+        let ran = self.run_attested(tool, job, ctx).await;
+        if let Ok(Ended { status: Status::Exited(status), .. }) = &ran {
+            step.set_code(signal::exit_code(*status));
+        }
+        drop(step);
+        match ran {
             Ok(mut ended) => {
                 // The duration counts from the arrival of the call, as its timeout does, not from the
                 // start of the process.
@@ -246,6 +254,11 @@ impl CapabilityExecutor for ToolExecutor {
         }
         status
     }
+}
+
+/// Returns the file name of a program.
+fn file_name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 /// Returns the arguments of a call as the tool gets them.

@@ -252,14 +252,19 @@ fn a_call_is_shown_with_its_data_and_as_a_waterfall() {
     let broken = children[1]["id"].as_str().expect("an id");
     let inner: Value = serde_json::from_str(&calls(&server, &["show", broken, "--json"])).expect("JSON");
     assert_eq!((&inner["error"]["kind"], &inner["stderr"]), (&json!("failed"), &json!("oh\n")));
+    let step = &inner["steps"][0];
+    assert_eq!((&step["kind"], &step["name"]), (&json!("process"), &json!("broken")));
+    assert!(step["code"].is_i64() && step["duration_ms"].is_f64(), "{step}");
 
     let shown = calls(&server, &["show", report]);
     let bars: Vec<&str> = shown.lines().filter(|line| line.contains('█')).collect();
-    assert_eq!(bars.len(), 3, "{shown}");
-    for (bar, begins) in bars.iter().zip(["report ", "  hello ", "  broken "]) {
+    assert_eq!(bars.len(), 5, "{shown}");
+    for (bar, begins) in
+        bars.iter().zip(["report ", "  hello ", "    hello ", "  broken ", "    broken "])
+    {
         assert!(bar.starts_with(begins) && bar.contains(" ms"), "{shown}");
     }
-    assert!(bars[2].ends_with("  failed"), "{shown}");
+    assert!(bars[2].ends_with("  exit code 0") && bars[3].ends_with("  failed"), "{shown}");
     assert!(shown.contains("input       {\"n\":7}") && shown.contains("outcome     ok"), "{shown}");
 }
 

@@ -97,10 +97,11 @@ fn number(bytes: &[u8], number: u64) -> u64 {
     }
 }
 
-fn attributes(bytes: &[u8], number: u64) -> BTreeMap<String, String> {
-    let pairs = messages(bytes, number).into_iter().map(|pair| {
+fn attributes(bytes: &[u8], at: u64) -> BTreeMap<String, String> {
+    let pairs = messages(bytes, at).into_iter().map(|pair| {
         let value = messages(pair, 2).first().copied().unwrap_or_default();
-        (text(pair, 1), text(value, 1))
+        let is_text = !messages(value, 1).is_empty();
+        (text(pair, 1), if is_text { text(value, 1) } else { number(value, 3).to_string() })
     });
     pairs.collect()
 }
@@ -179,8 +180,9 @@ fn a_program_that_calls_three_kinds_of_providers_is_one_tree() {
     assert_eq!(answer.status, 200, "{}", answer.text());
     let value = answer.json();
 
-    let got = eventually("all spans have come", || Some(spans(&collector)).filter(|got| got.len() >= 7));
-    let calls: Vec<&Span> = got.iter().filter(|span| span.name != "queue").collect();
+    let got =
+        eventually("all spans have come", || Some(spans(&collector)).filter(|got| got.len() >= 11));
+    let calls: Vec<&Span> = got.iter().filter(|span| span.name.starts_with("tools/call ")).collect();
     assert_eq!(calls.len(), 7, "{got:#?}");
     let way = named(&got, "tools/call way");
     assert_eq!(way.parent, "00f067aa0ba902b7", "within the caller's span");
@@ -191,7 +193,7 @@ fn a_program_that_calls_three_kinds_of_providers_is_one_tree() {
         assert!(span.end >= span.begin && span.begin > 0, "{span:?}");
         if span.id != way.id {
             let parent = by_id.get(&*span.parent).unwrap_or_else(|| panic!("an orphan: {span:?}"));
-            assert!(parent.begin <= span.begin, "{parent:?} {span:?}");
+            assert!(parent.begin <= span.begin && span.end <= parent.end, "{parent:?} {span:?}");
         }
     }
     let inner = named(&got, "tools/call inner");
@@ -225,6 +227,16 @@ fn a_program_that_calls_three_kinds_of_providers_is_one_tree() {
         ("orla.outcome", "ok"),
     ] {
         assert_eq!(far.attributes.get(name).map(|text| &**text), Some(expected), "{name}");
+    }
+    let process = named(&got, "broken");
+    assert_eq!((&process.parent, process.status), (&broken.id, 2));
+    assert_eq!(process.attributes["process.exit.code"], "3");
+    let request = named(&got, "GET");
+    assert_eq!((&request.parent, request.status), (&far.id, 0));
+    for (name, expected) in
+        [("http.response.status_code", "200"), ("url.scheme", "http"), ("server.address", "127.0.0.1")]
+    {
+        assert_eq!(request.attributes.get(name).map(|text| &**text), Some(expected), "{name}");
     }
     let requests = collector.requests();
     assert_eq!(requests[0].headers["content-type"], "application/x-protobuf");
@@ -262,7 +274,7 @@ fn the_calls_of_an_agents_prompt_are_one_tree_below_one_span() {
     let below = |parent: &Span| {
         let mut names: Vec<&str> = got
             .iter()
-            .filter(|span| span.parent == parent.id && span.name != "queue")
+            .filter(|span| span.parent == parent.id && span.name.starts_with("tools/call "))
             .map(|span| &*span.name)
             .collect();
         names.sort_unstable();
@@ -293,6 +305,26 @@ fn the_calls_of_an_agents_prompt_are_one_tree_below_one_span() {
 }
 
 #[test]
+fn requests_for_prompts_and_resources_are_spans_too() {
+    let (collector, upstream) = (Upstream::start(), Upstream::start());
+    collector.set("POST /v1/traces", 200, "");
+    let world = traced(&collector.url(), &upstream, "").file("prompts/plan.md", "Make a plan.");
+    let server = world.serve();
+    let mut client = server.client();
+    let params = json!({"name": "plan", "_meta": {"traceparent": PARENT}});
+    client.request("prompts/get", params).expect("the prompt");
+    client.request("resources/read", json!({"uri": "orla://none"})).expect_err("no resource");
+    let got =
+        eventually("both spans have come", || Some(spans(&collector)).filter(|got| got.len() >= 2));
+    let prompt = named(&got, "prompts/get plan");
+    assert_eq!((&*prompt.trace, &*prompt.parent, prompt.status), (&PARENT[3..35], &PARENT[36..52], 0));
+    assert_eq!(prompt.attributes["gen_ai.prompt.name"], "plan");
+    let resource = named(&got, "resources/read");
+    assert_eq!((resource.status, &*resource.attributes["mcp.resource.uri"]), (2, "orla://none"));
+    assert_eq!(resource.attributes["error.type"], "not-found");
+}
+
+#[test]
 fn the_caller_decides_whether_its_trace_is_sampled() {
     let (collector, upstream) = (Upstream::start(), Upstream::start());
     collector.set("POST /v1/traces", 200, "");
@@ -310,7 +342,8 @@ fn the_caller_decides_whether_its_trace_is_sampled() {
     let sampled = call(Some(PARENT));
     assert!(sampled.starts_with("00-4bf92f3577b34da6a3ce929d0e0e4736-") && sampled.ends_with("-01"));
     let got = eventually("a span has come", || Some(spans(&collector)).filter(|got| !got.is_empty()));
-    assert_eq!(got.iter().filter(|span| span.name != "queue").count(), 1, "{got:?}");
+    let calls = got.iter().filter(|span| span.name.starts_with("tools/call ")).count();
+    assert_eq!(calls, 1, "{got:?}");
     assert_eq!(got[0].parent, "00f067aa0ba902b7");
 }
 

@@ -11,7 +11,7 @@ mod websocket;
 use a2a::{A2AError, SendMessageRequest, StreamResponse, Task};
 use futures_util::stream::BoxStream;
 use orla_marketplace::json::string_length;
-use orla_marketplace::{Hops, RuntimeError};
+use orla_marketplace::{CallScope, Hops, RuntimeError};
 use orla_oauth::metadata::is_loopback;
 use reqwest::header::{HeaderMap, HeaderValue};
 use serde::de::DeserializeOwned;
@@ -140,8 +140,9 @@ impl Wire {
 
     /// Returns the same connection for a call that is part of a trace and has come through these
     /// instances.
-    pub(super) fn carrying(&self, traceparent: Option<&str>, hops: &Hops) -> Self {
-        let mut wire = self.clone();
+    pub(super) fn carrying(&self, scope: &CallScope, hops: &Hops) -> Self {
+        let mut wire = self.through(self.sender.within(&scope.notices));
+        let traceparent = scope.traceparent.as_deref();
         for (name, value) in [("traceparent", traceparent), ("orla-hops", Some(hops.as_str()))] {
             if let Some(value) = value.and_then(|value| HeaderValue::from_str(value).ok()) {
                 wire.headers.insert(name, value);

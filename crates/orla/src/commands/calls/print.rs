@@ -14,7 +14,7 @@ use crate::text::on_one_line;
 
 /// Columns of the bars of a waterfall.
 const BAR: usize = 32;
-/// The maximum number of calls of a waterfall.
+/// The maximum number of lines of a waterfall, beyond which no call is begun.
 const MAX_LINES: usize = 500;
 
 /// Returns the table of a list.
@@ -49,7 +49,7 @@ pub(super) fn line(row: &Value) -> String {
     ))
 }
 
-/// Returns a call with its data and the waterfall of the calls within it.
+/// Returns a call with its data and the waterfall of its steps and the calls within it.
 pub(super) fn detail(call: &Value) -> String {
     let mut out = String::new();
     let mut field = |name: &str, value: String| {
@@ -92,48 +92,69 @@ pub(super) fn detail(call: &Value) -> String {
         let text = format!("+{} ms  {progress}{level}{}", notice["at_ms"], text_of(&notice["message"]));
         field(notice["kind"].as_str().unwrap_or("notice"), text);
     }
-    if call["children"].as_array().is_some_and(|children| !children.is_empty()) {
+    let has_any = |name: &str| call[name].as_array().is_some_and(|parts| !parts.is_empty());
+    if has_any("children") || has_any("steps") {
         out.push('\n');
         out.push_str(&waterfall(call));
     }
     out
 }
 
-/// Returns the calls within a call as bars over its time.
+/// A line of a waterfall.
+struct Line {
+    name: String,
+    /// Milliseconds from the beginning of the outermost call.
+    offset: f64,
+    took: f64,
+    /// How it ended, if there is something to say.
+    outcome: String,
+}
+
+/// Returns the calls within a call, with their processes and requests, as bars over its time.
 fn waterfall(call: &Value) -> String {
-    let began = time(call).unwrap_or_default();
+    let mut lines = Vec::new();
+    add_lines(call, 0, time(call).unwrap_or_default(), &mut lines);
     let total = call["duration_ms"].as_f64().unwrap_or(0.0).max(0.001);
-    let mut rows: Vec<(usize, &Value)> = vec![(0, call)];
-    let mut at = 0;
-    // In the order of the tree: the children of a call follow it.
-    while at < rows.len() && rows.len() < MAX_LINES {
-        let (depth, call) = rows[at];
-        let children = call["children"].as_array().into_iter().flatten();
-        let children: Vec<_> = children.map(|child| (depth + 1, child)).collect();
-        at += 1;
-        rows.splice(at..at, children);
-    }
-    let name = |(depth, call): &(usize, &Value)| {
-        on_one_line(&format!("{}{}", "  ".repeat(*depth), text_of(&call["capability"])))
-    };
-    let width = rows.iter().map(|row| name(row).chars().count()).max().unwrap_or(0).min(48);
+    let width = lines.iter().map(|line| line.name.chars().count()).max().unwrap_or(0).min(48);
     let mut out = String::new();
-    for row in &rows {
-        let (_, call) = row;
-        let took = call["duration_ms"].as_f64().unwrap_or(0.0);
-        let offset = time(call).map_or(0.0, |at| (at - began).max(0.0));
+    for Line { name, offset, took, outcome } in &lines {
         let column = |ms: f64| ((ms / total * BAR as f64) as usize).min(BAR);
-        let start = column(offset).min(BAR - 1);
+        let start = column(*offset).min(BAR - 1);
         let end = column(offset + took).max(start + 1);
         let bar = format!("{}{}{}", " ".repeat(start), "█".repeat(end - start), " ".repeat(BAR - end));
-        let outcome = match call["outcome"].as_str() {
-            Some("ok") | None => String::new(),
-            Some(other) => format!("  {}", on_one_line(other)),
-        };
-        let name = crate::text::cut(&name(row), width);
+        let name = crate::text::cut(name, width);
         let _ = writeln!(out, "{name:<width$}  |{bar}| {took:>10.3} ms{outcome}");
     }
     out
+}
+
+/// Adds the lines of a call: its own, those of its steps, and those of the calls within it.
+fn add_lines(call: &Value, depth: usize, began: f64, lines: &mut Vec<Line>) {
+    let indented = |depth: usize, name: String| on_one_line(&format!("{}{name}", "  ".repeat(depth)));
+    let number = |value: &Value| value.as_f64().unwrap_or(0.0);
+    let offset = time(call).map_or(0.0, |at| (at - began).max(0.0));
+    let outcome = call["outcome"].as_str().filter(|outcome| *outcome != "ok");
+    lines.push(Line {
+        name: indented(depth, text_of(&call["capability"])),
+        offset,
+        took: number(&call["duration_ms"]),
+        outcome: outcome.map(|outcome| format!("  {}", on_one_line(outcome))).unwrap_or_default(),
+    });
+    for step in call["steps"].as_array().into_iter().flatten() {
+        let word = if step["kind"] == "process" { "exit code" } else { "status" };
+        lines.push(Line {
+            name: indented(depth + 1, text_of(&step["name"])),
+            offset: offset + number(&step["at_ms"]),
+            took: number(&step["duration_ms"]),
+            outcome: step["code"].as_i64().map(|code| format!("  {word} {code}")).unwrap_or_default(),
+        });
+    }
+    for child in call["children"].as_array().into_iter().flatten() {
+        if lines.len() >= MAX_LINES {
+            return;
+        }
+        add_lines(child, depth + 1, began, lines);
+    }
 }
 
 /// Returns when a call began, in milliseconds.
