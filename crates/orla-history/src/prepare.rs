@@ -248,7 +248,7 @@ impl Preparation {
         let is_item = matches!(live.target, Target::Item { .. });
         // Only its message and the name of an item may have texts of its data.
         let may_have_data = message.is_some() || is_item;
-        let texts = may_have_data.then(|| self.texts_so_far(live)).unwrap_or_default();
+        let texts = if may_have_data { self.texts_so_far(live) } else { BTreeSet::new() };
         let secrets = self.secrets(&self.options.read(), texts);
         message.into_iter().for_each(|text| secrets.text(text));
         if is_item {
