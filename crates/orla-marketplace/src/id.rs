@@ -9,6 +9,9 @@ pub const MAX_NAME: usize = 64;
 /// Returns the MCP name for an id. `PROVIDER.NAME` becomes `PROVIDER__NAME`, and every character but
 /// `a-z A-Z 0-9 _ -` becomes `_`. A longer name is cut and ends in a hash of the whole name.
 pub fn mcp_name(id: &str) -> String {
+    if !id.is_empty() && id.len() <= MAX_NAME && id.chars().all(is_name_char) {
+        return id.to_owned();
+    }
     let spaced = id.replacen('.', "__", 1);
     let name: String = spaced.chars().map(|c| if is_name_char(c) { c } else { '_' }).collect();
     match name.as_str() {

@@ -13,6 +13,8 @@ use rustix::fs::{Mode, OFlags};
 
 /// File times have a granularity of up to this much, so that two changes within one step look like one.
 const STEP: Duration = Duration::from_secs(2);
+/// On a file system that keeps parts of seconds, the granularity is at most a tenth of this.
+const FINE_STEP: Duration = Duration::from_millis(100);
 /// The clock of file times on Linux lags behind by up to one tick, 10 ms at most.
 const TICK: Duration = Duration::from_millis(20);
 
@@ -53,12 +55,29 @@ impl FileVersion {
         changed.is_none_or(|changed| changed >= at)
     }
 
-    /// Returns whether every change of the file from `now` on will give it another version.
+    /// Returns whether every change of the file from `now` on will give it another version, even if the clock of its file system is
+    /// up to a second behind.
     pub fn is_settled(&self, now: SystemTime) -> bool {
         let Ok(seconds) = u64::try_from(self.seconds) else { return false };
-        let changed = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds + 1));
-        changed.and_then(|changed| now.duration_since(changed).ok()).is_some_and(|age| age >= STEP)
+        is_older(Duration::from_secs(seconds + 1), STEP, now)
     }
+
+    /// Returns whether every change of the file from `now` on will give it another version, if the clock of its file system is that
+    /// of this machine.
+    pub fn is_settled_by_own_clock(&self, now: SystemTime) -> bool {
+        match (u64::try_from(self.seconds), u32::try_from(self.nanoseconds)) {
+            // Of a whole second, it is not known whether the file system keeps parts of them.
+            (Ok(_), Ok(0)) => self.is_settled(now),
+            (Ok(seconds), Ok(part)) => is_older(Duration::new(seconds, part), FINE_STEP, now),
+            (Err(_), _) | (_, Err(_)) => false,
+        }
+    }
+}
+
+/// Returns whether a time since the epoch was at least so long ago.
+fn is_older(changed: Duration, age: Duration, now: SystemTime) -> bool {
+    let changed = SystemTime::UNIX_EPOCH.checked_add(changed);
+    changed.and_then(|changed| now.duration_since(changed).ok()).is_some_and(|passed| passed >= age)
 }
 
 /// Opens a file that was a regular file when it was examined. Never blocks.
@@ -103,7 +122,6 @@ pub fn reason(err: &io::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn a_version_lasts_until_the_file_changes_or_another_takes_its_place() {
@@ -127,11 +145,20 @@ mod tests {
     #[test]
     fn a_file_that_has_just_changed_may_change_again_unnoticed() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        file.as_file().set_permissions(fs::Permissions::from_mode(0o600)).unwrap();
-        let version = FileVersion::of(file.path()).unwrap();
-        let now = SystemTime::now();
-        assert!(!version.is_settled(now));
-        assert!(version.is_settled(now + Duration::from_secs(5)));
-        assert!(!version.is_settled(now - Duration::from_secs(5)));
+        let exact =
+            FileVersion { seconds: 1000, nanoseconds: 1, ..FileVersion::of(file.path()).unwrap() };
+        let whole = FileVersion { nanoseconds: 0, ..exact };
+        for (millis, is_settled, is_settled_by_own_clock) in [
+            (995_000, false, false),
+            (1_000_000, false, false),
+            (1_000_200, false, true),
+            (1_002_900, false, true),
+            (1_005_000, true, true),
+        ] {
+            let now = SystemTime::UNIX_EPOCH + Duration::from_millis(millis);
+            assert_eq!(exact.is_settled(now), is_settled, "{millis}");
+            assert_eq!(exact.is_settled_by_own_clock(now), is_settled_by_own_clock, "{millis}");
+            assert_eq!(whole.is_settled_by_own_clock(now), is_settled, "{millis}");
+        }
     }
 }

@@ -176,10 +176,29 @@ async fn begin(core: &Arc<Core>, stream: TcpStream, peer: IpAddr) {
     // ACK.
     let _ = stream.set_nodelay(true);
     match core.tls.get() {
-        None => serve_connection(core, stream, peer, None).await,
+        None => {
+            let limit = core.settings.load().options.header_timeout;
+            let is_http1 = tokio::select! {
+                is_http1 = tokio::time::timeout(limit, is_http1(&stream)) => is_http1,
+                () = core.draining.cancelled() => return,
+            };
+            let Ok(is_http1) = is_http1 else { return };
+            let builder = auto::Builder::new(Tracked(core.tracker.clone()));
+            let builder = if is_http1 { builder.http1_only() } else { builder };
+            serve_connection(core, builder, stream, peer, None).await;
+        }
         // Boxed, because it would enlarge the future of every other connection.
         Some(tls) => Box::pin(handshake(core, &tls, stream, peer)).await,
     }
+}
+
+/// Waits for the first bytes of a client, and returns whether they can only be a request of HTTP/1. Otherwise the version is still
+/// unknown: to learn it, hyper reads a few bytes alone, and then needs a second buffer for the rest of the request.
+async fn is_http1(stream: &TcpStream) -> bool {
+    const HTTP2: &[u8] = b"PRI";
+    let mut first = [0; HTTP2.len()];
+    let read = stream.peek(&mut first).await.unwrap_or(0);
+    read > 0 && !HTTP2.starts_with(&first[..read])
 }
 
 async fn handshake(core: &Arc<Core>, tls: &Arc<Tls>, stream: TcpStream, peer: IpAddr) {
@@ -189,7 +208,10 @@ async fn handshake(core: &Arc<Core>, tls: &Arc<Tls>, stream: TcpStream, peer: Ip
         () = core.draining.cancelled() => return,
     };
     match accepted {
-        Ok(Ok((stream, client))) => serve_connection(core, stream, peer, client).await,
+        Ok(Ok((stream, client))) => {
+            let builder = auto::Builder::new(Tracked(core.tracker.clone()));
+            serve_connection(core, builder, stream, peer, client).await;
+        }
         Ok(Err(error)) => tracing::debug!(%peer, %error, "no TLS connection"),
         Err(_) => tracing::debug!(%peer, "the TLS handshake took too long"),
     }
@@ -198,6 +220,7 @@ async fn handshake(core: &Arc<Core>, tls: &Arc<Tls>, stream: TcpStream, peer: Ip
 /// Serves the requests of a connection.
 async fn serve_connection(
     core: &Arc<Core>,
+    mut builder: auto::Builder<Tracked>,
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     peer: IpAddr,
     client: Option<ClientCertificate>,
@@ -219,7 +242,6 @@ async fn serve_connection(
             Ok::<_, std::convert::Infallible>(response.map(|body| body.until_end(guard)))
         }
     });
-    let mut builder = auto::Builder::new(Tracked(core.tracker.clone()));
     builder
         .http2()
         .timer(TokioTimer::new())

@@ -61,6 +61,7 @@ impl Reloader {
         for key in kept {
             tracing::warn!(key, "a change of this key needs a restart");
         }
+        let took = began.elapsed();
         let new = app.marketplace().snapshot();
         let changes = Changes::between(&old, &new);
         tracing::info!(
@@ -69,7 +70,7 @@ impl Reloader {
             changed = changes.changed,
             capabilities = config.expose.count(&new),
             generation = new.generation(),
-            duration_ms = (began.elapsed().as_micros() as f64) / 1000.0,
+            duration_ms = (took.as_micros() as f64) / 1000.0,
             "reloaded"
         );
         app.findings().log();

@@ -332,10 +332,8 @@ impl Sources {
     ) -> Vec<(String, String)> {
         let config = &self.config;
         let (tools, duplicates) = self.without_duplicates(self.gather(providers));
-        let names: HashSet<String> =
-            tools.iter().flat_map(|tool| [mcp_name(tool.id()), tool.id().to_owned()]).collect();
-        let capsules = tools.iter().filter_map(|tool| capsule_of(&tool.registration.manifest.provider));
-        let capsules = capsules.flat_map(|name| [mcp_name(&name), name]).collect();
+        let is_named = !config.tools.is_empty() || config.allow.is_some() || !config.deny.is_empty();
+        let (names, capsules) = if is_named { names_of(&tools) } else { Default::default() };
         let Changed { unrenamed, renamed, mut displaced, several } = change(config, tools);
         // The routes and tasks that run programs find the language by its ids.
         let mut taken: HashSet<String> = program::IDS.map(str::to_owned).into();
@@ -449,6 +447,9 @@ impl Sources {
     fn redact(&self, registration: &mut Registration) {
         let Registration { manifest, policy } = registration;
         let all = &self.redaction;
+        if all.is_empty() && policy.redaction.is_none() {
+            return;
+        }
         let requires = manifest.provider.requires();
         if manifest.permissions.iter().chain(&requires).any(|word| all.finds(word)) {
             policy.redaction = Redactor::united(policy.redaction.take(), Some(all));
@@ -567,6 +568,14 @@ fn is_name_to_be(config: &Config, name: &str) -> bool {
 /// Returns whether a provider may turn out to serve a tool of this name.
 fn may_be_served(providers: &[Arc<dyn Source>], name: &str) -> bool {
     providers.iter().any(|source| source.may_serve(name))
+}
+
+/// Returns the ids and names of tools, and those of the capsules among them.
+fn names_of(tools: &[Tool]) -> (HashSet<String>, HashSet<String>) {
+    let both = |id: String| [mcp_name(&id), id];
+    let capsules = tools.iter().filter_map(|tool| capsule_of(&tool.registration.manifest.provider));
+    let names = tools.iter().map(|tool| tool.id().to_owned());
+    (names.flat_map(both).collect(), capsules.flat_map(both).collect())
 }
 
 /// Returns the changes of the configuration to the tool with this id: by the names of its containers,

@@ -194,7 +194,7 @@ struct Versions {
 impl Versions {
     /// Returns `None` if a file cannot be examined, or may change without getting another version.
     fn settled(path: &Path, sidecar: Option<&Path>, now: SystemTime) -> Option<Self> {
-        let of = |path| FileVersion::of(path).filter(|version| version.is_settled(now));
+        let of = |path| FileVersion::of(path).filter(|version| version.is_settled_by_own_clock(now));
         let sidecar = match sidecar {
             Some(sidecar) => Some(of(sidecar)?),
             None => None,

@@ -134,15 +134,19 @@ impl Loader {
         fill: &Fill<'_>,
     ) -> Result<Loaded, DirectoryError> {
         let mut found = self.scanner.scan(directory)?;
+        let base = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
         let mut registrations = Vec::with_capacity(found.tools.len());
         let mut before = std::mem::take(&mut self.made);
         for tool in found.tools {
             let (path, read) = (tool.path.clone(), Arc::clone(&tool.read));
             let fault = tool.fault.clone();
-            let change = changes.get(&tool.name).or_else(|| changes.get(&mcp_name(&tool.name)));
+            let change = match changes.is_empty() {
+                true => None,
+                false => changes.get(&tool.name).or_else(|| changes.get(&mcp_name(&tool.name))),
+            };
             let change = change.cloned().unwrap_or_default();
             let declared = tool.metadata.declared.changed_by(&change.declared);
-            let sandbox = sandboxes.of(&declared, &directory_of(&path));
+            let sandbox = sandboxes.of(&declared, &base);
             let declared_texts = tool.metadata.texts();
             let mut filled = if declared_texts.refers_to_secrets() {
                 fill(&path, sandbox.as_deref(), declared_texts)
@@ -357,12 +361,6 @@ impl Filled {
         let mut texts = self.env.iter().map(|(_, value)| value).chain(&self.args);
         texts.any(|text| ["${secret:", "${file:", "${command:"].iter().any(|form| text.contains(form)))
     }
-}
-
-/// Returns the base directory of the paths in a declaration.
-fn directory_of(file: &Path) -> PathBuf {
-    let file = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
-    file.parent().unwrap_or(Path::new("/")).to_owned()
 }
 
 fn registration(

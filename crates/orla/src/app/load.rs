@@ -324,7 +324,6 @@ impl App {
             .chain(config.file.clone())
             .chain([governance::attestations_file(config)]);
         let roots = [config.tools_dir.clone()].into_iter().chain(home_packages());
-        let declarations = Declarations::new(files, roots, packages.clone());
         let confined = tools.iter().filter_map(|(name, tool)| {
             Some(((*name).to_owned(), Arc::clone(tool.program().sandbox()?)))
         });
@@ -336,6 +335,12 @@ impl App {
         let entries = self.servers.sandboxes().into_iter().chain(self.plugins.sandboxes());
         confined.extend(entries.filter(|(_, sandbox)| !is_own(sandbox)));
         confined.extend(own);
+        confined.retain(|(_, sandbox)| sandbox.grants().is_some_and(|grants| !grants.write.is_empty()));
+        if confined.is_empty() {
+            self.exposed.clear();
+            return;
+        }
+        let declarations = Declarations::new(files, roots, packages.clone());
         let warnings = confined.iter().filter_map(|(name, sandbox)| declarations.warning(name, sandbox));
         self.exposed = warnings.collect();
         findings.warnings.extend_from_slice(&self.exposed);

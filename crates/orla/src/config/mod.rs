@@ -740,6 +740,9 @@ impl Config {
 
     /// Returns the entry of `tools` for what is declared with this name, which may be given in its form for MCP.
     pub(crate) fn change_of(&self, name: &str) -> Option<&ToolOverride> {
+        if self.tools.is_empty() {
+            return None;
+        }
         self.tools.get(name).or_else(|| self.tools.get(&mcp_name(name)))
     }
 

@@ -259,6 +259,9 @@ impl Rules {
     /// Returns whether this is a capsule itself, before its tools are known, and the attestations belong
     /// to its tools.
     fn stands_for_its_tools(&self, manifest: &CapabilityManifest) -> bool {
+        if self.attestations.is_empty() {
+            return false;
+        }
         let of_it = format!("{}.", manifest.id);
         if self.attestations.contains_key(&manifest.id) {
             let provider = &manifest.provider;
