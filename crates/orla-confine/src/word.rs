@@ -137,8 +137,11 @@ pub fn misspelt_key(key: &str) -> Option<&'static str> {
 /// Checks one word.
 ///
 /// # Errors
-/// It is misspelt. The sentence says what is expected instead.
+/// It is misspelt, or no word. The sentence says what is expected instead.
 pub fn check(word: &str) -> Result<(), String> {
+    if !word.starts_with(char::is_alphabetic) {
+        return Err(format!("{word:?} is not a permission; there are {}", forms()));
+    }
     word.parse::<Word>().map(drop)
 }
 
@@ -421,6 +424,17 @@ mod tests {
         ] {
             assert_eq!(text.parse::<Word>(), Err(problem.to_owned()));
         }
+    }
+
+    #[test]
+    fn a_permission_begins_with_a_letter() {
+        for none in ["", " ", "7", "-1", ":read", "/etc"] {
+            assert!(
+                check(none).unwrap_err().contains("is not a permission; there are fs:read:"),
+                "{none}"
+            );
+        }
+        assert_eq!((check("db:prod"), check("admin")), (Ok(()), Ok(())));
     }
 
     #[test]

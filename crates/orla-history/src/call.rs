@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
-use orla_marketplace::{REDACTED, Step, StepKind};
+use orla_marketplace::{REDACTED, Span, SpanKind};
 use serde::ser::{SerializeMap, Serializer};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -51,8 +51,9 @@ pub struct Call {
     pub executed: Option<Duration>,
     /// How long its input and its output were checked against their schemas; `None` like `executed`.
     pub validated: Option<Duration>,
-    /// The processes that its provider has started, and the requests that it has sent, the one that ended first at first.
-    pub steps: Vec<StepLine>,
+    /// The processes that its provider has started, and the requests that it has sent, in the order in which they ended. Empty in
+    /// lists of a file.
+    pub spans: Vec<SpanLine>,
     /// Whether it runs and waits for an approval.
     pub waits_for_approval: bool,
 }
@@ -123,7 +124,7 @@ impl Call {
             queued: Duration::ZERO,
             executed: None,
             validated: None,
-            steps: Vec::new(),
+            spans: Vec::new(),
             waits_for_approval: false,
         }
     }
@@ -155,11 +156,7 @@ impl Call {
         map.serialize_entry("duration_ms", &millis(self.duration))?;
         map.serialize_entry("queued_ms", &millis(self.queued))?;
         map.serialize_entry("executed_ms", &self.executed.map(millis))?;
-        map.serialize_entry("validated_ms", &self.validated.map(millis))?;
-        if !self.steps.is_empty() {
-            map.serialize_entry("steps", &self.steps)?;
-        }
-        Ok(())
+        map.serialize_entry("validated_ms", &self.validated.map(millis))
     }
 }
 
@@ -321,10 +318,10 @@ pub enum NoticeKind {
 
 /// A process of a call, or a request that it sent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct StepLine {
+pub struct SpanLine {
     /// What it was.
-    pub kind: StepWord,
-    /// The file name of the program, or the method and the host of the request.
+    pub kind: SpanWord,
+    /// The file name of the program, or the method and the origin of the request.
     pub name: String,
     /// The exit code by the shell's conventions, or the status of the answer; `None` if there is none.
     pub code: Option<i32>,
@@ -334,32 +331,41 @@ pub struct StepLine {
     pub duration_ms: f64,
 }
 
-/// The kinds of steps.
+/// The kinds of spans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum StepWord {
+pub enum SpanWord {
     /// A process.
     Process,
     /// A request over HTTP.
     Request,
 }
 
-impl StepLine {
-    /// Returns the line of a step that began so long after its call.
-    pub(crate) fn of(step: Step, after: Duration) -> Self {
-        let kind = match step.kind {
-            StepKind::Process => StepWord::Process,
-            StepKind::Request => StepWord::Request,
+impl SpanLine {
+    /// Returns the line of a span that began so long after its call.
+    pub(crate) fn of(span: Span, after: Duration) -> Self {
+        let kind = match span.kind {
+            SpanKind::Process => SpanWord::Process,
+            SpanKind::Request => SpanWord::Request,
         };
-        let (at_ms, duration_ms) = (millis(after), millis(step.duration));
-        Self { kind, name: step.name, code: step.code, at_ms, duration_ms }
+        let (at_ms, duration_ms) = (millis(after), millis(span.duration));
+        Self { kind, name: span.name, code: span.code, at_ms, duration_ms }
+    }
+
+    /// Returns how it ended, in words.
+    pub fn outcome(&self) -> String {
+        let (word, none) = match self.kind {
+            SpanWord::Process => ("exit code", "no exit code"),
+            SpanWord::Request => ("status", "no answer"),
+        };
+        self.code.map_or_else(|| none.to_owned(), |code| format!("{word} {code}"))
     }
 
     /// Returns whether its code tells of a failure.
     pub fn is_failed(&self) -> bool {
         match (self.kind, self.code) {
-            (StepWord::Process, code) => code != Some(0),
-            (StepWord::Request, code) => code.is_none_or(|status| status >= 400),
+            (SpanWord::Process, code) => code != Some(0),
+            (SpanWord::Request, code) => code.is_none_or(|status| status >= 400),
         }
     }
 }
@@ -414,6 +420,7 @@ impl Serialize for Node {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
         self.call.members(&mut map)?;
+        map.serialize_entry("spans", &self.call.spans)?;
         map.serialize_entry("children", &self.children)?;
         map.end()
     }
@@ -455,6 +462,7 @@ impl Serialize for Detail {
         if let Some(trace) = trace {
             map.serialize_entry("trace", trace)?;
         }
+        map.serialize_entry("spans", &call.spans)?;
         map.serialize_entry("children", &self.children)?;
         map.end()
     }

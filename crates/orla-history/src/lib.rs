@@ -42,7 +42,7 @@ use tokio_util::task::TaskTracker;
 
 pub use call::{
     Body, Call, ClientInfo, Detail, Node, NoticeKind, NoticeLine, Progress, RUNNING, Row, Running,
-    StepLine, StepWord, Trace, WAITING, millis, timestamp,
+    SpanLine, SpanWord, Trace, WAITING, millis, timestamp,
 };
 pub use case::{case, indented, recorded};
 pub use query::{CANCEL, DEFAULT_LIMIT, MAX_LIMIT, Query, READ, Viewer, time_of};

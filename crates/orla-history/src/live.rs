@@ -14,21 +14,21 @@ use orla_marketplace::rtfs::text::excerpt;
 use orla_marketplace::{
     BegunRequest, CallContext, CallObserver, CallRecord, CallScope, Ending, JsonText, Notice,
     NoticeObserver, ObservedCall, ObservedRequest, Origin, Outcome, Payload, Principal, RequestRecord,
-    Step,
+    Span,
 };
 use orla_mcp::object::Object;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use crate::call::{Call, ClientInfo, NoticeKind, NoticeLine, Progress, RUNNING, Running, StepLine};
+use crate::call::{Call, ClientInfo, NoticeKind, NoticeLine, Progress, RUNNING, Running, SpanLine};
 use crate::intake::Intake;
 use crate::query::Viewer;
 use crate::trace::TraceContext;
 
 /// The maximum number of notices that are kept of one call. The later ones are counted.
 const MAX_NOTICES: usize = 200;
-/// The maximum number of steps that are kept of one call.
-const MAX_STEPS: usize = 32;
+/// The maximum number of spans that are kept of one call.
+const MAX_SPANS: usize = 32;
 /// Characters that are kept of the text of a notice.
 const MAX_NOTICE: usize = 2000;
 /// The requests that are kept, besides calls.
@@ -87,11 +87,11 @@ pub(crate) enum Target {
     },
 }
 
-/// The notices and the steps of a call so far, and its time in the queue.
+/// The notices and the spans of a call so far, and its time in the queue.
 #[derive(Clone, Default)]
 pub(crate) struct Notices {
     queued: Duration,
-    steps: Vec<StepLine>,
+    spans: Vec<SpanLine>,
     pub(crate) lines: Vec<NoticeLine>,
     pub(crate) more: u64,
     /// The bytes that the lines hold.
@@ -144,7 +144,8 @@ impl CallObserver for Observer {
         started: Instant,
     ) -> Option<Arc<dyn ObservedRequest>> {
         let BegunRequest { id, method, kind, name, params, .. } = request;
-        if !KEPT_REQUESTS.contains(&method) {
+        let is_kept = self.0.is_keeping.load(Ordering::Relaxed);
+        if !KEPT_REQUESTS.contains(&method) || !is_kept && self.0.tracing.get().is_none() {
             return None;
         }
         let trace = self.trace(scope);
@@ -202,12 +203,12 @@ impl NoticeObserver for LiveCall {
         self.intake.changed();
     }
 
-    fn on_step(&self, step: Step) {
+    fn on_span(&self, span: Span) {
         let mut notices = self.notices.lock();
-        if notices.steps.len() < MAX_STEPS {
-            let after = step.started.saturating_duration_since(self.started);
-            notices.bytes += size_of::<StepLine>() + step.name.len();
-            notices.steps.push(StepLine::of(step, after));
+        if notices.spans.len() < MAX_SPANS && self.end.get().is_none() {
+            let after = span.started.saturating_duration_since(self.started);
+            notices.bytes += size_of::<SpanLine>() + span.name.len();
+            notices.spans.push(SpanLine::of(span, after));
         }
     }
 }
@@ -268,7 +269,7 @@ impl ObservedCall for LiveCall {
     }
 }
 
-/// What begins.
+/// A call or a request that begins.
 struct Called<'a> {
     id: &'a Arc<str>,
     target: Target,
@@ -285,7 +286,11 @@ impl LiveCall {
         // The calls of a tree are timed by one clock, so that none of them ends after the one around it.
         let started_at = match &within {
             Some(outer) => outer.started_at + started.saturating_duration_since(outer.started),
-            None => SystemTime::now(),
+            // If the process is preempted in between, it seems to have begun and ended a little earlier.
+            None => {
+                let now = SystemTime::now();
+                now.checked_sub(started.elapsed()).unwrap_or(now)
+            }
         };
         let call = Arc::new(Self {
             intake: Arc::clone(intake),
@@ -357,9 +362,9 @@ impl LiveCall {
     /// Returns the row without data.
     pub(crate) fn call(&self) -> Call {
         let end = self.end.get();
-        let (queued, steps) = {
+        let (queued, spans) = {
             let notices = self.notices.lock();
-            (notices.queued, notices.steps.clone())
+            (notices.queued, notices.spans.clone())
         };
         let (capability, name, kind) = match &self.target {
             Target::Capability(entry) => {
@@ -385,7 +390,7 @@ impl LiveCall {
             queued: end.map_or(queued, |end| end.queued),
             executed: end.map(|end| end.executed),
             validated: end.map(|end| end.validated),
-            steps,
+            spans,
             waits_for_approval: end.is_none() && self.waits_for_approval.load(Ordering::Relaxed),
         }
     }

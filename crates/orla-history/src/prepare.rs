@@ -146,12 +146,17 @@ impl Secrets {
         }
     }
 
-    /// Redacts and cuts the name of a prompt or the address of a resource, which the client has chosen.
-    fn item(&self, Call { capability, name, .. }: &mut Call) {
-        for text in [capability, name] {
-            self.text(text);
-            text.truncate(text.floor_char_boundary(MAX_ITEM));
+    /// Redacts the texts of a call that are not its data. The name of a prompt and the address of a resource are cut too, because
+    /// the client has chosen them.
+    fn call(&self, call: &mut Call) {
+        if call.is_request() {
+            for text in [&mut call.capability, &mut call.name] {
+                self.text(text);
+                text.truncate(text.floor_char_boundary(MAX_ITEM));
+            }
         }
+        self.client(&mut call.client);
+        call.spans.iter_mut().for_each(|span| self.text(&mut span.name));
     }
 
     fn client(&self, client: &mut Option<ClientInfo>) {
@@ -251,10 +256,7 @@ impl Preparation {
         let texts = if may_have_data { self.texts_so_far(live) } else { BTreeSet::new() };
         let secrets = self.secrets(&self.options.read(), texts);
         message.into_iter().for_each(|text| secrets.text(text));
-        if is_item {
-            secrets.item(&mut running.call);
-        }
-        secrets.client(&mut running.call.client);
+        secrets.call(&mut running.call);
         running
     }
 
@@ -344,14 +346,11 @@ impl Preparation {
         for text in messages.chain(&mut row.error).chain(&mut row.stderr) {
             secrets.text(text);
         }
-        if is_item {
-            secrets.item(&mut row.call);
-            // It may quote the name.
-            if let Some(error) = &mut row.error {
-                error.truncate(error.floor_char_boundary(MAX_ITEM));
-            }
+        secrets.call(&mut row.call);
+        // That of a request may quote the name.
+        if let Some(error) = row.error.as_mut().filter(|_| is_item) {
+            error.truncate(error.floor_char_boundary(MAX_ITEM));
         }
-        secrets.client(&mut row.call.client);
         if let Some(stderr) = &mut row.stderr {
             stderr.truncate(stderr.floor_char_boundary(MAX_STDERR));
         }

@@ -180,11 +180,11 @@ async fn a_file_without_the_later_columns_is_read_and_gets_them_when_it_is_writt
     assert!(first().executed.is_some() && first().validated.is_some());
     sqlite.execute_batch("ALTER TABLE calls DROP COLUMN validated_ms").unwrap();
     assert!(first().executed.is_some() && first().validated.is_none(), "of the version between");
-    for column in ["client", "client_version", "session", "executed_ms", "steps"] {
+    for column in ["client", "client_version", "session", "executed_ms", "spans"] {
         sqlite.execute_batch(&format!("ALTER TABLE calls DROP COLUMN {column}")).unwrap();
     }
     let has_columns =
-        || sqlite.prepare("SELECT client, executed_ms, validated_ms, steps FROM calls").is_ok();
+        || sqlite.prepare("SELECT client, executed_ms, validated_ms, spans FROM calls").is_ok();
     assert!(first().executed.is_none());
     let mut of_client = Query::default();
     of_client.client = Some("a-client".to_owned());

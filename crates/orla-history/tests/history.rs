@@ -109,17 +109,23 @@ async fn notices_are_recorded_even_if_the_caller_does_not_listen() {
 }
 
 #[tokio::test]
-async fn the_first_steps_of_a_call_are_kept_without_secrets() {
-    let (market, history) =
-        recorded(&[("asks", Canned::Steps(40, "GET http://hush.example".to_owned()))]);
+async fn the_first_spans_of_a_call_are_kept_without_secrets() {
+    let name = "GET http://hush.shy.example".to_owned();
+    let market = marketplace(Limits::default(), [("asks", Canned::Spans(40, name))]);
+    let mut options = Options::default();
+    options.secrets = Arc::new(Redactor::new(["shy"]));
+    let history = History::in_memory(&market, options).unwrap();
     market.set_redaction(Arc::new(Redactor::new(["hush"])));
     market.call(call("asks", "{}")).await.unwrap();
     let calls = history.list(&Query::default(), &Viewer::All).await.unwrap();
-    let steps = &calls[0].steps;
-    let codes: Vec<_> = steps.iter().filter_map(|step| step.code).collect();
+    let spans = &calls[0].spans;
+    let codes: Vec<_> = spans.iter().filter_map(|span| span.code).collect();
     assert_eq!(codes, (0..32).collect::<Vec<_>>());
-    assert!(steps.iter().all(|step| step.name == "GET http://[redacted].example"), "{steps:?}");
-    assert!(steps.iter().all(|step| step.at_ms >= 0.0 && step.duration_ms >= 0.0), "{steps:?}");
+    assert!(
+        spans.iter().all(|span| span.name == "GET http://[redacted].[redacted].example"),
+        "{spans:?}"
+    );
+    assert!(spans.iter().all(|span| span.at_ms >= 0.0 && span.duration_ms >= 0.0), "{spans:?}");
 }
 
 #[tokio::test]

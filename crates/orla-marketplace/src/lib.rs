@@ -65,7 +65,7 @@ pub use call::retry::jitter;
 pub use call::stream::{OpenStream, StreamHandle};
 pub use call::{
     Answering, Answers, BegunRequest, Call, CallContext, CallObserver, CallScope, Checkpoint, Ending,
-    ObservedCall, ObservedRequest, OpenStep, Origin, Paused, Step, StepKind,
+    ObservedCall, ObservedRequest, OpenSpan, Origin, Paused, Span, SpanKind,
 };
 pub use catalog::{Catalog, CatalogBuilder, Denial, Entry, Hit, Limits, RegistrationError, Rejected};
 pub use client::{Client, ClientError, INPUT_KEY};

@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use crate::call::{OpenStep, Step, StepKind};
+use crate::call::{OpenSpan, Span, SpanKind};
 use crate::payload::JsonText;
 use crate::redaction::Redactor;
 use crate::trace::TraceSink;
@@ -22,13 +22,13 @@ pub struct NoticeSink {
     observed: Option<Observed>,
 }
 
-/// Observes the notices of one call, in addition to the listener, and its steps.
+/// Observes the notices of one call, in addition to the listener, and its spans.
 pub trait NoticeObserver: Send + Sync {
     /// Handles a notice. Secrets that the capability was given are hidden.
     fn on_notice(&self, notice: &Notice);
 
-    /// Handles a step that has ended. Secrets are hidden.
-    fn on_step(&self, step: Step);
+    /// Handles a span that has ended. Secrets are hidden.
+    fn on_span(&self, span: Span);
 }
 
 /// The observer of the call itself. Nested calls have their own.
@@ -45,8 +45,8 @@ impl Observed {
         self.redactors.iter().flatten().fold(text, clean)
     }
 
-    pub(crate) fn on_step(&self, step: Step) {
-        self.call.on_step(step);
+    pub(crate) fn on_span(&self, span: Span) {
+        self.call.on_span(span);
     }
 }
 
@@ -109,10 +109,10 @@ impl NoticeSink {
         }
     }
 
-    /// Begins a step of the call, which ends when the returned guard is dropped. `name` is the file name of a program, or
-    /// the method and the host of a request.
-    pub fn begin(&self, kind: StepKind, name: impl FnOnce() -> String) -> OpenStep {
-        OpenStep::new(self.observed.as_ref(), kind, name)
+    /// Begins a span of the call, which ends when the returned guard is dropped. `name` is the file name of a program, or
+    /// the method and the origin of a request.
+    pub fn begin_span(&self, kind: SpanKind, name: impl FnOnce() -> String) -> OpenSpan {
+        OpenSpan::new(self.observed.as_ref(), kind, name)
     }
 
     /// Returns the sink for the trace of a program, if the call runs a program.

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use rtfs::Value;
 
 use crate::call::stream::{StreamHandle, not_a_stream};
-use crate::call::{CallContext, StepKind};
+use crate::call::{CallContext, SpanKind};
 use crate::error::{RuntimeError, RuntimeResult};
 use crate::executor::CapabilityExecutor;
 use crate::notice::{Notice, Progress};
@@ -60,8 +60,8 @@ pub enum Canned {
     Panics,
     /// Reports this many steps of progress, then answers nil.
     Reports(u32),
-    /// Makes this many steps with this name and the codes 0, 1, …, then answers nil.
-    Steps(i32, String),
+    /// Makes this many spans with this name and the codes 0, 1, …, then answers nil.
+    Spans(i32, String),
     /// Is a stream.
     Streams(CannedStream),
 }
@@ -188,10 +188,10 @@ impl CapabilityExecutor for MockExecutor {
                 }
                 Ok(Outcome::from_value(Value::Nil))
             }
-            Canned::Steps(count, name) => {
+            Canned::Spans(count, name) => {
                 for code in 0..*count {
-                    let mut step = ctx.scope.notices.begin(StepKind::Request, || name.clone());
-                    step.set_code(code);
+                    let mut span = ctx.scope.notices.begin_span(SpanKind::Request, || name.clone());
+                    span.set_code(code);
                 }
                 Ok(Outcome::from_value(Value::Nil))
             }

@@ -15,7 +15,7 @@ pub mod plugin;
 mod process;
 pub mod remote;
 pub mod sign_in;
-mod step;
+mod span;
 pub mod stream;
 pub mod tool;
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use orla_history::{Call, Row, StepLine, StepWord, Trace, millis};
+use orla_history::{Call, Row, SpanLine, SpanWord, Trace, millis};
 
 use crate::proto;
 use crate::resource::{Resource, length, nanos, text};
@@ -10,6 +10,8 @@ use proto::{AnyKind, AnyValue, KeyValue};
 
 /// A longer wait for permits has its own span.
 const SHOWN_WAIT: Duration = Duration::from_millis(1);
+/// The maximum number of spans within that of a call, besides its waiting.
+const MAX_PARTS: usize = 126;
 /// Bytes of the message of an error that are sent.
 const MAX_MESSAGE: usize = 1024;
 
@@ -86,7 +88,7 @@ fn span_of_prompt(prompt: &Prompt) -> Option<proto::Span> {
     })
 }
 
-/// Returns the span of a call or a request, and those of its waiting and its steps.
+/// Returns the span of a call or a request, and those of its waiting, its processes and its requests.
 fn spans(row: &Row) -> Option<Vec<proto::Span>> {
     let (call, trace) = (&row.call, row.trace.as_ref()?);
     let trace_id = bytes(&trace.trace_id)?;
@@ -94,6 +96,7 @@ fn spans(row: &Row) -> Option<Vec<proto::Span>> {
     let parent_span_id = trace.parent_id.as_deref().and_then(bytes).unwrap_or_default();
     let (name, mut attributes) = subject(call);
     attributes.extend([
+        text("orla.call_id", &call.id),
         text("orla.outcome", &call.outcome),
         number("orla.depth", i64::from(call.depth)),
         KeyValue {
@@ -128,14 +131,18 @@ fn spans(row: &Row) -> Option<Vec<proto::Span>> {
     };
     let waited =
         (call.queued >= SHOWN_WAIT).then(|| part(0, "queue", INTERNAL, start, length(call.queued)));
-    let steps = call.steps.iter().enumerate().map(|(number, step)| {
+    let parts = call.spans.iter().take(MAX_PARTS).enumerate().map(|(number, of_part)| {
         let of_millis = |ms: f64| (ms * 1e6) as u64;
-        let (name, kind, attributes) = step_subject(step);
-        let (from, took) = (start + of_millis(step.at_ms), of_millis(step.duration_ms));
-        let status = step.is_failed().then(|| proto::Status { message: String::new(), code: ERROR });
+        let (name, kind, mut attributes) = part_subject(of_part);
+        let (from, took) = (start + of_millis(of_part.at_ms), of_millis(of_part.duration_ms));
+        let status = of_part.is_failed().then(|| {
+            let code = of_part.code.map_or_else(|| "none".to_owned(), |code| code.to_string());
+            attributes.push(text("error.type", &code));
+            proto::Status { message: String::new(), code: ERROR }
+        });
         proto::Span { attributes, status, ..part(number + 1, name, kind, from, took) }
     });
-    let parts: Vec<proto::Span> = waited.into_iter().chain(steps).collect();
+    let parts: Vec<proto::Span> = waited.into_iter().chain(parts).collect();
     let own = proto::Span {
         trace_id: trace_id.clone(),
         span_id: span_id.clone(),
@@ -177,28 +184,30 @@ fn subject(call: &Call) -> (String, Vec<KeyValue>) {
     }
 }
 
-/// Returns the name, the kind and the attributes of the span of a step.
-fn step_subject(step: &StepLine) -> (&str, i32, Vec<KeyValue>) {
-    let code = |key| step.code.map(|code| number(key, i64::from(code)));
-    match step.kind {
-        StepWord::Process => {
-            let name = text("process.executable.name", &step.name);
+/// Returns the name, the kind and the attributes of the span of a process or a request.
+fn part_subject(part: &SpanLine) -> (&str, i32, Vec<KeyValue>) {
+    let code = |key| part.code.map(|code| number(key, i64::from(code)));
+    match part.kind {
+        SpanWord::Process => {
+            let name = text("process.executable.name", &part.name);
             let code = code("process.exit.code");
-            (&step.name, INTERNAL, std::iter::once(name).chain(code).collect())
+            (&part.name, INTERNAL, std::iter::once(name).chain(code).collect())
         }
-        StepWord::Request => {
-            let (method, origin) = step.name.split_once(' ').unwrap_or((&step.name, ""));
+        SpanWord::Request => {
+            let (method, origin) = part.name.split_once(' ').unwrap_or((&part.name, ""));
             let (scheme, authority) = origin.split_once("://").unwrap_or(("", origin));
             let port = authority.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
             let host = port.and_then(|port| authority.strip_suffix(&format!(":{port}")));
+            let host = host.unwrap_or(authority).trim_start_matches('[').trim_end_matches(']');
+            let usual = if scheme == "https" { 443 } else { 80 };
             let attributes = [
                 text("http.request.method", method),
                 text("url.scheme", scheme),
-                text("server.address", host.unwrap_or(authority)),
+                text("server.address", host),
+                number("server.port", i64::from(port.unwrap_or(usual))),
             ];
-            let port = port.map(|port| number("server.port", i64::from(port)));
             let code = code("http.response.status_code");
-            (method, CLIENT, attributes.into_iter().chain(port).chain(code).collect())
+            (method, CLIENT, attributes.into_iter().chain(code).collect())
         }
     }
 }
@@ -207,7 +216,7 @@ fn step_subject(step: &StepLine) -> (&str, i32, Vec<KeyValue>) {
 fn of_part(id: &[u8], number: usize) -> Vec<u8> {
     let mut id = id.to_vec();
     if let Some(last) = id.last_mut() {
-        // There are fewer than 128 parts, so none has the id of the call.
+        // So none has the id of the call.
         *last ^= 0x80 | (number as u8 & 0x7f);
     }
     id
@@ -238,14 +247,14 @@ mod tests {
         (call.duration, call.queued) = (Duration::from_millis(20), Duration::from_millis(5));
         call.started_at = SystemTime::UNIX_EPOCH + Duration::from_secs(10);
         call.kind = "http".into();
-        let sent = |name: &str, code| StepLine {
-            kind: StepWord::Request,
+        let sent = |name: &str, code| SpanLine {
+            kind: SpanWord::Request,
             name: name.to_owned(),
             code,
             at_ms: 6.0,
             duration_ms: 100.0,
         };
-        call.steps = vec![sent("POST https://[::1]:8080", Some(503)), sent("GET http://a.b", None)];
+        call.spans = vec![sent("POST https://[::1]:8080", Some(503)), sent("GET http://a.b", None)];
         let mut row = Row::of(call);
         row.error = Some("ü".repeat(2000));
         let trace_id = "4bf92f3577b34da6a3ce929d0e0e4736".to_owned();
@@ -268,13 +277,14 @@ mod tests {
         assert!(spans[1].end_time_unix_nano <= own.end_time_unix_nano);
         let ids: std::collections::BTreeSet<_> = spans.iter().map(|span| &span.span_id).collect();
         assert_eq!(ids.len(), 4);
-        for (span, (name, port)) in spans[2..].iter().zip([("POST", true), ("GET", false)]) {
+        for (span, (name, port)) in spans[2..].iter().zip([("POST", 8080), ("GET", 80)]) {
             assert_eq!((&*span.name, span.kind, &span.parent_span_id), (name, CLIENT, &own.span_id));
-            assert_eq!(span.end_time_unix_nano, own.end_time_unix_nano, "no step outlasts its call");
-            assert_eq!(span.attributes.contains(&number("server.port", 8080)), port);
+            assert_eq!(span.end_time_unix_nano, own.end_time_unix_nano, "no part outlasts its call");
+            assert!(span.attributes.contains(&number("server.port", port)), "{span:?}");
             assert_eq!(span.status.as_ref().map(|status| status.code), Some(ERROR));
         }
-        assert!(spans[2].attributes.contains(&text("server.address", "[::1]")));
+        assert!(spans[2].attributes.contains(&text("error.type", "503")));
+        assert!(spans[2].attributes.contains(&text("server.address", "::1")));
         assert!(spans[3].attributes.contains(&text("server.address", "a.b")));
     }
 }

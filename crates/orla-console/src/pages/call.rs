@@ -5,9 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use http::Response;
 use maud::{Markup, html};
-use orla_history::{
-    Body, Call, Detail, History, Node, NoticeLine, Query, ReplayError, StepLine, StepWord,
-};
+use orla_history::{Body, Call, Detail, History, Node, NoticeLine, Query, ReplayError, SpanLine};
 use orla_marketplace::CallScope;
 use orla_marketplace::id::Pattern;
 use orla_server::PageBody;
@@ -157,14 +155,14 @@ struct Bar<'a> {
 
 enum Part<'a> {
     Call(&'a Call),
-    Step(&'a StepLine),
+    Span(&'a SpanLine),
 }
 
 impl Bar<'_> {
     fn is_failed(&self) -> bool {
         match self.part {
             Part::Call(call) => call.is_failed(),
-            Part::Step(step) => step.is_failed(),
+            Part::Span(span) => span.is_failed(),
         }
     }
 
@@ -172,23 +170,19 @@ impl Bar<'_> {
         match self.part {
             Part::Call(call) if self.depth == 0 => plain(&call.capability),
             Part::Call(call) => html! { a href=(address(&call.id)) { (plain(&call.capability)) } },
-            Part::Step(step) => plain(&step.name),
+            Part::Span(span) => plain(&span.name),
         }
     }
 
     fn outcome(&self) -> Markup {
         match self.part {
             Part::Call(call) => outcome(call),
-            Part::Step(StepLine { kind, code, .. }) => match (kind, code) {
-                (StepWord::Process, Some(code)) => html! { "exit code " (code) },
-                (StepWord::Request, Some(code)) => html! { "status " (code) },
-                (_, None) => html! { "no answer" },
-            },
+            Part::Span(span) => html! { (span.outcome()) },
         }
     }
 }
 
-/// Returns the rows of a call, its steps, and the calls within it.
+/// Returns the rows of a call, its spans, and the calls within it.
 fn bars<'a>(call: &'a Call, children: &'a [Node]) -> Vec<Bar<'a>> {
     fn add<'a>(
         call: &'a Call,
@@ -200,11 +194,11 @@ fn bars<'a>(call: &'a Call, children: &'a [Node]) -> Vec<Bar<'a>> {
         let after = call.started_at.duration_since(began).unwrap_or_default();
         bars.push(Bar { depth, part: Part::Call(call), after, took: call.duration });
         let of_millis = |ms: f64| Duration::try_from_secs_f64(ms / 1000.0).unwrap_or_default();
-        bars.extend(call.steps.iter().map(|step| Bar {
+        bars.extend(call.spans.iter().map(|span| Bar {
             depth: depth + 1,
-            part: Part::Step(step),
-            after: after + of_millis(step.at_ms),
-            took: of_millis(step.duration_ms),
+            part: Part::Span(span),
+            after: after + of_millis(span.at_ms),
+            took: of_millis(span.duration_ms),
         }));
         for node in children {
             if bars.len() >= MAX_SHOWN {

@@ -224,7 +224,7 @@ async fn rows(
 fn row(call: &Call) -> Markup {
     html! {
         tr id={ "c-" (call.id) } {
-            th scope="row" { @if call.parent.is_some() { span.note { "↳ " } } a href=(address(&call.id)) { (plain(&call.capability)) } @if call.is_request() { " " span.badge { (plain(&call.kind)) } } }
+            th scope="row" { @if call.parent.is_some() { span.note { "↳ " } } (link(call)) }
             td { (outcome(call)) }
             td.amount { (duration(call.duration)) }
             td.wide { (caller(call)) }
@@ -233,11 +233,16 @@ fn row(call: &Call) -> Markup {
     }
 }
 
+/// Returns a link to the page of a call, and its kind if it is a request.
+fn link(call: &Call) -> Markup {
+    html! { a href=(address(&call.id)) { (plain(&call.capability)) } @if call.is_request() { " " span.badge { (plain(&call.kind)) } } }
+}
+
 fn running_row(running: &Running, token: &str) -> Markup {
     let call = &running.call;
     html! {
         tr.running id={ "c-" (call.id) } {
-            th scope="row" { a href=(address(&call.id)) { (plain(&call.capability)) } }
+            th scope="row" { (link(call)) }
             td {
                 (outcome(call))
                 @if let Some(progress) = &running.progress {

@@ -100,8 +100,11 @@ const LATER_COLUMNS: [Column; 6] = [
     ("session", "TEXT"),
     ("executed_ms", "REAL"),
     ("validated_ms", "REAL"),
-    ("steps", "TEXT"),
+    SPANS,
 ];
+
+/// The processes and requests of a call, as JSON.
+const SPANS: Column = ("spans", "TEXT");
 
 /// The indexes of these columns.
 const LATER_INDEXES: &str = "
@@ -326,7 +329,9 @@ impl Store for Disk {
             {
                 return Ok(Vec::new());
             }
-            let (sql, values) = select(&columns(&missing), query, viewer);
+            // Lists do not show them.
+            let unread: Vec<Column> = missing.into_iter().chain([SPANS]).collect();
+            let (sql, values) = select(&columns(&unread), query, viewer);
             let mut statement = connection.prepare(&sql)?;
             let rows = statement.query_map(params_from_iter(values), call)?;
             rows.collect()
@@ -485,7 +490,7 @@ fn insert(connection: &mut Connection, rows: &[Row], options: &Options) -> Resul
         let mut call = transaction.prepare(
             "INSERT OR IGNORE INTO calls (id, parent, root, depth, capability, name, kind, principal, principal_id, outcome, \
              started_at, duration_ms, queued_ms, error, trace_id, span_id, parent_span_id, client, client_version, session, executed_ms, \
-             validated_ms, steps) \
+             validated_ms, spans) \
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23)",
         )?;
         let mut body = transaction.prepare(
@@ -525,7 +530,7 @@ fn insert(connection: &mut Connection, rows: &[Row], options: &Options) -> Resul
                 one.session,
                 one.executed.map(millis),
                 one.validated.map(millis),
-                list_text(&one.steps),
+                list_text(&one.spans),
             ])?;
             let has_body =
                 input.is_some() || output.is_some() || stderr.is_some() || !notices.is_empty();
@@ -672,7 +677,7 @@ fn call(row: &rusqlite::Row<'_>) -> Result<Call, rusqlite::Error> {
         session: row.get(15)?,
         executed: duration(16)?,
         validated: duration(17)?,
-        steps: read_list(row.get(18)?),
+        spans: read_list(row.get(18)?),
         waits_for_approval: false,
     })
 }

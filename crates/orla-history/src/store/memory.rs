@@ -114,6 +114,6 @@ pub(super) fn size(row: &Row) -> usize {
     let notices: usize =
         row.notices.iter().map(|line| 100 + line.message.as_deref().map_or(0, str::len)).sum();
     let texts = [&row.error, &row.stderr].into_iter().flatten().map(String::len).sum::<usize>();
-    let steps: usize = row.call.steps.iter().map(|step| 80 + step.name.len()).sum();
-    600 + body(&row.input) + body(&row.output) + notices + texts + steps
+    let spans: usize = row.call.spans.iter().map(|span| 80 + span.name.len()).sum();
+    600 + body(&row.input) + body(&row.output) + notices + texts + spans
 }

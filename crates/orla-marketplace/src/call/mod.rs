@@ -15,7 +15,7 @@
 //! - [`clock`]: the time of a call
 //! - [`record`]: the records of finished calls
 //! - [`observe`]: observers of running calls
-//! - [`step`]: the processes that a call starts, and the requests that it sends
+//! - [`span`]: the processes that a call starts, and the requests that it sends
 //! - [`stream`]: streams, whose items are read one by one
 //! - [`request`]: the path of requests for prompts, resources and completions
 //! - [`hops`]: the instances that a call has passed through
@@ -31,7 +31,7 @@ pub(crate) mod record;
 mod request;
 pub(crate) mod retry;
 mod scope;
-mod step;
+mod span;
 pub(crate) mod stream;
 
 use std::sync::Arc;
@@ -41,7 +41,7 @@ pub use checkpoint::Checkpoint;
 pub use clock::Paused;
 pub use observe::{BegunRequest, CallObserver, Ending, ObservedCall, ObservedRequest};
 pub use scope::{Call, CallContext, CallScope, Origin};
-pub use step::{OpenStep, Step, StepKind};
+pub use span::{OpenSpan, Span, SpanKind};
 
 use crate::error::RuntimeResult;
 use crate::marketplace::CapabilityMarketplace;

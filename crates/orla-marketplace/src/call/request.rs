@@ -34,7 +34,18 @@ impl CapabilityMarketplace {
         call.scope.call_id = Some(Arc::clone(&id));
         let mut recording = self.record_request(&call, id, (method, subject));
         recording.observe(self, &mut call.scope, params);
-        let result = self.offer(catalog, &call, (method, subject), params, &mut recording).await;
+        let cancellation = call.scope.cancellation.clone();
+        let offered = tokio::select! {
+            biased;
+            () = cancellation.cancelled() => None,
+            offered = self.offer(catalog, &call, (method, subject), params, &mut recording) => Some(offered),
+        };
+        let Some(result) = offered else {
+            // It is recorded as cancelled.
+            drop(recording);
+            let what = format!("{method} of {} was cancelled", excerpt(subject.name(), MAX_SHOWN_CHARS));
+            return Err(SurfaceError::Failed(what));
+        };
         recording.finish(result.as_ref().map(|(_, answer)| Some(answer)));
         result.map_err(|error| self.disclosed(catalog, &call, (method, subject), error))
     }

@@ -20,7 +20,7 @@ use super::redirect::{self, Next, host};
 use super::request::{InvalidRequest, Prepared, prepare};
 use super::transport::{self, Stage};
 use crate::sign_in::{SignIns, Unanswered};
-use crate::step::step_of;
+use crate::span::span_of;
 
 /// Runs [`HttpCapability`] providers (RTFS capability system §3.3).
 ///
@@ -180,7 +180,7 @@ impl HttpExecutor {
             // A token goes to the origin that it was obtained for.
             let sign_in = http.options.sign_in.as_deref().filter(|_| current.url.origin() == own);
             let request = request(&current);
-            let mut step = ctx.map(|ctx| step_of(&ctx.scope.notices, &request));
+            let mut span = ctx.map(|ctx| span_of(&ctx.scope.notices, &request));
             let response = match sign_in {
                 None => client.execute(request).await.map_err(Unanswered::Http),
                 Some(key) => {
@@ -198,8 +198,8 @@ impl HttpExecutor {
                 Unanswered::Http(err) => transport::failure(name, &at, err, Stage::Asking),
                 Unanswered::Token(error) => failed(name, &format!("{at}: {error}")),
             })?;
-            if let Some(step) = &mut step {
-                step.set_code(response.status().as_u16().into());
+            if let Some(span) = &mut span {
+                span.set_code(response.status().as_u16().into());
             }
             let next =
                 redirect::next(&current, &visited, response.status(), response.headers(), &http.options);

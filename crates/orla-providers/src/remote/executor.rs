@@ -17,7 +17,7 @@ use reqwest::Url;
 use super::{answer, request};
 use crate::http::{Clients, HttpLimits, Stage, failure, host_of, read_body};
 use crate::sign_in::{SignIns, Unanswered};
-use crate::step::step_of;
+use crate::span::span_of;
 
 /// How much longer than the call's own time to wait. The other instance knows the deadline too, and
 /// returns the output so far.
@@ -125,7 +125,7 @@ impl CapabilityExecutor for RemoteRTFSExecutor {
         let request = request.map_err(failed)?;
         let client = self.clients.configured().map_err(failed)?;
         let exchange = async {
-            let mut step = step_of(&ctx.scope.notices, &request);
+            let mut span = span_of(&ctx.scope.notices, &request);
             let response = match remote.options.sign_in.as_deref() {
                 None => client.execute(request).await.map_err(Unanswered::Http),
                 Some(key) => {
@@ -138,7 +138,7 @@ impl CapabilityExecutor for RemoteRTFSExecutor {
                 Unanswered::Token(error) => failed(format!("{host}: {error}")),
             })?;
             let (status, arrived) = (response.status(), AtomicUsize::new(0));
-            step.set_code(status.as_u16().into());
+            span.set_code(status.as_u16().into());
             let limit = remote.options.max_answer_bytes;
             let body = read_body(limit, &ctx.name, host, response, &arrived).await?;
             let has_token = remote.auth_token.is_some() || remote.options.sign_in.is_some();

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use reqwest::header::{AUTHORIZATION, HeaderValue, WWW_AUTHENTICATE};
 use reqwest::{Client, Request, Response, StatusCode};
 
-use crate::step::step_of;
+use crate::span::span_of;
 
 /// The maximum number of attempts of one request: with the current token, with a renewed one, and with
 /// one that has more scopes.
@@ -20,7 +20,7 @@ const MAX_ATTEMPTS: usize = 3;
 pub(crate) struct Sender {
     client: Client,
     credentials: Option<Arc<Credentials>>,
-    /// The call whose steps the requests are, if there is one.
+    /// The call whose spans the requests are, if there is one.
     notices: NoticeSink,
 }
 
@@ -68,7 +68,7 @@ impl Sender {
         Self { client, credentials, notices: NoticeSink::default() }
     }
 
-    /// Returns the same sender for the requests of a call, which are steps of it.
+    /// Returns the same sender for the requests of a call, which are spans of it.
     pub(crate) fn within(&self, notices: &NoticeSink) -> Self {
         Self { notices: notices.clone(), ..self.clone() }
     }
@@ -118,9 +118,9 @@ impl Sender {
     }
 
     async fn send(&self, request: Request) -> Result<Response, Unanswered> {
-        let mut step = step_of(&self.notices, &request);
+        let mut span = span_of(&self.notices, &request);
         let response = self.client.execute(request).await.map_err(Unanswered::Http)?;
-        step.set_code(response.status().as_u16().into());
+        span.set_code(response.status().as_u16().into());
         Ok(response)
     }
 

@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use orla_marketplace::attestation::Custody;
 use orla_marketplace::{
     CallContext, CapabilityExecutor, Outcome, Payload, ProviderStatus, ProviderType, RuntimeError,
-    RuntimeResult, SandboxStatus, StepKind, Violation,
+    RuntimeResult, SandboxStatus, SpanKind, Violation,
 };
 use orla_process::child::{self, NO_PYTHON_CACHE};
 use orla_process::reaper::INSTANCE;
@@ -197,12 +197,13 @@ impl CapabilityExecutor for ToolExecutor {
             limits: tool.limits,
             stderr: Some(Box::new(Filter::new(ctx.scope.notices.clone()))),
         };
-        let mut step = ctx.scope.notices.begin(StepKind::Process, || file_name(tool.program.path()));
+        let mut span =
+            ctx.scope.notices.begin_span(SpanKind::Process, || file_name(tool.program.path()));
         let ran = self.run_attested(tool, job, ctx).await;
         if let Ok(Ended { status: Status::Exited(status), .. }) = &ran {
-            step.set_code(signal::exit_code(*status));
+            span.set_code(signal::exit_code(*status));
         }
-        drop(step);
+        drop(span);
         match ran {
             Ok(mut ended) => {
                 // The duration counts from the arrival of the call, as its timeout does, not from the

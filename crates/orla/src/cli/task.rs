@@ -58,7 +58,7 @@ pub(crate) enum TaskCommand {
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct TaskRun {
-    /// Name or id of the capability
+    /// Name or id of the capability; with --program, the first KEY=VALUE
     #[arg(required_unless_present = "program")]
     pub(crate) name: Option<String>,
     /// Arguments, as key=value
@@ -68,10 +68,10 @@ pub(crate) struct TaskRun {
     #[arg(long, value_name = "OBJECT")]
     pub(crate) json: Option<String>,
     /// A program in RTFS to run instead of a capability; `-` is standard input
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["name", "arguments", "json"])]
+    #[arg(long, value_name = "FILE")]
     pub(crate) program: Option<PathBuf>,
-    /// What the program sees as `input`
-    #[arg(long, value_name = "JSON", requires = "program")]
+    /// What the program sees as `input`, if that is no object; KEY=VALUE and --json make an object
+    #[arg(long, value_name = "JSON", requires = "program", conflicts_with_all = ["name", "arguments", "json"])]
     pub(crate) input: Option<String>,
     /// Idempotency key: with the same key, it is the same task, and runs once
     #[arg(long, value_name = "KEY")]
@@ -79,6 +79,13 @@ pub(crate) struct TaskRun {
     /// Wait until it is over, and print its result, as `orla call` does
     #[arg(long)]
     pub(crate) wait: bool,
+}
+
+impl TaskRun {
+    /// Returns the capability, unless a program is run.
+    pub(crate) fn capability(&self) -> Option<&str> {
+        self.name.as_deref().filter(|_| self.program.is_none())
+    }
 }
 
 #[derive(Args, Clone, Debug)]

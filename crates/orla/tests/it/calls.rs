@@ -121,14 +121,65 @@ for line in sys.stdin:
     params = request.get("params") or {}
     result = {
         "initialize": {"protocolVersion": "2025-06-18", "serverInfo": {"name": "t", "version": "1"}, "capabilities": {"resources": {}}},
-        "resources/list": {"resources": [{"uri": "archive://a", "name": "a"}]},
+        "resources/list": {"resources": [{"uri": "archive://a", "name": "a"}, {"uri": "archive://slow", "name": "slow"}]},
         "resources/templates/list": {"resourceTemplates": []},
         "resources/read": {"contents": [{"uri": params.get("uri"), "text": "the key is hush-hush"}]},
     }.get(request.get("method"))
-    if "id" in request:
+    if "id" in request and params.get("uri") != "archive://slow":
         reply = {"result": result} if result else {"error": {"code": -32601, "message": "no"}}
         print(json.dumps({"jsonrpc": "2.0", "id": request["id"], **reply}), flush=True)
 "#;
+
+#[test]
+fn a_call_or_request_that_somebody_else_cancels_is_answered() {
+    let server = served()
+        .tool("../archive", ARCHIVE)
+        .tool("sleeps", sh("exec sleep 600"))
+        .config("mcpServers: {files: {command: ./archive}}\n")
+        .serve();
+    let running = || rows(&calls(&server, &["--json", "--running"]));
+    let mut session = server.session();
+    for (method, params, kind) in [
+        ("resources/read", json!({"uri": "archive://slow"}), "resource"),
+        ("tools/call", json!({"name": "sleeps", "arguments": {}}), "tool"),
+    ] {
+        let pending = session.begin(method, params);
+        let call = eventually("it runs", || running().into_iter().next());
+        assert_eq!((&call["kind"], &call["outcome"]), (&json!(kind), &json!("running")));
+        let id = call["id"].as_str().expect("an id");
+        calls(&server, &["cancel", id]);
+        match session.complete(pending) {
+            Ok((result, _)) => assert!(result["isError"] == true, "{result}"),
+            Err(error) => assert!(error.message.contains("cancelled"), "{error:?}"),
+        }
+        assert!(running().is_empty());
+        let ended = rows(&calls(&server, &["--json"]));
+        assert_eq!((&ended[0]["id"], &ended[0]["outcome"]), (&json!(id), &json!("cancelled")));
+    }
+}
+
+#[test]
+fn a_request_that_is_not_answered_is_shown_so() {
+    let port = free_port();
+    let config = format!(
+        "capabilities: [{{id: gone, provider: {{type: http, base_url: 'http://127.0.0.1:{port}/x', method: GET}}}}]\n"
+    );
+    let server = world().config(&config).serve();
+    let result = server.client().call("gone", json!({}));
+    assert!(result.is_error(), "{result:?}");
+    let all = rows(&calls(&server, &["--json"]));
+    assert!(all[0].get("spans").is_none(), "lists are short: {}", all[0]);
+    let id = all[0]["id"].as_str().expect("an id");
+    let detail: Value = serde_json::from_str(&calls(&server, &["show", id, "--json"])).expect("JSON");
+    let span = &detail["spans"][0];
+    let name = format!("GET http://127.0.0.1:{port}");
+    assert_eq!(
+        (&span["kind"], &span["name"], &span["code"]),
+        (&json!("request"), &json!(name), &Value::Null)
+    );
+    let shown = calls(&server, &["show", id]);
+    assert!(shown.contains(&name) && shown.contains("  no answer"), "{shown}");
+}
 
 #[test]
 fn prompts_and_resources_are_listed_as_calls_are() {
@@ -252,9 +303,9 @@ fn a_call_is_shown_with_its_data_and_as_a_waterfall() {
     let broken = children[1]["id"].as_str().expect("an id");
     let inner: Value = serde_json::from_str(&calls(&server, &["show", broken, "--json"])).expect("JSON");
     assert_eq!((&inner["error"]["kind"], &inner["stderr"]), (&json!("failed"), &json!("oh\n")));
-    let step = &inner["steps"][0];
-    assert_eq!((&step["kind"], &step["name"]), (&json!("process"), &json!("broken")));
-    assert!(step["code"].is_i64() && step["duration_ms"].is_f64(), "{step}");
+    let span = &inner["spans"][0];
+    assert_eq!((&span["kind"], &span["name"]), (&json!("process"), &json!("broken")));
+    assert!(span["code"].is_i64() && span["duration_ms"].is_f64(), "{span}");
 
     let shown = calls(&server, &["show", report]);
     let bars: Vec<&str> = shown.lines().filter(|line| line.contains('█')).collect();

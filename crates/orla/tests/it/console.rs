@@ -413,7 +413,9 @@ fn a_call_is_made_again_and_a_running_one_is_cancelled() {
     raw(r#"{"how": "fast"}"#);
     let page = page_of(&visitor, "/console");
     let call = page.links.iter().find(|link| link.starts_with("/console/calls/")).unwrap().clone();
-    let (response, _) = visitor.submit(&page_of(&visitor, &call), &format!("{call}/again"), &[]);
+    let page = page_of(&visitor, &call);
+    assert!(page.text.contains("exit code 0"), "{}", page.text);
+    let (response, _) = visitor.submit(&page, &format!("{call}/again"), &[]);
     assert_eq!(response.status, 200);
     eventually("it runs again", || server.read("runs").lines().count() == 3);
 }

@@ -171,6 +171,27 @@ fn a_program_with_a_mistake_of_its_syntax_makes_no_task() {
 }
 
 #[test]
+fn a_program_takes_its_input_as_a_capability_does() {
+    let world = world().file("p.rtfs", "[(:n input) (:who input)]");
+    let run = |more: &[&str]| {
+        let begin = ["task", "run", "--wait", "--program", "p.rtfs"];
+        world.run(&begin.into_iter().chain(more.iter().copied()).collect::<Vec<_>>())
+    };
+    for given in [
+        &["n=1", "who=ada"][..],
+        &["--json", r#"{"n":1,"who":"ada"}"#],
+        &["who=ada", "--json", r#"{"n":1}"#],
+    ] {
+        let run = run(given);
+        assert_eq!((run.code, run.stdout.trim()), (Some(0), r#"[1,"ada"]"#), "{}", run.all());
+    }
+    assert_eq!(run(&["--input", r#"{"n":2}"#]).stdout.trim(), "[2,null]");
+    let wrong = run(&["greet"]);
+    assert!(wrong.code == Some(2) && wrong.stderr.contains("expected key=value"), "{}", wrong.all());
+    assert_eq!(run(&["n=1", "--input", "3"]).code, Some(2));
+}
+
+#[test]
 fn a_killed_server_loses_no_task_and_repeats_only_what_may_be_repeated() {
     let mut server = world()
         .tool("may", waits("may", true))

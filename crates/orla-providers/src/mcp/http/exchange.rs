@@ -28,7 +28,7 @@ use super::headers::{self, LAST_EVENT_ID, METHOD, NAME, SESSION_ID};
 use super::link::Channel;
 use super::shared::{InFlight, Question, Shared};
 use crate::sign_in::{Unanswered, challenge};
-use crate::step::step_of;
+use crate::span::span_of;
 
 /// The pause before a stream is resumed, unless the server sets another.
 const RETRY: Duration = Duration::from_secs(1);
@@ -229,9 +229,9 @@ impl<'a> Exchange<'a> {
     }
 
     async fn answered(&self, request: Request) -> Result<Reply, Failure> {
-        let mut step = step_of(&self.caller.notices, &request);
+        let mut span = span_of(&self.caller.notices, &request);
         let response = self.send(request).await?;
-        step.set_code(response.status().as_u16().into());
+        span.set_code(response.status().as_u16().into());
         let session = response.headers().get(SESSION_ID).cloned();
         let mut place = Place::default();
         let mut received = self.receive(response, &mut place).await?;

@@ -50,7 +50,8 @@ impl Caller {
         channel: &ClientChannel,
     ) -> Call {
         let mut call = Call::to(target).with(input);
-        call.scope.cancellation = self.cancellation.clone();
+        // If somebody else cancels the call, its client is answered all the same.
+        call.scope.cancellation = self.cancellation.child_token();
         call.scope.principal.clone_from(&self.principal);
         call.scope.origin.clone_from(&self.origin);
         call.scope.traceparent = traceparent;

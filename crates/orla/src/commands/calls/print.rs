@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use orla_history::{Body, Call, Detail, Node, Row};
+use orla_history::{Body, Call, Detail, Node, Row, SpanLine};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -49,7 +49,7 @@ pub(super) fn line(row: &Value) -> String {
     ))
 }
 
-/// Returns a call with its data and the waterfall of its steps and the calls within it.
+/// Returns a call with its data and the waterfall of its spans and the calls within it.
 pub(super) fn detail(call: &Value) -> String {
     let mut out = String::new();
     let mut field = |name: &str, value: String| {
@@ -93,7 +93,7 @@ pub(super) fn detail(call: &Value) -> String {
         field(notice["kind"].as_str().unwrap_or("notice"), text);
     }
     let has_any = |name: &str| call[name].as_array().is_some_and(|parts| !parts.is_empty());
-    if has_any("children") || has_any("steps") {
+    if has_any("children") || has_any("spans") {
         out.push('\n');
         out.push_str(&waterfall(call));
     }
@@ -128,7 +128,7 @@ fn waterfall(call: &Value) -> String {
     out
 }
 
-/// Adds the lines of a call: its own, those of its steps, and those of the calls within it.
+/// Adds the lines of a call: its own, those of its spans, and those of the calls within it.
 fn add_lines(call: &Value, depth: usize, began: f64, lines: &mut Vec<Line>) {
     let indented = |depth: usize, name: String| on_one_line(&format!("{}{name}", "  ".repeat(depth)));
     let number = |value: &Value| value.as_f64().unwrap_or(0.0);
@@ -140,15 +140,13 @@ fn add_lines(call: &Value, depth: usize, began: f64, lines: &mut Vec<Line>) {
         took: number(&call["duration_ms"]),
         outcome: outcome.map(|outcome| format!("  {}", on_one_line(outcome))).unwrap_or_default(),
     });
-    for step in call["steps"].as_array().into_iter().flatten() {
-        let word = if step["kind"] == "process" { "exit code" } else { "status" };
-        lines.push(Line {
-            name: indented(depth + 1, text_of(&step["name"])),
-            offset: offset + number(&step["at_ms"]),
-            took: number(&step["duration_ms"]),
-            outcome: step["code"].as_i64().map(|code| format!("  {word} {code}")).unwrap_or_default(),
-        });
-    }
+    let spans = call["spans"].as_array().into_iter().flatten();
+    lines.extend(spans.filter_map(|span| SpanLine::deserialize(span).ok()).map(|span| Line {
+        name: indented(depth + 1, span.name.clone()),
+        offset: offset + span.at_ms,
+        took: span.duration_ms,
+        outcome: format!("  {}", span.outcome()),
+    }));
     for child in call["children"].as_array().into_iter().flatten() {
         if lines.len() >= MAX_LINES {
             return;

@@ -85,8 +85,8 @@ fn tasks(store: &Arc<dyn StateStore>, market: &Arc<CapabilityMarketplace>, confi
 /// Stores a task, and runs it if that is wanted.
 async fn start(run: &TaskRun, wanted: JsonText, tasks: &Tasks) -> Result<(), Failure> {
     let input = Payload::from_json(wanted);
-    let mut new = match &run.name {
-        Some(name) => NewTask::call(&**name, input, None),
+    let mut new = match run.capability() {
+        Some(name) => NewTask::call(name, input, None),
         None => NewTask::program(input, None),
     };
     new.key.clone_from(&run.key);

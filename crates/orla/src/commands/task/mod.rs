@@ -53,11 +53,16 @@ fn wanted(run: &TaskRun) -> Result<JsonText, Failure> {
     let text =
         text.map_err(|err| Failure::usage(format!("--program {}: {}", file.display(), reason(&err))))?;
     check_syntax(file, &text)?;
-    let input = run.input.as_deref().unwrap_or("null");
-    let input = JsonText::parse(input.to_owned()).map_err(|err| {
-        let problem = json_problem(input).unwrap_or_else(|| err.to_string());
-        Failure::usage(format!("--input: {problem}"))
-    })?;
+    let arguments: Vec<String> = run.name.iter().chain(&run.arguments).cloned().collect();
+    let input = if run.json.is_some() || !arguments.is_empty() {
+        super::call::input(run.json.as_deref(), &arguments).map_err(Failure::usage)?
+    } else {
+        let input = run.input.as_deref().unwrap_or("null");
+        JsonText::parse(input.to_owned()).map_err(|err| {
+            let problem = json_problem(input).unwrap_or_else(|| err.to_string());
+            Failure::usage(format!("--input: {problem}"))
+        })?
+    };
     JsonText::parse(format!(r#"{{"program":{},"input":{input}}}"#, Value::from(text)))
         .map_err(|err| Failure::usage(err.to_string()))
 }

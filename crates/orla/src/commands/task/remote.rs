@@ -23,9 +23,9 @@ pub(super) async fn run(
             let input = wanted.unwrap_or_default();
             let key = run.key.as_ref().map(|key| format!(r#","key":{}"#, Value::from(&**key)));
             let key = key.unwrap_or_default();
-            let body = match &run.name {
+            let body = match run.capability() {
                 Some(name) => {
-                    format!(r#"{{"capability":{},"input":{input}{key}}}"#, Value::from(&**name))
+                    format!(r#"{{"capability":{},"input":{input}{key}}}"#, Value::from(name))
                 }
                 // The input of a program is an object with its text.
                 None => {

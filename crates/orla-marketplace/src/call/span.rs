@@ -1,18 +1,22 @@
-//! The steps of a call that leave this process: processes that it starts, and requests that it sends.
+//! Spans of a call: the processes that it starts, and the requests that it sends.
 //!
-//! An executor begins a step with [`NoticeSink::begin`](crate::NoticeSink::begin). Only the observer of the call learns of it.
+//! An executor begins a span with [`NoticeSink::begin_span`](crate::NoticeSink::begin_span). Only the observer of the call learns
+//! of it.
 
 use std::time::{Duration, Instant};
 
+use rtfs::text::excerpt;
+
+use crate::error::MAX_SHOWN_CHARS;
 use crate::notice::Observed;
 
-/// A step that has ended.
+/// A span that has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Step {
+pub struct Span {
     /// What was done.
-    pub kind: StepKind,
-    /// The file name of the program, or the method and the host of the request.
+    pub kind: SpanKind,
+    /// The file name of the program, or the method and the origin of the request.
     pub name: String,
     /// The exit code by the shell's conventions, or the status of the answer; `None` if there is none.
     pub code: Option<i32>,
@@ -22,36 +26,36 @@ pub struct Step {
     pub duration: Duration,
 }
 
-/// The kinds of steps.
+/// The kinds of spans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StepKind {
+pub enum SpanKind {
     /// A process ran.
     Process,
     /// A request was sent over HTTP.
     Request,
 }
 
-/// A step that has begun. It ends when it is dropped.
+/// A span that has begun. It ends when it is dropped.
 #[must_use]
-pub struct OpenStep(Option<Open>);
+pub struct OpenSpan(Option<Open>);
 
 struct Open {
     observed: Observed,
-    step: Step,
+    span: Span,
 }
 
-impl OpenStep {
-    /// Begins a step, if somebody observes the call.
+impl OpenSpan {
+    /// Begins a span, if somebody observes the call.
     pub(crate) fn new(
         observed: Option<&Observed>,
-        kind: StepKind,
+        kind: SpanKind,
         name: impl FnOnce() -> String,
     ) -> Self {
         Self(observed.map(|observed| Open {
             observed: observed.clone(),
-            step: Step {
+            span: Span {
                 kind,
-                name: observed.clean(name()),
+                name: excerpt(observed.clean(name()), MAX_SHOWN_CHARS),
                 code: None,
                 started: Instant::now(),
                 duration: Duration::ZERO,
@@ -61,17 +65,17 @@ impl OpenStep {
 
     /// Sets the exit code, or the status of the answer.
     pub fn set_code(&mut self, code: i32) {
-        if let Some(Open { step, .. }) = &mut self.0 {
-            step.code = Some(code);
+        if let Some(Open { span, .. }) = &mut self.0 {
+            span.code = Some(code);
         }
     }
 }
 
-impl Drop for OpenStep {
+impl Drop for OpenSpan {
     fn drop(&mut self) {
-        if let Some(Open { observed, mut step }) = self.0.take() {
-            step.duration = step.started.elapsed();
-            observed.on_step(step);
+        if let Some(Open { observed, mut span }) = self.0.take() {
+            span.duration = span.started.elapsed();
+            observed.on_span(span);
         }
     }
 }
