@@ -243,11 +243,16 @@ impl World {
 
     /// What the server says of its capabilities.
     pub(super) fn status(&self) -> Result<Value, String> {
-        let mut connection = Connection::open(&self.server.address)?;
-        let request = b"GET /status HTTP/1.1\r\nhost: localhost\r\n\r\n";
-        let answer = connection.exchange(request)?;
-        serde_json::from_slice(answer.body).map_err(|err| format!("/status: {err}"))
+        status(&self.server.address)
     }
+}
+
+/// What a server says of its capabilities.
+pub(super) fn status(address: &str) -> Result<Value, String> {
+    let mut connection = Connection::open(address)?;
+    let request = b"GET /status HTTP/1.1\r\nhost: localhost\r\n\r\n";
+    let answer = connection.exchange(request)?;
+    serde_json::from_slice(answer.body).map_err(|err| format!("/status: {err}"))
 }
 
 /// `orla` in a folder, as an account and through a wrapper if there is one.
@@ -288,14 +293,19 @@ pub(super) fn tool(language: &Language, set: &str) -> String {
 
 /// Calls a tool, which may take long. Gives the result.
 pub(super) fn call(address: &str, tool: &str, arguments: &Value) -> Result<Value, String> {
-    let mut connection = Connection::open(address)?;
-    let answer = connection.exchange(&client::call(tool, arguments))?;
+    result(&mut Connection::open(address)?, &client::call(tool, arguments))
+        .map_err(|problem| format!("{tool}: {problem}"))
+}
+
+/// Sends a request of MCP, and returns its result.
+pub(super) fn result(connection: &mut Connection, request: &[u8]) -> Result<Value, String> {
+    let answer = connection.exchange(request)?;
     let message = message(answer.body).ok_or_else(|| {
-        format!("{tool}: unexpected answer: {}{}", answer.head, String::from_utf8_lossy(answer.body))
+        format!("unexpected answer: {}{}", answer.head, String::from_utf8_lossy(answer.body))
     })?;
     match message.get("result") {
         Some(result) => Ok(result.clone()),
-        None => Err(format!("{tool}: {}", message["error"])),
+        None => Err(message["error"].to_string()),
     }
 }
 

@@ -386,6 +386,11 @@ impl Sandbox {
         &self.env
     }
 
+    /// Returns whether the processes run Python.
+    pub(crate) fn is_for_python(&self) -> bool {
+        self.permissions.iter().any(|word| word == "preset:python")
+    }
+
     /// Returns the package that a script may read besides its own file. With `preset:node`, this is the
     /// directory that holds the script's imports.
     pub(crate) fn package_of(&self, script: &Path) -> Option<PathBuf> {
