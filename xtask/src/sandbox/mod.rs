@@ -68,6 +68,9 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
     if accounts.len() == 1 {
         println!("      only as this user: another one needs root");
     }
+    if let Err(problem) = world::change_resolver(&scratch) {
+        println!("      no name whose address changes: {problem}");
+    }
     let mut context = Context {
         orla: copy,
         languages: world::languages(&scratch)?,
