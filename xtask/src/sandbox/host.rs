@@ -42,7 +42,7 @@ impl Sockets {
             let Ok(listener) = listener else { continue };
             let place = listener.local_addr()?.port().to_string();
             // A name may lead to either of two addresses of one port.
-            let byte = if name == "tcp_address" { b"a" } else { b"h" };
+            let byte = if name == "tcp_address" { b'a' } else { b'h' };
             all.serve(name, place, move || {
                 let (stream, _) = listener.accept()?;
                 stream.set_read_timeout(Some(SILENCE))?;
@@ -69,7 +69,7 @@ impl Sockets {
             all.serve(name, place, move || {
                 let (stream, _) = listener.accept()?;
                 stream.set_read_timeout(Some(SILENCE))?;
-                answer(stream, b"h")
+                answer(stream, b'h')
             });
         }
         let datagram = base.join("datagram.sock");
@@ -119,12 +119,12 @@ impl Sockets {
 }
 
 /// Answers a request of HTTP as that, with a redirect from `/to/PORT` to this port, and anything else with one byte.
-fn answer(mut stream: impl Read + Write, byte: &[u8; 1]) -> io::Result<()> {
+fn answer(mut stream: impl Read + Write, byte: u8) -> io::Result<()> {
     let mut bytes = [0; 512];
     let count = stream.read(&mut bytes)?;
     let request = String::from_utf8_lossy(&bytes[..count]);
     let Some(path) = request.strip_prefix("GET ").and_then(|rest| rest.split(' ').next()) else {
-        return stream.write_all(byte);
+        return stream.write_all(&[byte]);
     };
     let (head, body) = match path.strip_prefix("/to/") {
         Some(port) => (format!("302 Found\r\nLocation: http://127.0.0.1:{port}/\r\n"), ""),
