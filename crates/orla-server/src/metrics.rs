@@ -178,6 +178,11 @@ struct StateLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct LevelLabels {
+    level: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ProviderLabels {
     provider: String,
 }
@@ -316,6 +321,23 @@ impl Metrics {
         }
         registry.register("provider_state", "Which state a provider's process is in", states);
         registry.register("provider_restarts", "Processes of a provider after its first", restarts);
+        let levels = now.sandboxes.capabilities.iter();
+        let levels = levels.map(|(level, count)| (LevelLabels { level }, gauge(*count)));
+        registry.register(
+            "sandboxed_capabilities",
+            "Capabilities with processes by how far these are confined",
+            Labelled(levels.collect()),
+        );
+        registry.register(
+            "sandbox_profiles",
+            "Different confinements, each with a process that starts the others",
+            gauge(now.sandboxes.profiles),
+        );
+        registry.register(
+            "sandbox_refused_connections",
+            "Connections to undeclared hosts that confined processes were refused",
+            counter(now.sandboxes.refused_connections),
+        );
         if !now.quota_refusals.is_empty() {
             let refusals = now.quota_refusals.iter();
             let refusals =
@@ -391,12 +413,22 @@ pub(crate) struct Gauges {
     pub(crate) uptime_ms: u64,
     /// In the order of their names.
     pub(crate) providers: Vec<Provider>,
+    pub(crate) sandboxes: SandboxGauges,
     /// The refused calls of each quota.
     pub(crate) quota_refusals: Vec<(String, u64)>,
     pub(crate) approvals_waiting: u64,
     /// The tasks in each state.
     pub(crate) tasks: Vec<(&'static str, u64)>,
     pub(crate) cluster: Option<ClusterGauges>,
+}
+
+/// The confinement of processes.
+#[derive(Default)]
+pub(crate) struct SandboxGauges {
+    /// How many capabilities have processes at each level.
+    pub(crate) capabilities: BTreeMap<&'static str, u64>,
+    pub(crate) profiles: u64,
+    pub(crate) refused_connections: u64,
 }
 
 /// A provider with a process of its own.

@@ -302,20 +302,71 @@ fn features_are_asked_about_in_the_agreed_places_only() {
 /// they are confined; the others are the server's own helpers, and programs that the operator names.
 const STARTS: &[&str] = &[
     "orla-process/src/child.rs",
+    "orla-process/src/confinement/compartment.rs",
     "orla-process/src/confinement/inside.rs",
     "orla-process/src/confinement/launcher.rs",
     "orla-process/src/init.rs",
     "orla-process/src/reaper.rs",
     "orla-secrets/src/command.rs",
+    "orla-sys/src/fork.rs",
+    "orla-sys/src/start.rs",
     "orla/src/commands/packages/helper.rs",
     "orla/src/governance/audit/heads.rs",
 ];
 
 #[test]
 fn processes_are_started_in_listed_files_alone() {
-    in_code(STARTS, |text| {
-        text.contains("std::process::Command::new(") || text.contains(" Command::new(")
-    });
+    in_code(STARTS, starts_a_process);
+}
+
+/// Whether a line starts a process, by whichever of the ways that the crates have: the standard library, Tokio, `orla-sys`, and
+/// the bindings of the system's functions.
+fn starts_a_process(line: &str) -> bool {
+    const WAYS: &[&str] = &[
+        "Command::new(",
+        "Command as ",
+        "tokio::process",
+        "posix_spawn",
+        "orla_sys::fork",
+        "Starter::",
+        "libc::fork",
+        "libc::vfork",
+        "libc::clone",
+        "libc::exec",
+        "libc::fexec",
+        "unistd::fork",
+        "unistd::exec",
+        "unistd::fexec",
+        "sched::clone",
+        "execve(",
+        "execveat(",
+    ];
+    let code = line.trim_start();
+    let imports_tokio = code.starts_with("use tokio::{") && code.contains("process");
+    !code.starts_with("//") && (imports_tokio || WAYS.iter().any(|way| code.contains(way)))
+}
+
+#[test]
+fn every_way_to_start_a_process_is_seen() {
+    for line in [
+        "    let child = std::process::Command::new(program).spawn()?;",
+        "    run(Command::new(program));",
+        "use std::process::Command as Program;",
+        "    tokio::process::Command::from(command).spawn()?;",
+        "use tokio::{process, time};",
+        "use nix::spawn::posix_spawn;",
+        "    match orla_sys::fork()? {",
+        "    Starter::default().start(&program, &prepare)?;",
+        "    unsafe { libc::posix_spawnp(&mut pid, file, actions, attributes, args, env) };",
+        "    nix::unistd::execve(&file, &args, &env)?;",
+    ] {
+        assert!(starts_a_process(line), "{line}");
+    }
+    for line in
+        ["// Like tokio::process.", "use orla_process::Command;", "    let started = self.launch();"]
+    {
+        assert!(!starts_a_process(line), "{line}");
+    }
 }
 
 #[test]

@@ -41,6 +41,17 @@ pub(crate) fn install(with_python: bool) -> Result<Foreign, String> {
 
 /// Installs what the pins in a folder name below `target/NAME`, with the scripts beside them.
 pub(crate) fn install_from(pins: &Path, name: &str, with_python: bool) -> Result<Foreign, String> {
+    let folder = packages(pins, name)?;
+    let python = match with_python {
+        true => python(&folder, "requirements.txt", "python")?,
+        false => interpreter(&folder, "python"),
+    };
+    let node = node(&folder)?;
+    Ok(Foreign { folder, node, python })
+}
+
+/// Installs the npm packages that the pins in a folder name below `target/NAME`, which it returns, with the scripts beside them.
+pub(crate) fn packages(pins: &Path, name: &str) -> Result<PathBuf, String> {
     let folder = crate::target(name)?;
     // The scripts stand beside `node_modules`, which is where Node looks for their imports.
     let entries = std::fs::read_dir(pins).map_err(|err| format!("{}: {err}", pins.display()))?;
@@ -60,12 +71,7 @@ pub(crate) fn install_from(pins: &Path, name: &str, with_python: bool) -> Result
             .map_err(|err| format!("npm: {err}"))?;
         mark(&folder.join("package-lock.json"), &folder.join(".npm-done"))?;
     }
-    let python = match with_python {
-        true => python(&folder, "requirements.txt", "python")?,
-        false => interpreter(&folder, "python"),
-    };
-    let node = node(&folder)?;
-    Ok(Foreign { folder, node, python })
+    Ok(folder)
 }
 
 /// Installs what a file of pins in the folder names into a virtual environment there, and returns its Python.

@@ -41,10 +41,12 @@ impl Sockets {
         ] {
             let Ok(listener) = listener else { continue };
             let place = listener.local_addr()?.port().to_string();
+            // A name may lead to either of two addresses of one port.
+            let byte = if name == "tcp_address" { b'a' } else { b'h' };
             all.serve(name, place, move || {
                 let (stream, _) = listener.accept()?;
                 stream.set_read_timeout(Some(SILENCE))?;
-                answer(stream)
+                answer(stream, byte)
             });
         }
         for (name, socket) in
@@ -67,7 +69,7 @@ impl Sockets {
             all.serve(name, place, move || {
                 let (stream, _) = listener.accept()?;
                 stream.set_read_timeout(Some(SILENCE))?;
-                answer(stream)
+                answer(stream, b'h')
             });
         }
         let datagram = base.join("datagram.sock");
@@ -116,16 +118,20 @@ impl Sockets {
     }
 }
 
-/// Answers a request of HTTP as that, and anything else with one byte.
-fn answer(mut stream: impl Read + Write) -> io::Result<()> {
+/// Answers a request of HTTP as that, with a redirect from `/to/PORT` to this port, and anything else with one byte.
+fn answer(mut stream: impl Read + Write, byte: u8) -> io::Result<()> {
     let mut bytes = [0; 512];
     let count = stream.read(&mut bytes)?;
-    let hi: &[u8] = if bytes[..count].starts_with(b"GET ") {
-        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi"
-    } else {
-        b"h"
+    let request = String::from_utf8_lossy(&bytes[..count]);
+    let Some(path) = request.strip_prefix("GET ").and_then(|rest| rest.split(' ').next()) else {
+        return stream.write_all(&[byte]);
     };
-    stream.write_all(hi)
+    let (head, body) = match path.strip_prefix("/to/") {
+        Some(port) => (format!("302 Found\r\nLocation: http://127.0.0.1:{port}/\r\n"), ""),
+        None => ("200 OK\r\n".to_owned(), "hi"),
+    };
+    let length = body.len();
+    write!(stream, "HTTP/1.1 {head}Content-Length: {length}\r\nConnection: close\r\n\r\n{body}")
 }
 
 /// The files of a world, apart from those that never change.

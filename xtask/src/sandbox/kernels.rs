@@ -3,7 +3,6 @@
 //! Whatever is missing, a set is confined to what it says or unavailable, `orla doctor` says which, and what declares nothing runs.
 
 use std::path::Path;
-use std::process::Stdio;
 
 use serde_json::Value;
 
@@ -65,13 +64,7 @@ fn one(
     let (available, mut problems) = table::check_sets(&world, language, without)?;
     let status = world.status()?;
     let mut doctor = world::orla(orla, base, account, &wrapper);
-    let output = doctor
-        .args(["doctor", "--json"])
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|err| format!("orla doctor: {err}"))?;
-    let report: Value = serde_json::from_slice(&output.stdout)
-        .map_err(|err| format!("orla doctor: {err}: {}", String::from_utf8_lossy(&output.stderr)))?;
+    let (report, ended) = world::doctor(&mut doctor)?;
     if let Some(abi) = abi
         && report["landlock_abi"] != abi
     {
@@ -101,8 +94,8 @@ fn one(
     }
     let unavailable: Vec<&str> = SETS.into_iter().filter(|set| !available[*set]).collect();
     let expected = i32::from(!unavailable.is_empty());
-    if output.status.code() != Some(expected) {
-        problems.push(format!("doctor: {}, expected {expected}", output.status));
+    if ended.code() != Some(expected) {
+        problems.push(format!("doctor: {ended}, expected {expected}"));
     }
     if !available[OPEN] {
         problems.push("what declares nothing does not run".to_owned());

@@ -5,6 +5,7 @@
 //! - [`storms`]: calls while profiles change and launchers are killed.
 //! - [`bombs`]: calls that use up what they can get.
 //! - [`cost`]: what a confined call costs beside an unconfined one.
+//! - [`servers`]: published MCP servers do the same with confinement as without.
 //!
 //! `--quick` does what takes a minute. It needs Linux; what the system, the account or a missing program does not allow is said.
 
@@ -13,6 +14,7 @@ mod cost;
 mod host;
 mod kernels;
 mod probes;
+mod servers;
 mod storms;
 mod table;
 mod world;
@@ -47,6 +49,7 @@ const PARTS: &[(&str, Part)] = &[
     ("storms", storms::run),
     ("bombs", bombs::run),
     ("cost", cost::run),
+    ("servers", servers::run),
 ];
 
 /// Runs the named parts, or all of them.
@@ -64,6 +67,9 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
     let accounts = world::accounts();
     if accounts.len() == 1 {
         println!("      only as this user: another one needs root");
+    }
+    if let Err(problem) = world::change_resolver(&scratch) {
+        println!("      no name whose address changes: {problem}");
     }
     let mut context = Context {
         orla: copy,

@@ -11,6 +11,12 @@ pub(super) const SETS: [&str; 9] =
 /// The set without confinement.
 pub(super) const OPEN: &str = "open";
 
+/// The set with a proxy.
+pub(super) const HOST: &str = "host";
+
+/// A set that is no column: it may reach what `host` must not reach, also through it.
+pub(super) const NEIGHBOUR: &str = "neighbour";
+
 const DESCRIPTION: &str = include_str!("../../fixtures/sandbox/probes.txt");
 
 /// One probe.
@@ -90,7 +96,10 @@ pub(super) fn declaration(set: &str, base: &Path, port: u16) -> Value {
         "read" => vec![at("fs:read", "in")],
         "write" => vec![at("fs:write", "work")],
         "net" => vec!["net".to_owned()],
-        "host" => vec![format!("net:127.0.0.1:{port}")],
+        HOST => vec![format!("net:127.0.0.1:{port}"), format!("net:changing.test:{port}")],
+        NEIGHBOUR => {
+            ["127.0.0.1", "127.0.0.2", "changing.test"].map(|host| format!("net:{host}")).into()
+        }
         "loop" => vec!["net:loopback".to_owned()],
         "exec" => vec![at("exec", "run/program")],
         _ => vec![
@@ -116,7 +125,7 @@ pub(super) fn declaration(set: &str, base: &Path, port: u16) -> Value {
 /// Which sockets of the host a set may reach, by their names in [`super::host::Sockets`].
 pub(super) fn may_reach(set: &str, socket: &str) -> bool {
     match set {
-        "host" => socket == "tcp",
+        HOST => socket == "tcp",
         "loop" => socket.starts_with("tcp"),
         "net" => socket.starts_with("tcp") || socket.starts_with("udp"),
         _ => set == OPEN,

@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
@@ -96,15 +96,29 @@ pub(super) fn languages(scratch: &Path) -> Result<Vec<Language>, String> {
     Ok(all)
 }
 
+/// The library that gives `orla` a resolver of its own, beside it.
+const RESOLVER: &str = "resolver.so";
+
 /// Returns a program in C of the fixtures, compiled statically.
 pub(super) fn compile(source: &str, scratch: &Path) -> Result<PathBuf, String> {
+    let program = scratch.join(Path::new(source).file_stem().unwrap_or_default());
+    cc(source, &["-static"], &program)?;
+    Ok(program)
+}
+
+/// Gives the copy of `orla` in this folder a name whose address changes with each lookup, if there is cc. A static `orla` does
+/// not have it.
+pub(super) fn change_resolver(scratch: &Path) -> Result<(), String> {
+    cc("resolver.c", &["-shared", "-fPIC"], &scratch.join(RESOLVER))
+}
+
+fn cc(source: &str, flags: &[&str], output: &Path) -> Result<(), String> {
     let source = crate::root().join("xtask/fixtures/sandbox").join(source);
-    let program = scratch.join(source.file_stem().unwrap_or_default());
     let mut cc = Command::new("cc");
-    cc.args(["-O1", "-static", "-o"]).arg(&program).arg(&source);
+    cc.arg("-O1").args(flags).arg("-o").arg(output).arg(&source);
     let output = cc.output().map_err(|err| format!("cc: {err}"))?;
     match output.status.success() {
-        true => Ok(program),
+        true => Ok(()),
         false => Err(format!("cc: {}", String::from_utf8_lossy(&output.stderr).trim())),
     }
 }
@@ -154,7 +168,7 @@ impl World {
         host::reset_files(base, None).map_err(problem)?;
         let sockets = Sockets::open(base).map_err(problem)?;
         let mut tools = Map::new();
-        for set in probes::SETS {
+        for set in probes::SETS.into_iter().chain([probes::NEIGHBOUR]) {
             for language in languages {
                 let name = tool(language, set);
                 let path = base.join("tools").join(format!("{name}{}", language.extension));
@@ -203,7 +217,13 @@ impl World {
         Ok((called, harm))
     }
 
-    fn call(&self, language: &Language, set: &str, probes: &[&Probe]) -> Result<Called, String> {
+    /// Runs probes in one call.
+    pub(super) fn call(
+        &self,
+        language: &Language,
+        set: &str,
+        probes: &[&Probe],
+    ) -> Result<Called, String> {
         let mut input: BTreeMap<&str, String> = self.sockets.places.clone();
         let at = |name: &str| self.base.join(name).display().to_string();
         let names: Vec<&str> = probes.iter().map(|probe| probe.name).collect();
@@ -241,13 +261,26 @@ impl World {
         }
     }
 
+    /// Returns whether the kernel has all that confinement to any set needs.
+    pub(super) fn can_confine(&self, orla: &Path) -> Result<bool, String> {
+        let mut doctor = self::orla(orla, &self.base, self.account, &[]);
+        let report = self::doctor(&mut doctor)?.0;
+        let has_landlock = report["landlock_abi"].as_u64().is_some_and(|version| version >= 4);
+        Ok(has_landlock && report["seccomp"] == true && report["namespaces"] == true)
+    }
+
     /// What the server says of its capabilities.
     pub(super) fn status(&self) -> Result<Value, String> {
-        let mut connection = Connection::open(&self.server.address)?;
-        let request = b"GET /status HTTP/1.1\r\nhost: localhost\r\n\r\n";
-        let answer = connection.exchange(request)?;
-        serde_json::from_slice(answer.body).map_err(|err| format!("/status: {err}"))
+        status(&self.server.address)
     }
+}
+
+/// What a server says of its capabilities.
+pub(super) fn status(address: &str) -> Result<Value, String> {
+    let mut connection = Connection::open(address)?;
+    let request = b"GET /status HTTP/1.1\r\nhost: localhost\r\n\r\n";
+    let answer = connection.exchange(request)?;
+    serde_json::from_slice(answer.body).map_err(|err| format!("/status: {err}"))
 }
 
 /// `orla` in a folder, as an account and through a wrapper if there is one.
@@ -256,7 +289,23 @@ pub(super) fn orla(orla: &Path, base: &Path, account: Account, wrapper: &[&str])
     let mut command = account.command(words.next().unwrap_or(orla), base);
     command.args(words).current_dir(base);
     command.env("ORLA_PROBE_SECRET", "secret").env("ORLA_PROBE_DECLARED", "declared");
+    let resolver = orla.with_file_name(RESOLVER);
+    if resolver.exists() {
+        command.env("LD_PRELOAD", resolver);
+    }
     command
+}
+
+/// Returns what `orla doctor` reports, and how it ended.
+pub(super) fn doctor(orla: &mut Command) -> Result<(Value, ExitStatus), String> {
+    let output = orla
+        .args(["doctor", "--json"])
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|err| format!("orla doctor: {err}"))?;
+    let report = serde_json::from_slice(&output.stdout)
+        .map_err(|err| format!("orla doctor: {err}: {}", String::from_utf8_lossy(&output.stderr)))?;
+    Ok((report, output.status))
 }
 
 /// Returns a server in a folder with a configuration.
@@ -288,14 +337,19 @@ pub(super) fn tool(language: &Language, set: &str) -> String {
 
 /// Calls a tool, which may take long. Gives the result.
 pub(super) fn call(address: &str, tool: &str, arguments: &Value) -> Result<Value, String> {
-    let mut connection = Connection::open(address)?;
-    let answer = connection.exchange(&client::call(tool, arguments))?;
+    result(&mut Connection::open(address)?, &client::call(tool, arguments))
+        .map_err(|problem| format!("{tool}: {problem}"))
+}
+
+/// Sends a request of MCP, and returns its result.
+pub(super) fn result(connection: &mut Connection, request: &[u8]) -> Result<Value, String> {
+    let answer = connection.exchange(request)?;
     let message = message(answer.body).ok_or_else(|| {
-        format!("{tool}: unexpected answer: {}{}", answer.head, String::from_utf8_lossy(answer.body))
+        format!("unexpected answer: {}{}", answer.head, String::from_utf8_lossy(answer.body))
     })?;
     match message.get("result") {
         Some(result) => Ok(result.clone()),
-        None => Err(format!("{tool}: {}", message["error"])),
+        None => Err(message["error"].to_string()),
     }
 }
 

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use orla_broker::{Allowed, Broker};
+use orla_broker::{Allowed, Broker, Clients};
 use orla_confine::Profile;
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -62,6 +62,8 @@ pub(crate) struct CurrentLauncher {
     profile: Profile,
     is_open: bool,
     home: Option<PathBuf>,
+    /// The capabilities whose processes it starts.
+    clients: Clients,
     launcher: Mutex<Arc<Launcher>>,
     /// Whether the launcher is another than the first one.
     is_replaced: AtomicBool,
@@ -78,15 +80,22 @@ impl CurrentLauncher {
         profile: &Profile,
         is_open: bool,
         home: Option<&Path>,
+        clients: Clients,
     ) -> Result<Self, Vec<String>> {
         Ok(Self {
-            launcher: Mutex::new(Arc::new(Launcher::new(profile, is_open, home)?)),
+            launcher: Mutex::new(Arc::new(Launcher::new(profile, is_open, home, &clients)?)),
+            clients,
             profile: profile.clone(),
             is_open,
             home: home.map(Path::to_owned),
             is_replaced: AtomicBool::new(false),
             making: Mutex::new(None),
         })
+    }
+
+    /// Returns the capabilities whose processes it starts.
+    pub(super) fn clients(&self) -> &Clients {
+        &self.clients
     }
 
     /// Returns whether the paths have always led, and still lead, to the files to which they led when this
@@ -130,7 +139,7 @@ impl CurrentLauncher {
         if let Some((_, reason)) = failure.as_ref().filter(|(then, _)| *then == now) {
             return Err(io::Error::other(reason.clone()));
         }
-        match Launcher::new(&self.profile, self.is_open, self.home.as_deref()) {
+        match Launcher::new(&self.profile, self.is_open, self.home.as_deref(), &self.clients) {
             Ok(made) => {
                 let made = Arc::new(made);
                 self.is_replaced.store(true, Ordering::Relaxed);
@@ -160,8 +169,9 @@ pub(crate) struct Launcher {
     paths: Vec<PathBuf>,
     /// The paths that programs may write.
     writable: Vec<PathBuf>,
-    /// The hosts that the brokers connect to, and the hash of the profile; `None` without a broker.
-    hosts: Option<(Allowed, String)>,
+    /// The hosts that the brokers connect to, the hash of the profile, and whom they serve; `None` without a
+    /// broker.
+    hosts: Option<(Allowed, String, Clients)>,
     declared: Targets,
     running: Mutex<Option<Running>>,
     idle: Arc<Idle>,
@@ -303,6 +313,7 @@ impl Launcher {
         profile: &Profile,
         is_open: bool,
         home: Option<&Path>,
+        clients: &Clients,
     ) -> Result<Self, Vec<String>> {
         let mut missing = Vec::new();
         let network = NetworkMode::of(&profile.network);
@@ -380,7 +391,7 @@ impl Launcher {
             writable: write.clone(),
             declared,
             paths: [read, write, execute, unix, std::env::current_dir().into_iter().collect()].concat(),
-            hosts: (network == NetworkMode::Hosts).then(|| (allowed, profile.hash())),
+            hosts: (network == NetworkMode::Hosts).then(|| (allowed, profile.hash(), clients.clone())),
             running: Mutex::new(None),
             idle: Arc::default(),
         };
@@ -584,9 +595,9 @@ impl Launcher {
         if answer != READY.as_bytes() {
             return Err(io::Error::other(String::from_utf8_lossy(&answer).into_owned()));
         }
-        if let Some((allowed, profile)) = &self.hosts {
+        if let Some((allowed, profile, clients)) = self.hosts.clone() {
             let listener = fds.into_iter().next().ok_or(io::ErrorKind::InvalidData)?;
-            let broker = Broker::serve(listener.into(), allowed.clone(), profile.clone())?;
+            let broker = Broker::serve(listener.into(), allowed, profile, clients)?;
             running.broker = Some(Arc::new(broker));
         }
         Ok(running)

@@ -58,6 +58,8 @@ mod usage;
 mod wire;
 
 use std::collections::HashMap;
+#[cfg(target_os = "linux")]
+use std::collections::HashSet;
 use std::ffi::OsStr;
 #[cfg(target_os = "linux")]
 use std::io;
@@ -65,6 +67,8 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+#[cfg(target_os = "linux")]
+use orla_broker::Clients;
 use orla_confine::{Allowed, Places, Profile};
 use orla_marketplace::id::Pattern;
 use orla_marketplace::id::short_hash;
@@ -373,7 +377,24 @@ impl Sandbox {
             permissions: self.permissions.clone(),
             missing: self.missing.clone(),
             grants: self.grants(),
+            refused_connections: self.refused_connections(),
         }
+    }
+
+    fn name_clients(&self, names: Vec<String>) {
+        #[cfg(target_os = "linux")]
+        if let Some(launcher) = &self.launcher {
+            launcher.clients().set_names(names);
+        }
+        #[cfg(not(target_os = "linux"))]
+        drop(names);
+    }
+
+    fn refused_connections(&self) -> u64 {
+        #[cfg(target_os = "linux")]
+        return self.launcher.as_ref().map_or(0, |launcher| launcher.clients().refused());
+        #[cfg(not(target_os = "linux"))]
+        0
     }
 
     /// Returns whether nothing is confined because of `sandbox: off`.
@@ -384,6 +405,11 @@ impl Sandbox {
     /// Returns patterns of variables that the processes get besides the usual ones.
     pub fn env(&self) -> &[Pattern] {
         &self.env
+    }
+
+    /// Returns whether the processes run Python.
+    pub(crate) fn is_for_python(&self) -> bool {
+        self.permissions.iter().any(|word| word == "preset:python")
     }
 
     /// Returns the package that a script may read besides its own file. With `preset:node`, this is the
@@ -522,6 +548,9 @@ pub struct Sandboxes {
     rules: RwLock<Rules>,
     /// The sandboxes by declaration and directory.
     known: Mutex<HashMap<(Declared, PathBuf), Arc<Sandbox>>>,
+    /// The users of each profile, by its hash.
+    #[cfg(target_os = "linux")]
+    clients: Mutex<HashMap<String, Clients>>,
     /// Whether the running program can be its own launcher.
     has_launcher: bool,
 }
@@ -554,9 +583,14 @@ impl Sandboxes {
     /// Ends unused launchers, and forgets which declarations could not be confined, because that may
     /// have changed.
     pub fn tidy(&self) {
-        self.known
-            .lock()
-            .retain(|_, sandbox| Arc::strong_count(sandbox) > 1 && sandbox.profile.is_some());
+        let mut known = self.known.lock();
+        known.retain(|_, sandbox| Arc::strong_count(sandbox) > 1 && sandbox.profile.is_some());
+        #[cfg(target_os = "linux")]
+        {
+            let profiles: HashSet<&str> =
+                known.values().filter_map(|sandbox| sandbox.profile()).collect();
+            self.clients.lock().retain(|profile, _| profiles.contains(&**profile));
+        }
     }
 
     /// Returns the sandbox of a declaration whose paths are relative to `base`; `None` if nothing is
@@ -581,6 +615,19 @@ impl Sandboxes {
         let made = Arc::new(self.make(declared, base, rules));
         self.known.lock().insert(key, Arc::clone(&made));
         Some(made)
+    }
+
+    /// Sets the names of the capabilities whose processes have the profile of each sandbox, for the log.
+    pub fn name_clients(confined: &[(String, Arc<Sandbox>)]) {
+        let mut by_profile: HashMap<&str, (&Sandbox, Vec<String>)> = HashMap::new();
+        for (name, sandbox) in confined {
+            let Some(profile) = sandbox.profile() else { continue };
+            let (_, names) = by_profile.entry(profile).or_insert((sandbox, Vec::new()));
+            names.push(name.clone());
+        }
+        for (sandbox, names) in by_profile.into_values() {
+            sandbox.name_clients(names);
+        }
     }
 
     /// Returns the sandbox of a program that a capability with these permissions starts by its own address;
@@ -615,7 +662,7 @@ impl Sandboxes {
         };
         let is_open = declared.permissions.is_none() && rules.mode != Mode::Strict;
         let made = if self.has_launcher {
-            enforce(&profile, is_open, home.as_deref())
+            self.enforce(&profile, is_open, home.as_deref())
         } else {
             Err(vec!["this program cannot start confined processes".to_owned()])
         };
@@ -635,6 +682,29 @@ impl Sandboxes {
         };
         Sandbox { env, variables, grants, is_foreign: declared.is_foreign, ..sandbox }
     }
+
+    #[cfg(target_os = "linux")]
+    fn enforce(
+        &self,
+        profile: &Profile,
+        is_open: bool,
+        home: Option<&Path>,
+    ) -> Result<Sandbox, Vec<String>> {
+        let hash = profile.hash();
+        let clients = self.clients.lock().entry(hash.clone()).or_default().clone();
+        let launcher = launcher::CurrentLauncher::new(profile, is_open, home, clients)?;
+        Ok(Sandbox {
+            level: if is_open { SandboxLevel::Unconfined } else { SandboxLevel::Enforced },
+            profile: Some(hash),
+            launcher: Some(launcher),
+            ..Sandbox::unconfined(Vec::new(), Vec::new())
+        })
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn enforce(&self, _: &Profile, _: bool, _: Option<&Path>) -> Result<Sandbox, Vec<String>> {
+        Err(vec!["processes can only be confined on Linux".to_owned()])
+    }
 }
 
 /// Describes for users what a profile allows besides the base.
@@ -653,22 +723,6 @@ fn grants(profile: &Profile, is_open: bool) -> SandboxGrants {
         variables: profile.env.iter().cloned().collect(),
         limits: limits.filter_map(|(name, limit)| Some((name, limit?))).collect(),
     }
-}
-
-#[cfg(target_os = "linux")]
-fn enforce(profile: &Profile, is_open: bool, home: Option<&Path>) -> Result<Sandbox, Vec<String>> {
-    let launcher = launcher::CurrentLauncher::new(profile, is_open, home)?;
-    Ok(Sandbox {
-        level: if is_open { SandboxLevel::Unconfined } else { SandboxLevel::Enforced },
-        profile: Some(profile.hash()),
-        launcher: Some(launcher),
-        ..Sandbox::unconfined(Vec::new(), Vec::new())
-    })
-}
-
-#[cfg(not(target_os = "linux"))]
-fn enforce(_: &Profile, _: bool, _: Option<&Path>) -> Result<Sandbox, Vec<String>> {
-    Err(vec!["processes can only be confined on Linux".to_owned()])
 }
 
 /// Returns the number of a limit in messages between processes.

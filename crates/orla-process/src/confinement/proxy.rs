@@ -25,7 +25,8 @@ pub(super) fn listen() -> io::Result<TcpListener> {
 pub(super) fn variables() -> impl Iterator<Item = (String, String)> {
     let http = format!("http://{ADDRESS}");
     let proxies = ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"].map(|name| (name, http.clone()));
-    let others = [("SOCKS_PROXY", format!("socks5h://{ADDRESS}")), ("NO_PROXY", String::new())];
+    // Node.js would otherwise send the requests that a library sends to the broker through the broker.
+    let others = [("SOCKS_PROXY", format!("socks5h://{ADDRESS}")), ("NO_PROXY", ADDRESS.to_string())];
     let both = proxies.into_iter().chain(others);
     both.flat_map(|(name, value)| [(name.to_owned(), value.clone()), (name.to_lowercase(), value)])
         // Node.js uses the other variables only with this one.

@@ -76,7 +76,7 @@ fn landlock_abi() -> i32 {
 
 #[cfg(target_os = "linux")]
 fn namespaces() -> Result<(), String> {
-    super::launcher::Launcher::new(&orla_confine::Profile::default(), true, None)
+    super::launcher::Launcher::new(&orla_confine::Profile::default(), true, None, &Default::default())
         .map(drop)
         .map_err(|problems| problems.join("; "))
 }

@@ -11,7 +11,7 @@ use orla_tasks::{ScheduleStatus, State};
 use serde::Serialize;
 
 use crate::admin::quotas::{self, QuotaRow};
-use crate::metrics::{Gauges, Provider};
+use crate::metrics::{Gauges, Provider, SandboxGauges};
 use crate::nodes::{self, NodeRow};
 use crate::state::Core;
 
@@ -84,11 +84,24 @@ pub struct SandboxRow {
     /// The declared restrictions that are not in force, with the reasons.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<String>,
+    /// How many connections to undeclared hosts the processes of the profile were refused.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub refused_connections: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 impl From<SandboxStatus> for SandboxRow {
     fn from(status: SandboxStatus) -> Self {
-        Self { level: status.level.name(), profile: status.profile, missing: status.missing }
+        Self {
+            level: status.level.name(),
+            profile: status.profile,
+            missing: status.missing,
+            refused_connections: status.refused_connections,
+        }
     }
 }
 
@@ -319,6 +332,7 @@ fn tasks(core: &Core) -> Vec<(&'static str, u64)> {
 pub(crate) fn gauges(core: &Core, principal: Option<&Principal>) -> Gauges {
     let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
     let newest = core.market.snapshot();
+    let rows = rows(&core.market, newest.permitted(principal));
     Gauges {
         running: number(core.market.running()),
         waiting: number(core.market.waiting()),
@@ -329,7 +343,8 @@ pub(crate) fn gauges(core: &Core, principal: Option<&Principal>) -> Gauges {
         generation: newest.generation(),
         reloads: newest.generation().saturating_sub(1),
         uptime_ms: uptime_ms(core),
-        providers: providers(&core.market, newest.permitted(principal)),
+        providers: providers(&rows),
+        sandboxes: sandboxes(&rows),
         quota_refusals: core.market.quotas().refusals(),
         approvals_waiting: number(core.market.approvals().waiting()),
         tasks: tasks(core),
@@ -337,18 +352,33 @@ pub(crate) fn gauges(core: &Core, principal: Option<&Principal>) -> Gauges {
     }
 }
 
-/// Returns the providers with a process of their own, without duplicates.
-fn providers<'a>(
+fn rows<'a>(
     market: &CapabilityMarketplace,
     entries: impl Iterator<Item = &'a Arc<Entry>>,
-) -> Vec<Provider> {
-    let mut providers: Vec<Provider> = entries
-        .filter_map(|entry| {
-            let row = StatusRow::of(market, entry);
-            let state = row.state?;
-            Some(Provider { name: row.provider, state, restarts: row.restarts.unwrap_or_default() })
-        })
-        .collect();
+) -> Vec<StatusRow> {
+    entries.map(|entry| StatusRow::of(market, entry)).collect()
+}
+
+/// Returns the confinement of the processes of capabilities.
+fn sandboxes(rows: &[StatusRow]) -> SandboxGauges {
+    let mut gauges = SandboxGauges::default();
+    let mut refused = BTreeMap::new();
+    for row in rows.iter().filter_map(|row| row.sandbox.as_ref()) {
+        *gauges.capabilities.entry(row.level).or_default() += 1;
+        refused.extend(row.profile.as_ref().map(|profile| (profile, row.refused_connections)));
+    }
+    gauges.profiles = u64::try_from(refused.len()).unwrap_or(u64::MAX);
+    gauges.refused_connections = refused.values().sum();
+    gauges
+}
+
+/// Returns the providers with a process of their own, without duplicates.
+fn providers(rows: &[StatusRow]) -> Vec<Provider> {
+    let provider = |row: &StatusRow| {
+        let restarts = row.restarts.unwrap_or_default();
+        Some(Provider { name: row.provider.clone(), state: row.state.clone()?, restarts })
+    };
+    let mut providers: Vec<Provider> = rows.iter().filter_map(provider).collect();
     providers.sort_by(|a, b| a.name.cmp(&b.name));
     providers.dedup_by(|a, b| a.name == b.name);
     providers
@@ -358,7 +388,7 @@ fn providers<'a>(
 /// `/readyz` needs no authentication.
 pub(crate) fn readiness(core: &Core) -> String {
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
-    for provider in providers(&core.market, core.market.snapshot().entries().iter()) {
+    for provider in providers(&rows(&core.market, core.market.snapshot().entries().iter())) {
         *counts.entry(provider.state).or_default() += 1;
     }
     let lines = counts.into_iter().map(|(state, count)| format!("{state} {count}\n"));

@@ -8,7 +8,7 @@ use orla_document::Position;
 use orla_marketplace::{Availability, ProviderType, Registration};
 use orla_packages::lock::FILE as LOCK;
 use orla_process::PoolLimits;
-use orla_process::confinement::{self, Declared, Sandbox};
+use orla_process::confinement::{self, Declared, Sandbox, Sandboxes};
 use orla_process::supervisor::Gate;
 use orla_providers::capsule::{CapsuleExecutor, packages};
 use orla_providers::mcp::{self, ServerSettings};
@@ -335,6 +335,7 @@ impl App {
         let entries = self.servers.sandboxes().into_iter().chain(self.plugins.sandboxes());
         confined.extend(entries.filter(|(_, sandbox)| !is_own(sandbox)));
         confined.extend(own);
+        Sandboxes::name_clients(&confined);
         confined.retain(|(_, sandbox)| sandbox.grants().is_some_and(|grants| !grants.write.is_empty()));
         if confined.is_empty() {
             self.exposed.clear();

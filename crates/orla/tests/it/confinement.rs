@@ -608,6 +608,21 @@ fn a_program_of_path_may_be_a_script_that_starts_the_chosen_version() {
 }
 
 #[test]
+fn with_its_preset_python_named_by_its_path_belongs_to_the_installation_around_it() {
+    let world =
+        world().file("env/pyvenv.cfg", "").file("env/lib/module", "imported").file("secret", "x");
+    std::fs::create_dir_all(world.path("env/bin")).unwrap();
+    std::fs::copy("/bin/sh", world.path("env/bin/python")).unwrap();
+    let run = |permission: &str| {
+        let script = "cat env/lib/module || echo refused; cat secret || echo refused";
+        let words = ["sandbox", "run", "--permission", permission, "--", "env/bin/python", "-c", script];
+        world.run(&words).stdout
+    };
+    assert_eq!(run("preset:python"), "importedrefused\n");
+    assert_eq!(run("preset:node"), "refused\nrefused\n");
+}
+
+#[test]
 fn an_interpreter_below_a_writable_directory_cannot_be_exchanged_for_a_link() {
     let world = files().file("work/venv/lib/x", "").tool("before", "#!/bin/sh\necho unconfined\n");
     std::fs::create_dir_all(world.path("work/venv/bin")).unwrap();

@@ -129,16 +129,26 @@ t('text', lambda: connect('example.com:443')[1].split('\r\n\r\n')[1].strip().rep
     assert_eq!(sandbox(&server, "t")["level"], "enforced");
     assert_eq!((declared.connections(), other.connections(), beside.connections()), (3, 0, 0));
     // Once for each host and port, although each was tried in several ways.
-    let refusals: Vec<Value> = server
+    let refusals: Vec<(Value, Value)> = server
         .logged("warn")
         .into_iter()
         .filter(|line| line.message() == "a confined process was refused a connection")
-        .map(|line| line.field("permission").clone())
+        .map(|line| (line.field("permission").clone(), line.field("capabilities").clone()))
         .collect();
-    let count =
-        |permission: String| refusals.iter().filter(|known| **known == json!(permission)).count();
+    let count = |permission: String| {
+        refusals.iter().filter(|known| **known == (json!(permission), json!("t"))).count()
+    };
     assert_eq!(count(format!("net:127.0.0.1:{q}")), 1, "{refusals:?}");
     assert_eq!(count("net:example.com:443".to_owned()), 1, "{refusals:?}");
+    assert_eq!(sandbox(&server, "t")["refused_connections"], 10);
+    let metrics = server.http().get("/metrics").text();
+    for line in [
+        r#"orla_sandboxed_capabilities{level="enforced"} 1"#,
+        "orla_sandbox_profiles 1",
+        "orla_sandbox_refused_connections_total 10",
+    ] {
+        assert!(metrics.contains(line), "{line}: {metrics}");
+    }
 }
 
 #[test]
