@@ -269,6 +269,7 @@ impl Program {
         // The command may name the interpreter of a virtual environment by its path.
         let is_python = interpreter.is_none()
             && !is_foreign
+            && is_named_python(&self.path)
             && sandbox.is_some_and(|sandbox| sandbox.is_for_python());
         let own = (self.is_installed || is_python).then(|| self.path.clone());
         let interpreter = interpreter.filter(|(_, by_path)| !(is_foreign && *by_path));
@@ -528,4 +529,11 @@ fn read_script(path: &Path) -> Option<String> {
 /// Returns whether an error has this number.
 pub fn is(error: &io::Error, errno: Errno) -> bool {
     error.raw_os_error() == Some(errno.raw_os_error())
+}
+
+/// Returns whether a program has the name of a Python interpreter.
+#[cfg(target_os = "linux")]
+fn is_named_python(program: &Path) -> bool {
+    let name = program.file_name().and_then(OsStr::to_str);
+    name.is_some_and(|name| name.starts_with("python") || name.starts_with("pypy"))
 }

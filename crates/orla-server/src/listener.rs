@@ -179,10 +179,14 @@ async fn begin(core: &Arc<Core>, stream: TcpStream, peer: IpAddr) {
         None => {
             let limit = core.settings.load().options.header_timeout;
             let is_http1 = tokio::select! {
+                biased;
                 is_http1 = tokio::time::timeout(limit, is_http1(&stream)) => is_http1,
                 () = core.draining.cancelled() => return,
             };
-            let Ok(is_http1) = is_http1 else { return };
+            let Ok(is_http1) = is_http1 else {
+                tracing::debug!(%peer, "no request came in time");
+                return;
+            };
             let builder = auto::Builder::new(Tracked(core.tracker.clone()));
             let builder = if is_http1 { builder.http1_only() } else { builder };
             serve_connection(core, builder, stream, peer, None).await;

@@ -336,7 +336,7 @@ impl Metrics {
         registry.register(
             "sandbox_refused_connections",
             "Connections to undeclared hosts that confined processes were refused",
-            counter(now.sandboxes.refused_connections),
+            gauge(now.sandboxes.refused_connections),
         );
         if !now.quota_refusals.is_empty() {
             let refusals = now.quota_refusals.iter();

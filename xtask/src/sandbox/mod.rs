@@ -7,7 +7,8 @@
 //! - [`cost`]: what a confined call costs beside an unconfined one.
 //! - [`servers`]: published MCP servers do the same with confinement as without.
 //!
-//! `--quick` does what takes a minute. It needs Linux; what the system, the account or a missing program does not allow is said.
+//! `--quick` does what takes a minute. It needs Linux; what the system, the account or a missing program does not allow is said. [`servers`]
+//! needs npm and pip, because it installs the servers.
 
 mod bombs;
 mod cost;

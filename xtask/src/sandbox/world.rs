@@ -97,7 +97,7 @@ pub(super) fn languages(scratch: &Path) -> Result<Vec<Language>, String> {
 }
 
 /// The library that gives `orla` a resolver of its own, beside it.
-const RESOLVER: &str = "resolver.so";
+pub(super) const RESOLVER: &str = "resolver.so";
 
 /// Returns a program in C of the fixtures, compiled statically.
 pub(super) fn compile(source: &str, scratch: &Path) -> Result<PathBuf, String> {

@@ -168,6 +168,11 @@ impl RequestRecording {
         self.record.id = self.redaction.text(&item.id).into();
     }
 
+    /// Records that the request was cancelled, with the sentence for its caller.
+    pub(crate) fn cancel(mut self, why: &str) {
+        self.record.error = Some(self.redaction.text(why).into_owned());
+    }
+
     pub(crate) fn finish(mut self, result: Result<Option<&JsonText>, &SurfaceError>) {
         if self.observed.is_some() {
             self.result = result.ok().flatten().cloned();

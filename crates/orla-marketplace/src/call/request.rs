@@ -41,9 +41,8 @@ impl CapabilityMarketplace {
             offered = self.offer(catalog, &call, (method, subject), params, &mut recording) => Some(offered),
         };
         let Some(result) = offered else {
-            // It is recorded as cancelled.
-            drop(recording);
             let what = format!("{method} of {} was cancelled", excerpt(subject.name(), MAX_SHOWN_CHARS));
+            recording.cancel(&what);
             return Err(SurfaceError::Failed(what));
         };
         recording.finish(result.as_ref().map(|(_, answer)| Some(answer)));
@@ -88,14 +87,12 @@ impl CapabilityMarketplace {
                 failure = denied;
                 continue;
             }
+            recording.concerns(&item);
             match surface.request(method, params, &self.context_of(call, &**surface)).await {
                 // A denial by the policy of another surface is more informative.
                 Err(SurfaceError::NotFound(_)) if matches!(failure, SurfaceError::Denied { .. }) => {}
                 Err(not_found @ SurfaceError::NotFound(_)) => failure = not_found,
-                answered => {
-                    recording.concerns(&item);
-                    return answered.map(|result| (Arc::clone(surface), result));
-                }
+                answered => return answered.map(|result| (Arc::clone(surface), result)),
             }
         }
         Err(failure)
