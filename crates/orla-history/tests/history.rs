@@ -110,10 +110,10 @@ async fn notices_are_recorded_even_if_the_caller_does_not_listen() {
 
 #[tokio::test]
 async fn the_first_spans_of_a_call_are_kept_without_secrets() {
-    let name = "GET http://hush.shy.example".to_owned();
+    let name = "GET http://hush.reserved.example".to_owned();
     let market = marketplace(Limits::default(), [("asks", Canned::Spans(40, name))]);
     let mut options = Options::default();
-    options.secrets = Arc::new(Redactor::new(["shy"]));
+    options.secrets = Arc::new(Redactor::new(["reserved"]));
     let history = History::in_memory(&market, options).unwrap();
     market.set_redaction(Arc::new(Redactor::new(["hush"])));
     market.call(call("asks", "{}")).await.unwrap();

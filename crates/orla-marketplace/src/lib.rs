@@ -65,7 +65,7 @@ pub use call::retry::jitter;
 pub use call::stream::{OpenStream, StreamHandle};
 pub use call::{
     Answering, Answers, BegunRequest, Call, CallContext, CallObserver, CallScope, Checkpoint, Ending,
-    ObservedCall, ObservedRequest, OpenSpan, Origin, Paused, Span, SpanKind,
+    ObservedCall, ObservedRequest, Origin, Paused,
 };
 pub use catalog::{Catalog, CatalogBuilder, Denial, Entry, Hit, Limits, RegistrationError, Rejected};
 pub use client::{Client, ClientError, INPUT_KEY};
@@ -84,7 +84,9 @@ pub use manifest::{
 };
 pub use marketplace::CapabilityMarketplace;
 pub use memory::{MemoryBudget, OverBudget, Reservation};
-pub use notice::{LogLevel, LogText, Notice, NoticeObserver, NoticeSink, Progress, SentLog};
+pub use notice::{
+    LogLevel, LogText, Notice, NoticeObserver, NoticeSink, OpenSpan, Progress, SentLog, Span, SpanKind,
+};
 pub use outcome::Outcome;
 pub use payload::{JsonText, Payload};
 pub use permission::{NoPermission, Permission};

@@ -1,11 +1,14 @@
-//! Notices of a running call.
+//! Notices of a running call, and its spans.
+
+mod span;
 
 use std::fmt;
 use std::ops::Deref;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use crate::call::{OpenSpan, Span, SpanKind};
+pub use span::{OpenSpan, Span, SpanKind};
+
 use crate::payload::JsonText;
 use crate::redaction::Redactor;
 use crate::trace::TraceSink;

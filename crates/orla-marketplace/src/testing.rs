@@ -9,11 +9,11 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use rtfs::Value;
 
+use crate::call::CallContext;
 use crate::call::stream::{StreamHandle, not_a_stream};
-use crate::call::{CallContext, SpanKind};
 use crate::error::{RuntimeError, RuntimeResult};
 use crate::executor::CapabilityExecutor;
-use crate::notice::{Notice, Progress};
+use crate::notice::{Notice, Progress, SpanKind};
 
 use crate::manifest::CapabilityManifest;
 use crate::outcome::Outcome;

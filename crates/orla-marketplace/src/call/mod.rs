@@ -15,7 +15,6 @@
 //! - [`clock`]: the time of a call
 //! - [`record`]: the records of finished calls
 //! - [`observe`]: observers of running calls
-//! - [`span`]: the processes that a call starts, and the requests that it sends
 //! - [`stream`]: streams, whose items are read one by one
 //! - [`request`]: the path of requests for prompts, resources and completions
 //! - [`hops`]: the instances that a call has passed through
@@ -31,7 +30,6 @@ pub(crate) mod record;
 mod request;
 pub(crate) mod retry;
 mod scope;
-mod span;
 pub(crate) mod stream;
 
 use std::sync::Arc;
@@ -41,7 +39,6 @@ pub use checkpoint::Checkpoint;
 pub use clock::Paused;
 pub use observe::{BegunRequest, CallObserver, Ending, ObservedCall, ObservedRequest};
 pub use scope::{Call, CallContext, CallScope, Origin};
-pub use span::{OpenSpan, Span, SpanKind};
 
 use crate::error::RuntimeResult;
 use crate::marketplace::CapabilityMarketplace;

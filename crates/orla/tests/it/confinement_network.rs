@@ -145,7 +145,7 @@ t('text', lambda: connect('example.com:443')[1].split('\r\n\r\n')[1].strip().rep
     for line in [
         r#"orla_sandboxed_capabilities{level="enforced"} 1"#,
         "orla_sandbox_profiles 1",
-        "orla_sandbox_refused_connections_total 10",
+        "orla_sandbox_refused_connections 10",
     ] {
         assert!(metrics.contains(line), "{line}: {metrics}");
     }
