@@ -49,6 +49,7 @@ mod route;
 pub mod schema;
 mod search;
 mod source;
+mod span;
 mod surface;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
@@ -84,9 +85,7 @@ pub use manifest::{
 };
 pub use marketplace::CapabilityMarketplace;
 pub use memory::{MemoryBudget, OverBudget, Reservation};
-pub use notice::{
-    LogLevel, LogText, Notice, NoticeObserver, NoticeSink, OpenSpan, Progress, SentLog, Span, SpanKind,
-};
+pub use notice::{LogLevel, LogText, Notice, NoticeObserver, NoticeSink, Progress, SentLog};
 pub use outcome::Outcome;
 pub use payload::{JsonText, Payload};
 pub use permission::{NoPermission, Permission};
@@ -107,4 +106,5 @@ pub use redaction::{REDACTED, Redactor};
 pub use route::{Expression, Route, Routed, RoutedExecutor};
 pub use rtfs;
 pub use source::{ProviderProblem, Source};
+pub use span::{OpenSpan, Span, SpanKind};
 pub use surface::{Item, Subject, Surface, SurfaceError, SurfaceNotice, redacted};

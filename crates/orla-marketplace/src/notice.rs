@@ -1,16 +1,13 @@
-//! Notices of a running call, and its spans.
-
-mod span;
+//! Notices of a running call.
 
 use std::fmt;
 use std::ops::Deref;
 use std::str::FromStr;
 use std::sync::Arc;
 
-pub use span::{OpenSpan, Span, SpanKind};
-
 use crate::payload::JsonText;
 use crate::redaction::Redactor;
+use crate::span::{OpenSpan, Span, SpanKind};
 use crate::trace::TraceSink;
 
 /// Creates the sink for a nested call of a program, by the id of the called capability.

@@ -13,7 +13,8 @@ use crate::call::CallContext;
 use crate::call::stream::{StreamHandle, not_a_stream};
 use crate::error::{RuntimeError, RuntimeResult};
 use crate::executor::CapabilityExecutor;
-use crate::notice::{Notice, Progress, SpanKind};
+use crate::notice::{Notice, Progress};
+use crate::span::SpanKind;
 
 use crate::manifest::CapabilityManifest;
 use crate::outcome::Outcome;

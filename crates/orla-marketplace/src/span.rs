@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use rtfs::text::excerpt;
 
-use super::Observed;
 use crate::error::MAX_SHOWN_CHARS;
+use crate::notice::Observed;
 
 /// A span that has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
