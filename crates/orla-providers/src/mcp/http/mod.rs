@@ -45,7 +45,7 @@ use super::settings::{Reach, ServerSettings};
 use callers::Callers;
 use exchange::{Exchange, Failure};
 use link::Link;
-use shared::{Setup, Shared, State};
+use shared::{Acknowledgement, Setup, Shared, State};
 
 use crate::sign_in::{Credentials, Sender, Tokens};
 
@@ -315,11 +315,13 @@ impl Peer for Remote {
             return Ok(self.shared.subscriptions.add(uri)?);
         }
         self.shared.subscriptions.add(uri)?;
-        self.shared.acknowledged.send_replace(None);
         self.shared.resubscribe.notify_one();
         let mut acknowledged = self.shared.acknowledged.subscribe();
-        let known = match timeout(ACKNOWLEDGEMENT, acknowledged.wait_for(Option::is_some)).await {
-            Ok(Ok(uris)) => uris.as_ref().is_none_or(|uris| uris.iter().any(|known| known == uri)),
+        // An earlier stream may still be acknowledged, which does not ask for this resource.
+        let is_about_it =
+            |all: &Acknowledgement| all.asked.iter().any(|asked| asked == uri) && all.known.is_some();
+        let known = match timeout(ACKNOWLEDGEMENT, acknowledged.wait_for(is_about_it)).await {
+            Ok(Ok(all)) => all.known.iter().flatten().any(|known| known == uri),
             // The acknowledgement may still come.
             Ok(Err(_)) | Err(_) => true,
         };

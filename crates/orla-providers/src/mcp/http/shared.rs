@@ -26,6 +26,14 @@ const NOTICES: usize = 64;
 /// The maximum number of open questions of a server that belong to no request.
 const MAX_QUESTIONS: usize = 64;
 
+/// What the newest notification stream asks for, and what the server has acknowledged of it.
+#[derive(Debug, Default)]
+pub(super) struct Acknowledgement {
+    pub(super) asked: Vec<String>,
+    /// `None` before the server's answer.
+    pub(super) known: Option<Vec<String>>,
+}
+
 /// The shared state.
 pub(super) struct Shared {
     pub(super) name: Arc<str>,
@@ -58,8 +66,8 @@ pub(super) struct Shared {
     pub(super) tools_changed: Notify,
     /// Signals that the set of subscribed resources has changed.
     pub(super) resubscribe: Notify,
-    /// The subscriptions that the server has acknowledged; `None` before its answer (2026-07-28).
-    pub(super) acknowledged: watch::Sender<Option<Vec<String>>>,
+    /// What the server has acknowledged (2026-07-28).
+    pub(super) acknowledged: watch::Sender<Acknowledgement>,
     /// The number of a connection that is no longer usable.
     pub(super) useless: watch::Sender<(u64, Option<String>)>,
 }
@@ -143,7 +151,7 @@ impl Shared {
             wanted: Notify::new(),
             tools_changed: Notify::new(),
             resubscribe: Notify::new(),
-            acknowledged: watch::Sender::new(None),
+            acknowledged: watch::Sender::default(),
             useless: watch::Sender::new((0, None)),
         }
     }

@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use super::exchange::{Exchange, Failure, Place};
 use super::headers::{LAST_EVENT_ID, SESSION_ID};
 use super::link::{self, Channel, Link, Unopened};
-use super::shared::{Question, Shared, State};
+use super::shared::{Acknowledgement, Question, Shared, State};
 use crate::sign_in::Unanswered;
 
 /// How long a server may take to end a session when orla ends.
@@ -247,8 +247,9 @@ async fn follow(shared: &Shared, link: &Link) -> Failure {
     let Some(channel) = channel else { return std::future::pending().await };
     let mut short = 0;
     loop {
-        let params =
-            object::trusted(input_requests::listen(&channel.offers, &shared.subscriptions.uris()));
+        let uris = shared.subscriptions.uris();
+        let params = object::trusted(input_requests::listen(&channel.offers, &uris));
+        shared.acknowledged.send_replace(Acknowledgement { asked: uris, known: None });
         let request = Exchange::own(shared, channel).of_method("subscriptions/listen", &params);
         let since = Instant::now();
         let mut place = Place::default();
@@ -324,7 +325,8 @@ fn handle_event(shared: &Shared, channel: &Channel, event: Event, place: &mut Pl
     for message in wire::messages(event.data) {
         match wire::read(&message) {
             Some(Message::Notification { method, params: Some(params) }) if method == ACKNOWLEDGED => {
-                shared.acknowledged.send_replace(Some(acknowledged(&params)));
+                let known = Some(acknowledged(&params));
+                shared.acknowledged.send_modify(|all| all.known = known);
             }
             Some(Message::Notification { method, params }) => {
                 shared.receive(answer::notification(&method, params.as_ref()));
