@@ -24,6 +24,7 @@ mod capabilities;
 mod change;
 mod cluster;
 mod comments;
+mod contradictions;
 mod dotenv;
 pub(crate) mod expand;
 mod file;
@@ -35,6 +36,7 @@ mod inputs;
 pub(crate) mod keys;
 mod openapi;
 mod plugins;
+mod problem;
 mod provider;
 mod quotas;
 mod read;
@@ -44,6 +46,7 @@ mod schedules;
 pub(crate) mod schema;
 mod servers;
 mod sign_in;
+mod source;
 mod streams;
 pub(crate) mod subjects;
 mod survey;
@@ -52,11 +55,9 @@ pub(crate) mod telemetry;
 pub(crate) mod tokens;
 mod tools;
 
-use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::{OsStr, OsString};
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -78,38 +79,27 @@ use orla_providers::openapi::OpenApiSettings;
 use orla_providers::plugin::PluginSettings;
 use orla_providers::remote::RemoteSettings;
 use orla_providers::sign_in::SignIn;
-use orla_secrets::Resolver;
 use orla_server::{AgentOptions, AuthLimits, CertificateName, TlsSettings};
 use orla_tasks::{Schedule, TaskOptions};
 
 pub(crate) use agent::{AgentConfig, Approve};
 pub(crate) use builtins::Builtins;
 pub(crate) use change::{FileChange, Readers};
-use file::read_file;
+pub(crate) use contradictions::is_loopback;
 pub(crate) use file::read_text;
 pub(crate) use governance::{AuditHeads, AuditSync, GovernanceConfig};
 pub(crate) use orla_process::file::reason;
+pub(crate) use problem::Problem;
 pub(crate) use provider::description as description_of;
 pub(crate) use read::names_secret;
+use source::MAX_FILE;
+pub(crate) use source::{DEFAULT_FILES, Lookup, Origin, Source};
 use subjects::Subject;
 pub(crate) use survey::Survey;
 use table::KEYS;
 
 use crate::exposure::Exposure;
 use crate::extensions::Extensions;
-
-/// Characters that a token has at least where other machines can reach the server.
-const MIN_TOKEN: usize = 16;
-/// The largest configuration file that is read.
-pub(crate) const MAX_FILE: u64 = 1024 * 1024;
-/// Looked for in the current directory, in this order, where no `--config` is given.
-pub(crate) const DEFAULT_FILES: [&str; 3] = ["orla.yaml", "orla.yml", "orla.json"];
-
-/// The keys of the file that a client of a running server needs.
-const CLIENT_KEYS: &[&str] = &["host", "port", "auth.tls", "ca"];
-/// The keys that the client needs if it has no token.
-const CLIENT_KEYS_AND_TOKENS: &[&str] =
-    &["host", "port", "auth.tls", "ca", "auth_tokens", "auth.tokens"];
 
 /// Variables of orla's own that hold tokens.
 const OWN_SECRETS: [&str; 2] = ["ORLA_TOKEN", "ORLA_AUTH_TOKENS"];
@@ -343,6 +333,7 @@ pub(crate) struct Placed<T> {
     pub(crate) value: T,
     pub(crate) at: Position,
 }
+
 /// The kind of store for tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StateKind {
@@ -373,40 +364,6 @@ pub(crate) enum Severity {
     Error,
     Fatal,
 }
-
-/// Where a value came from.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Origin {
-    File(Position),
-    /// The name of the environment variable.
-    Environment(String),
-    /// The flag, as it is written: `--port`.
-    Flag(&'static str),
-}
-
-/// One thing that is wrong with the configuration, and where.
-///
-/// Reads `tool_dir: unknown key, did you mean tools_dir? at orla.yaml:3:1`.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Problem {
-    /// Sorts problems in the order of the file.
-    at: Option<(PathBuf, Position)>,
-    text: String,
-}
-
-/// The configuration's sources on the command line.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Source {
-    /// `--config`.
-    pub(crate) file: Option<PathBuf>,
-    /// Flags as (flag, key, value), in the order in which they take effect.
-    pub(crate) flags: Vec<(&'static str, &'static str, OsString)>,
-    /// The program's additions to the built-in kinds.
-    pub(crate) extensions: Extensions,
-}
-
-/// The environment, as a function so that tests need not change the process's own.
-pub(crate) type Lookup<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 
 impl Default for Config {
     fn default() -> Self {
@@ -484,149 +441,6 @@ impl Default for Config {
     }
 }
 
-impl Source {
-    /// Reads the current configuration, in this precedence: flags, `ORLA_*`, the file, defaults.
-    ///
-    /// # Errors
-    ///
-    /// Returns all problems, with those of the file in its order.
-    pub(crate) fn load(&self) -> Result<Config, Vec<Problem>> {
-        self.load_with(&|name| std::env::var_os(name))
-    }
-
-    /// Reads the configuration for the commands that make and revoke tokens. A host that needs
-    /// credentials and has none is no problem for them, because they mend it.
-    ///
-    /// # Errors
-    ///
-    /// Returns the errors of [`load`](Self::load).
-    pub(crate) fn load_for_tokens(&self) -> Result<Config, Vec<Problem>> {
-        let (config, mut problems) = self.read(&|name| std::env::var_os(name));
-        problems.extend(config.contradictions_of_keys());
-        if problems.is_empty() { Ok(config) } else { Err(problems) }
-    }
-
-    /// Reads the keys that a client of a running server needs: the server's address, the certificates to
-    /// trust and, without `ORLA_TOKEN`, the tokens. Other keys of the file are ignored. If the server is
-    /// named by its address, a problem of the file is a warning.
-    ///
-    /// # Errors
-    ///
-    /// Returns every problem of these keys, of the variables and of the flags.
-    pub(crate) fn load_for_client(&self, is_named: bool) -> Result<Config, Vec<Problem>> {
-        let env: Lookup<'_> = &|name| std::env::var_os(name);
-        let has_token = env("ORLA_TOKEN").is_some_and(|token| !token.is_empty());
-        let keys = if has_token { CLIENT_KEYS } else { CLIENT_KEYS_AND_TOKENS };
-        let (mut config, mut problems) = self.read_keys(Some(keys), env);
-        if is_named && !problems.is_empty() {
-            // The address of the server may be among them, and the tokens are for this address only.
-            config.auth_tokens.clear();
-            config.warnings.append(&mut problems);
-        }
-        self.overlay(&mut config, env, &mut problems);
-        if problems.is_empty() { Ok(config) } else { Err(problems) }
-    }
-
-    fn load_with(&self, env: Lookup<'_>) -> Result<Config, Vec<Problem>> {
-        let (config, mut problems) = self.read(env);
-        let earlier = problems.len();
-        problems.extend(config.contradictions());
-        for problem in &mut problems[earlier..] {
-            problem.redact(&config.secrets);
-        }
-        if problems.is_empty() { Ok(config) } else { Err(problems) }
-    }
-
-    /// Reads each key by itself, and the file of tokens.
-    fn read(&self, env: Lookup<'_>) -> (Config, Vec<Problem>) {
-        let (mut config, mut problems) = self.read_keys(None, env);
-        self.overlay(&mut config, env, &mut problems);
-        problems.extend(config.read_own_tokens().err());
-        problems.extend(config.misread_addresses());
-        config.warn_of_idle_scopes();
-        config.warn_of_shared_names();
-        config.follow_renames();
-        (config, problems)
-    }
-
-    /// Reads the keys of the file with these paths, or all.
-    fn read_keys(&self, only: Option<&[&str]>, env: Lookup<'_>) -> (Config, Vec<Problem>) {
-        let mut config = Config { extensions: self.extensions.clone(), ..Config::default() };
-        let mut problems = Vec::new();
-        match self.find() {
-            Ok(Some(path)) => {
-                match read_file(&path) {
-                    Ok(text) => {
-                        let expanded = RefCell::new(BTreeSet::new());
-                        let lookup = |name: &str| {
-                            let value = env(name)?.into_string().ok()?;
-                            expanded.borrow_mut().insert(name.to_owned());
-                            Some(value)
-                        };
-                        let secrets = Resolver::of_user();
-                        read::file(&mut config, &path, &text, only, &lookup, &secrets, &mut problems);
-                        config.expanded = expanded.into_inner();
-                    }
-                    Err(problem) => problems.push(problem),
-                }
-                config.file = Some(path);
-            }
-            Ok(None) => {}
-            Err(problem) => problems.push(problem),
-        }
-        (config, problems)
-    }
-
-    /// Returns the file to read: the named one, else the first of the default names that exists.
-    fn find(&self) -> Result<Option<PathBuf>, Problem> {
-        if let Some(path) = &self.file {
-            return Ok(Some(path.clone()));
-        }
-        for name in DEFAULT_FILES {
-            match std::fs::symlink_metadata(name) {
-                Ok(_) => return Ok(Some(name.into())),
-                Err(err) if err.kind() == std::io::ErrorKind::NotFound => {}
-                Err(err) => {
-                    return Err(Problem::new(format!("{name} cannot be read: {}", reason(&err))));
-                }
-            }
-        }
-        Ok(None)
-    }
-
-    fn overlay(&self, config: &mut Config, env: Lookup<'_>, problems: &mut Vec<Problem>) {
-        for key in &*KEYS {
-            let Some(variable) = key.variable() else { continue };
-            // As in a shell, an empty variable counts as unset.
-            let Some(value) = env(&variable).filter(|value| !value.is_empty()) else { continue };
-            let origin = Origin::Environment(variable.clone());
-            set(config, key, &variable, &value, origin, problems);
-        }
-        for (flag, name, value) in &self.flags {
-            match keys::find(&KEYS, name) {
-                Some(key) => set(config, key, flag, value, Origin::Flag(flag), problems),
-                None => problems.push(Problem::new(format!("{name}: unknown key"))),
-            }
-        }
-    }
-}
-
-fn set(
-    config: &mut Config,
-    key: &keys::Key<Config>,
-    shown: &str,
-    value: &OsStr,
-    origin: Origin,
-    problems: &mut Vec<Problem>,
-) {
-    match key.read_variable(config, value) {
-        Ok(()) => {
-            config.origins.insert(key.name, origin);
-        }
-        Err(problem) => problems.push(Problem::new(format!("{shown}: {problem}"))),
-    }
-}
-
 impl Config {
     /// Returns the schedules with the owners of their tasks. If callers are identified, each schedule is
     /// a principal of its own, with every permission that the policy does not deny. Otherwise its tasks
@@ -646,7 +460,8 @@ impl Config {
     pub(crate) fn of(text: &str) -> Result<Self, Vec<Problem>> {
         let mut config = Self::default();
         let mut problems = Vec::new();
-        let (path, secrets) = (Path::new("orla.yaml"), Resolver::new(None, None));
+        let (path, secrets) =
+            (std::path::Path::new("orla.yaml"), orla_secrets::Resolver::new(None, None));
         read::file(&mut config, path, text, None, &|_| None, &secrets, &mut problems);
         problems.extend(config.contradictions());
         if problems.is_empty() { Ok(config) } else { Err(problems) }
@@ -657,80 +472,9 @@ impl Config {
         keys::keep(&KEYS, "", self, &mut running.clone())
     }
 
-    /// Returns the contradictions between keys that are valid individually.
-    pub(crate) fn contradictions(&self) -> Vec<Problem> {
-        let mut problems: Vec<Problem> = self.unprotected_host().into_iter().collect();
-        problems.extend(self.contradictions_of_keys());
-        problems
-    }
-
     /// Returns whether every caller needs a credential.
     pub(crate) fn is_authenticated(&self) -> bool {
         self.auth().are_required() || self.tls.client_ca.is_some()
-    }
-
-    /// Returns the problem that other machines can reach the server and callers need no credential.
-    fn unprotected_host(&self) -> Option<Problem> {
-        let is_reachable = self.transport == Transport::Http
-            && !is_loopback(&self.host)
-            && !is_broken_address(&self.host);
-        (is_reachable && !self.is_authenticated() && !self.allow_unauthenticated).then(|| {
-            let text = format!(
-                "host: {} can be reached from other machines: make a token with `orla token create`, or set auth_tokens or auth.oauth, or allow_unauthenticated: true if that is meant",
-                self.host
-            );
-            self.problem("host", text)
-        })
-    }
-
-    /// Returns the contradictions that no credential resolves.
-    fn contradictions_of_keys(&self) -> Vec<Problem> {
-        let mut problems = Vec::new();
-        if is_broken_address(&self.host) {
-            let text = format!("host: expected an address or a name, got {}", self.host);
-            problems.push(self.problem("host", text));
-        }
-        let is_short = |token: &BearerToken| token.secret.len() < MIN_TOKEN;
-        if self.transport == Transport::Http
-            && !is_loopback(&self.host)
-            && let Some(at) = self.auth_tokens.iter().position(is_short)
-        {
-            let which = self.auth_tokens[at].name.as_ref();
-            let which = which.map_or_else(|| format!("[{at}]"), |name| format!(".{name}"));
-            let text = format!(
-                "auth_tokens{which}: a token of fewer than {MIN_TOKEN} characters is not enough where other machines can reach {}; use a longer one, such as the output of `openssl rand -hex 32`",
-                self.host
-            );
-            problems.push(self.problem("auth_tokens", text));
-        }
-        if self.tls.cert.as_os_str().is_empty() != self.tls.key.as_os_str().is_empty()
-            || self.tls().is_none() && self.tls != TlsSettings::default()
-        {
-            let text = "auth.tls: needs both cert and key, the files of the server's certificate";
-            problems.push(self.problem("auth", text.to_owned()));
-        }
-        if self.capsules.backoff_min > self.capsules.backoff_max {
-            problems.push(
-                self.problem(
-                    "capsules",
-                    "capsules: backoff_min_ms is more than backoff_max_ms".to_owned(),
-                ),
-            );
-        }
-        if self.agent.max_cost.is_some() && self.agent.price().is_none() {
-            let text = "agent.max_cost: needs input_price and output_price, those of a million tokens"
-                .to_owned();
-            problems.push(self.problem("agent", text));
-        }
-        if self.governance.audit.as_os_str().is_empty() {
-            let key = self.governance.audit_key.as_os_str();
-            let alone =
-                [("audit_key", !key.is_empty()), ("audit_heads", self.governance.audit_heads.is_some())];
-            for (key, _) in alone.into_iter().filter(|(_, is_set)| *is_set) {
-                problems.push(self.problem(key, format!("{key}: there is no audit log; set `audit`")));
-            }
-        }
-        problems
     }
 
     /// Returns the certificates of the listener, if it has any.
@@ -752,27 +496,6 @@ impl Config {
             (Some(Origin::File(at)), Some(file)) => Problem::at(file, *at, text),
             _ => Problem::new(text),
         }
-    }
-
-    /// Returns the problems of addresses that no client could reach.
-    fn misread_addresses(&self) -> Vec<Problem> {
-        let mut problems = Vec::new();
-        for entry in self.allowed_origins.iter().filter(|entry| !orla_server::is_origin(entry)) {
-            let text = format!(
-                "allowed_origins: expected an origin such as https://app.example.com, got {entry:?}"
-            );
-            problems.push(self.problem("allowed_origins", text));
-        }
-        let url = &*self.a2a.options.url;
-        let is_address = ["http://", "https://"].iter().any(|scheme| {
-            url.strip_prefix(scheme).is_some_and(|rest| !rest.is_empty() && !rest.starts_with('/'))
-        });
-        if !url.is_empty() && !is_address {
-            let text =
-                format!("a2a.url: expected an address such as https://orla.example.com, got {url:?}");
-            problems.push(self.problem("a2a", text));
-        }
-        problems
     }
 
     /// Returns a sentence about something in the file, with its place.
@@ -825,46 +548,6 @@ impl Config {
     /// Returns whether a key is at its default.
     pub(crate) fn is_default(&self, key: &str) -> bool {
         !self.origins.contains_key(key)
-    }
-}
-
-/// Returns whether only this machine can reach the address.
-pub(crate) fn is_loopback(host: &str) -> bool {
-    let address = host.trim_start_matches('[').trim_end_matches(']');
-    address.eq_ignore_ascii_case("localhost")
-        || address.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback())
-}
-
-/// Returns whether it looks like an address but is not a valid one.
-fn is_broken_address(host: &str) -> bool {
-    let address = host.trim_start_matches('[').trim_end_matches(']');
-    let looks_like_one =
-        address.contains(':') || address.chars().all(|c| c.is_ascii_digit() || c == '.');
-    looks_like_one && address.parse::<std::net::IpAddr>().is_err()
-}
-
-impl Problem {
-    pub(crate) fn new(text: String) -> Self {
-        Self { at: None, text }
-    }
-
-    pub(crate) fn at(path: &Path, at: Position, text: String) -> Self {
-        Self { at: Some((path.to_owned(), at)), text }
-    }
-
-    /// Replaces secrets in the text.
-    fn redact(&mut self, redactor: &Redactor) {
-        self.text = redactor.text(&self.text).into_owned();
-    }
-}
-
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)?;
-        match &self.at {
-            Some((path, at)) => write!(f, " at {}:{}:{}", path.display(), at.line, at.column),
-            None => Ok(()),
-        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! Tests of the keys `mcpServers`, `capabilities`, `openapi` and `builtins`.
 
+use std::path::Path;
+
 use orla_marketplace::id::Pattern;
 use orla_marketplace::{
     ANNOTATIONS, BodyMapping, CredentialPlace, ProviderType, Redirects, StreamTransport, StreamType,
@@ -7,6 +9,7 @@ use orla_marketplace::{
 };
 use orla_providers::mcp::{Reach, ServerSettings};
 use orla_providers::openapi::{Location, Selection};
+use orla_secrets::Resolver;
 use proptest::prelude::*;
 
 use super::*;

@@ -8,10 +8,11 @@ use std::path::PathBuf;
 use orla_document::{Kind as Shape, Node};
 use orla_secrets::Secret;
 
+use super::Source;
 use super::comments::without_comments;
 use super::expand::{ExpandError, Values, expand};
+use super::file::read_file;
 use super::inputs::Clients;
-use super::{Source, read_file};
 
 /// Variables that every program has.
 const USUAL: [&str; 6] = ["HOME", "PATH", "USER", "LOGNAME", "SHELL", "LANG"];

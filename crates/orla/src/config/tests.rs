@@ -1,5 +1,7 @@
+use std::path::Path;
+
 use orla_marketplace::id::Pattern;
-use orla_secrets::SecretStore;
+use orla_secrets::{Resolver, SecretStore};
 
 use super::*;
 use crate::documentation::assert_current;
