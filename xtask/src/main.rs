@@ -25,6 +25,7 @@
 //! - `simulate` lets simulated processes of programs with journals end at any step, for 10^8 steps.
 //! - `docs` builds the documentation as a site, and runs what its tutorials say.
 //! - `dist` makes everything that orla is installed from: archives, packages, scripts and what vouches for them.
+//! - `order` lists the functions that a start and each call run, for the linker.
 //! - `licences` compares the licences of everything that is built into the product with a list.
 //!
 //! What must hold of the code alone is a `#[test]` and not here.
@@ -46,6 +47,7 @@ mod history;
 mod identity;
 mod interop;
 mod licences;
+mod order;
 mod packages;
 mod parts;
 mod process;
@@ -141,6 +143,8 @@ usage: cargo xtask COMMAND
   dist --binary TARGET=FILE… [--features FEATURES] [--check]
                      pack programs that are there
   dist --quick       pack the release binary (or $ORLA_BIN), install and run each package
+  order              write crates/orla/functions.order: the functions that a start and each call of the release binary run, which
+                     the linker then puts beside each other; needs Valgrind
   licences           check the licences of all dependencies against the list of accepted ones
 ";
 
@@ -172,6 +176,7 @@ fn main() -> ExitCode {
         "simulate" => simulate::run(rest),
         "docs" => docs::run(rest),
         "dist" => dist::run(rest),
+        "order" => order::run(rest),
         "licences" | "licenses" => licences::run(),
         "help" | "--help" | "-h" => {
             print!("{USAGE}");

@@ -343,7 +343,7 @@ pub(super) fn first_call(programs: &Programs, effort: Effort) -> Result<Vec<Figu
 }
 
 /// Makes an empty folder.
-pub(super) fn fresh(folder: &Path) -> Result<(), String> {
+pub(crate) fn fresh(folder: &Path) -> Result<(), String> {
     if folder.exists() {
         fs::remove_dir_all(folder).map_err(|err| format!("{}: {err}", folder.display()))?;
     }
@@ -366,14 +366,14 @@ pub(super) fn script(path: &Path, body: &str) -> Result<(), String> {
 }
 
 /// Writes an executable file.
-pub(super) fn executable(path: &Path, text: &str) -> Result<(), String> {
+pub(crate) fn executable(path: &Path, text: &str) -> Result<(), String> {
     fs::write(path, text)
         .and_then(|()| fs::set_permissions(path, fs::Permissions::from_mode(0o755)))
         .map_err(|err| format!("{}: {err}", path.display()))
 }
 
 /// Makes a package of a program, which is linked and not copied. `more` goes below `runtime`.
-pub(super) fn package(program: &Path, directory: &Path, name: &str, more: &str) -> Result<(), String> {
+pub(crate) fn package(program: &Path, directory: &Path, name: &str, more: &str) -> Result<(), String> {
     fs::create_dir_all(directory).map_err(|err| format!("{}: {err}", directory.display()))?;
     let manifest = format!(
         "name: {name}\nversion: 1.0.0\nentrypoint: main\nruntime:\n  mode: capsule\n  startup_timeout_ms: 30000\n{more}"

@@ -34,6 +34,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use self::cores::Cores;
+pub(crate) use self::life::{executable, fresh, package};
 use self::report::{Figure, Report};
 use crate::Outcome;
 use crate::server;
@@ -296,7 +297,7 @@ fn build_foreign() -> Result<(), String> {
 }
 
 /// Builds a program of the fixtures, statically linked where the system can.
-fn compiled(name: &str, folder: &Path) -> Result<PathBuf, String> {
+pub(crate) fn compiled(name: &str, folder: &Path) -> Result<PathBuf, String> {
     let source = crate::root().join("xtask/fixtures").join(name).with_extension("rs");
     let program = folder.join(name);
     let compile = |link: &[&str]| {

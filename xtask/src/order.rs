@@ -1,0 +1,200 @@
+//! Writes `crates/orla/functions.order`: the functions that a start and each kind of call run, for the linker (`crates/orla/build.rs`).
+//!
+//! The release program, with its symbols, runs in Valgrind's `callgrind`, where it starts, lists its tools, and is called. A name contains
+//! a hash of the crate, of its version and of the compiler, but not of the code. So most names stay true over months of changes, and none
+//! over another version of the compiler: then the list orders nothing until this is run again.
+
+use std::collections::HashSet;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::Outcome;
+use crate::bench::client::{self, Connection};
+use crate::bench::{compiled, executable, fresh, package};
+use crate::server::{self, Server};
+
+/// Calls before those that count: what runs once, such as the first use of a regular expression, belongs to the start.
+const FIRST_CALLS: usize = 50;
+/// Calls that count.
+const CALLS: usize = 100;
+/// How long the history and the log take to write what has ended.
+const SETTLE: Duration = Duration::from_secs(4);
+
+/// A kind of call.
+struct Kind {
+    name: &'static str,
+    /// The configuration.
+    config: Value,
+    /// What is in the folder of tools: a name, and the program of a capsule or the text of a script.
+    tool: Option<(&'static str, Tool)>,
+    /// The MCP name of what is called.
+    called: &'static str,
+    arguments: Value,
+}
+
+enum Tool {
+    Capsule(PathBuf),
+    Text(&'static str),
+}
+
+/// Measures, and writes the list.
+pub(crate) fn run(arguments: &[String]) -> Outcome {
+    if !arguments.is_empty() {
+        return Err("it takes no arguments".to_owned());
+    }
+    server::cargo(&["rustc", "--release", "-p", "orla", "--bin", "orla", "--", "-C", "strip=none"])?;
+    let binary = crate::target("release")?.join("orla");
+    let folder = crate::target("order")?;
+    let there = folder.join("there");
+    fresh(&there)?;
+    fs::write(there.join("orla.yaml"), "builtins: true\n").map_err(|err| err.to_string())?;
+    let upstream = Server::start(&binary, &there, &there)?;
+    let (mut calls, mut starts) = (Names::default(), Names::default());
+    for kind in kinds(&folder, &upstream.address)? {
+        eprintln!("{}", kind.name);
+        let (start, call) = kind.run(&binary, &folder.join(kind.name))?;
+        starts.extend(&start);
+        calls.extend(&call);
+    }
+    let (of_calls, of_starts) = (calls.list.len(), starts.list.len());
+    calls.extend(&starts.list.join("\n"));
+    let mut text = "# The functions that calls run, and those that a start runs, as `cargo xtask order` found them.\n".to_owned();
+    for name in &calls.list {
+        let _ = writeln!(text, "{name}");
+    }
+    let file = crate::root().join("crates/orla/functions.order");
+    let old = fs::read_to_string(&file).unwrap_or_default();
+    let kept = old.lines().filter(|name| calls.known.contains(*name)).count();
+    fs::write(&file, text).map_err(|err| format!("{}: {err}", file.display()))?;
+    println!(
+        "{} functions ({of_calls} of calls, {of_starts} of starts); {kept} of the {} before are among them",
+        calls.list.len(),
+        old.lines().count().saturating_sub(1)
+    );
+    Ok(true)
+}
+
+fn kinds(folder: &Path, upstream: &str) -> Result<Vec<Kind>, String> {
+    let program = |name: &str| compiled(name, folder);
+    let kind = |name, config, called, arguments| Kind { name, config, tool: None, called, arguments };
+    let place = json!({"city": "Paris", "count": 3});
+    let stdio = json!({"mcpServers": {"upstream": {"command": program("echo_mcp")?, "prefix": ""}}});
+    let http =
+        json!({"mcpServers": {"upstream": {"url": format!("http://{upstream}/mcp"), "prefix": ""}}});
+    let plugin = json!({"plugins": {"echo": program("echo_plugin")?}});
+    let sum = json!({"a": 1, "b": 2});
+    let script = "#!/bin/sh\n# Says hello.\necho hello\n";
+    let ten = "; Adds one to ten numbers.\n(defn main [{:keys [from]} :- [:map [:from :int]]]\n  {:sums (pmap (fn [n] (call :math.add {:a n :b 1})) (range from (+ from 10)))})\n";
+    Ok(vec![
+        kind("built-in", json!({"builtins": true}), "math__add", sum.clone()),
+        kind("server", stdio.clone(), "echo", place.clone()),
+        Kind {
+            tool: Some(("echo", Tool::Capsule(program("echo_capsule")?))),
+            ..kind("capsule", json!({}), "echo", place.clone())
+        },
+        kind("plugin", plugin, "echo", place),
+        kind("server-http", http, "math__add", sum),
+        kind("large", stdio, "large", json!({})),
+        Kind {
+            tool: Some(("hello", Tool::Text(script))),
+            ..kind("tool", json!({}), "hello", json!({}))
+        },
+        Kind {
+            tool: Some(("ten.rtfs", Tool::Text(ten))),
+            ..kind("program", json!({}), "ten", json!({"from": 1}))
+        },
+    ])
+}
+
+impl Kind {
+    /// Returns what `callgrind` wrote of the start, and of the calls.
+    fn run(&self, binary: &Path, folder: &Path) -> Result<(String, String), String> {
+        let problem = |err: std::io::Error| format!("{}: {err}", folder.display());
+        fresh(&folder.join("tools"))?;
+        fs::write(folder.join("orla.yaml"), self.config.to_string()).map_err(problem)?;
+        match &self.tool {
+            Some((name, Tool::Capsule(program))) => {
+                package(program, &folder.join("tools").join(name), name, "")?;
+            }
+            Some((name, Tool::Text(text))) => {
+                executable(&folder.join("tools").join(name), text)?;
+            }
+            None => {}
+        }
+        let mut command = Command::new("valgrind");
+        command.args([
+            "--tool=callgrind",
+            "--compress-strings=no",
+            "--compress-pos=no",
+            "--demangle=no",
+        ]);
+        command.arg(format!("--callgrind-out-file={}", folder.join("ran").display()));
+        command.arg(binary).args(["--port", "0", "--log-format", "json"]).current_dir(folder);
+        let server = Server::listening(command, &folder.join("server.log"), server::address)?;
+        let mut connection = Connection::open(&server.address)?;
+        connection.exchange(&client::sessionless("tools/list", json!({})))?;
+        let call = client::call(self.called, &self.arguments);
+        let mut round = |count: usize| -> Result<(), String> {
+            for _ in 0..count {
+                let answer = connection.exchange(&call)?;
+                if !client::is_good(&answer) {
+                    return Err(format!("unexpected answer: {}", String::from_utf8_lossy(answer.body)));
+                }
+            }
+            // Nothing tells when its threads sleep again.
+            std::thread::sleep(SETTLE);
+            let dump =
+                Command::new("callgrind_control").arg("-d").arg(server.pid().to_string()).output();
+            dump.map(drop).map_err(|err| format!("callgrind_control: {err}"))
+        };
+        round(FIRST_CALLS)?;
+        round(CALLS)?;
+        server.end(Duration::from_secs(60))?;
+        let read = |name: &str| fs::read_to_string(folder.join(name)).map_err(problem);
+        Ok((read("ran.1")?, read("ran.2")?))
+    }
+}
+
+/// Names of functions, in the order in which they were found.
+#[derive(Default)]
+struct Names {
+    list: Vec<String>,
+    known: HashSet<String>,
+}
+
+impl Names {
+    /// Adds the functions that ran, by the lines of a dump (`fn=NAME`), or by a list of names.
+    fn extend(&mut self, dump: &str) {
+        for line in dump.lines() {
+            let name = line.strip_prefix("fn=").unwrap_or(line);
+            // Recursions are counted: `NAME'2`.
+            let name = name.split_once('\'').map_or(name, |(name, _)| name);
+            // Of Rust; a local name that the optimiser made is another one in each build.
+            let is_stable =
+                (name.starts_with("_ZN") || name.starts_with("_R")) && !name.contains(".llvm.");
+            if is_stable && self.known.insert(name.to_owned()) {
+                self.list.push(name.to_owned());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_function_of_rust_is_listed_once() {
+        let dump = "ob=/a/orla\nfn=_ZN3one17h0123456789abcdefE\n10 5\ncfn=_ZN5other17h0E\ncalls=1 0\n0 9\nfn=_RNv3two\nfn=_RNv3two'2\nfn=malloc\nfn=_RNv3std.llvm.123\n";
+        let mut names = Names::default();
+        names.extend(dump);
+        assert_eq!(names.list, ["_ZN3one17h0123456789abcdefE", "_RNv3two"]);
+        names.extend("_RNv3two\n_RNv5three");
+        assert_eq!(names.list.len(), 3);
+    }
+}
