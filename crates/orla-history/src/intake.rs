@@ -25,7 +25,7 @@ const TIDY: Duration = Duration::from_secs(60);
 const GATHERED: usize = 1024;
 /// Bytes of data that are not gathered any longer: a processor's cache holds them, so that large answers use the same memory
 /// again and again.
-const GATHERED_BYTES: usize = 2 << 20;
+const GATHERED_BYTES: usize = 512 << 10;
 /// The number of calls whose rows are made at once: few enough for their memory to be used again for the next ones.
 const AT_ONCE: usize = 128;
 /// The maximum number of calls that wait to be written. Further ones are dropped, and counted.
