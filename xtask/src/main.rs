@@ -143,8 +143,8 @@ usage: cargo xtask COMMAND
   dist --binary TARGET=FILE… [--features FEATURES] [--check]
                      pack programs that are there
   dist --quick       pack the release binary (or $ORLA_BIN), install and run each package
-  order              write crates/orla/functions.order: the functions that a start and each call of the release binary run, which
-                     the linker then puts beside each other; needs Valgrind
+  order              write crates/orla/functions.order: the functions that a start and each call of the release binary (or of
+                     $ORLA_BIN, which needs its symbols) run, which the linker then puts beside each other; needs Valgrind
   licences           check the licences of all dependencies against the list of accepted ones
 ";
 

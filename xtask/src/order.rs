@@ -18,7 +18,7 @@ use crate::bench::client::{self, Connection};
 use crate::bench::{compiled, executable, fresh, package};
 use crate::server::{self, Server};
 
-/// Calls before those that count: what runs once, such as the first use of a regular expression, belongs to the start.
+/// Calls before those that count: some things run once, such as the first use of a regular expression.
 const FIRST_CALLS: usize = 50;
 /// Calls that count.
 const CALLS: usize = 100;
@@ -47,33 +47,45 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
     if !arguments.is_empty() {
         return Err("it takes no arguments".to_owned());
     }
-    server::cargo(&["rustc", "--release", "-p", "orla", "--bin", "orla", "--", "-C", "strip=none"])?;
-    let binary = crate::target("release")?.join("orla");
+    let binary = match std::env::var_os("ORLA_BIN") {
+        Some(binary) => PathBuf::from(binary),
+        None => {
+            let whole = ["rustc", "--release", "-p", "orla", "--bin", "orla", "--", "-C", "strip=none"];
+            server::cargo(&whole)?;
+            crate::target("release")?.join("orla")
+        }
+    };
     let folder = crate::target("order")?;
     let there = folder.join("there");
     fresh(&there)?;
     fs::write(there.join("orla.yaml"), "builtins: true\n").map_err(|err| err.to_string())?;
     let upstream = Server::start(&binary, &there, &there)?;
-    let (mut calls, mut starts) = (Names::default(), Names::default());
+    let mut dumps = Vec::new();
     for kind in kinds(&folder, &upstream.address)? {
         eprintln!("{}", kind.name);
-        let (start, call) = kind.run(&binary, &folder.join(kind.name))?;
-        starts.extend(&start);
-        calls.extend(&call);
+        dumps.push(kind.run(&binary, &folder.join(kind.name))?);
     }
-    let (of_calls, of_starts) = (calls.list.len(), starts.list.len());
-    calls.extend(&starts.list.join("\n"));
-    let mut text = "# The functions that calls run, and those that a start runs, as `cargo xtask order` found them.\n".to_owned();
-    for name in &calls.list {
+    let mut names = Names::default();
+    let mut counts = [0; 3];
+    // Calls come first, then starts, then what first calls run: that is the most, and the least often.
+    for (part, count) in [2, 0, 1].into_iter().zip(&mut counts) {
+        let before = names.list.len();
+        dumps.iter().for_each(|dumps| names.extend(&dumps[part]));
+        *count = names.list.len() - before;
+    }
+    let [of_calls, of_starts, of_first_calls] = counts;
+    let mut text =
+        "# The functions that calls, a start and first calls run, as `cargo xtask order` found them.\n"
+            .to_owned();
+    for name in &names.list {
         let _ = writeln!(text, "{name}");
     }
     let file = crate::root().join("crates/orla/functions.order");
     let old = fs::read_to_string(&file).unwrap_or_default();
-    let kept = old.lines().filter(|name| calls.known.contains(*name)).count();
+    let kept = old.lines().filter(|name| names.known.contains(*name)).count();
     fs::write(&file, text).map_err(|err| format!("{}: {err}", file.display()))?;
     println!(
-        "{} functions ({of_calls} of calls, {of_starts} of starts); {kept} of the {} before are among them",
-        calls.list.len(),
+        "{of_calls} functions of calls, {of_starts} of starts, {of_first_calls} of first calls; {kept} of the {} before are among them",
         old.lines().count().saturating_sub(1)
     );
     Ok(true)
@@ -112,8 +124,8 @@ fn kinds(folder: &Path, upstream: &str) -> Result<Vec<Kind>, String> {
 }
 
 impl Kind {
-    /// Returns what `callgrind` wrote of the start, and of the calls.
-    fn run(&self, binary: &Path, folder: &Path) -> Result<(String, String), String> {
+    /// Returns what `callgrind` wrote of the start, of the first calls, and of the calls after them.
+    fn run(&self, binary: &Path, folder: &Path) -> Result<[String; 3], String> {
         let problem = |err: std::io::Error| format!("{}: {err}", folder.display());
         fresh(&folder.join("tools"))?;
         fs::write(folder.join("orla.yaml"), self.config.to_string()).map_err(problem)?;
@@ -152,11 +164,12 @@ impl Kind {
                 Command::new("callgrind_control").arg("-d").arg(server.pid().to_string()).output();
             dump.map(drop).map_err(|err| format!("callgrind_control: {err}"))
         };
+        round(0)?;
         round(FIRST_CALLS)?;
         round(CALLS)?;
         server.end(Duration::from_secs(60))?;
         let read = |name: &str| fs::read_to_string(folder.join(name)).map_err(problem);
-        Ok((read("ran.1")?, read("ran.2")?))
+        Ok([read("ran.1")?, read("ran.2")?, read("ran.3")?])
     }
 }
 
