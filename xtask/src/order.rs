@@ -1,11 +1,10 @@
-//! Writes `crates/orla/functions.order`: the functions that a start and each kind of call run, for the linker (`crates/orla/build.rs`).
+//! Writes `crates/orla/functions.order`: the functions that each kind of call and a start run, for the linker (`crates/orla/build.rs`).
 //!
 //! The release program, with its symbols, runs in Valgrind's `callgrind`, where it starts, lists its tools, and is called. A name contains
 //! a hash of the crate, of its version and of the compiler, but not of the code. So most names stay true over months of changes, and none
 //! over another version of the compiler: then the list orders nothing until this is run again.
 
 use std::collections::HashSet;
-use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -60,37 +59,29 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
     fresh(&there)?;
     fs::write(there.join("orla.yaml"), "builtins: true\n").map_err(|err| err.to_string())?;
     let upstream = Server::start(&binary, &there, &there)?;
-    let mut dumps = Vec::new();
+    let (mut names, mut plain) = (Names::default(), None);
     for kind in kinds(&folder, &upstream.address)? {
         eprintln!("{}", kind.name);
-        dumps.push(kind.run(&binary, &folder.join(kind.name))?);
+        let (start, calls) = kind.run(&binary, &folder.join(kind.name))?;
+        names.extend(&calls);
+        plain.get_or_insert(start);
     }
-    let mut names = Names::default();
-    let mut counts = [0; 3];
-    // Calls come first, then starts, then what first calls run: that is the most, and the least often.
-    for (part, count) in [2, 0, 1].into_iter().zip(&mut counts) {
-        let before = names.list.len();
-        dumps.iter().for_each(|dumps| names.extend(&dumps[part]));
-        *count = names.list.len() - before;
-    }
-    let [of_calls, of_starts, of_first_calls] = counts;
-    let mut text =
-        "# The functions that calls, a start and first calls run, as `cargo xtask order` found them.\n"
-            .to_owned();
-    for name in &names.list {
-        let _ = writeln!(text, "{name}");
-    }
+    let of_calls = names.list.len();
+    names.extend(&plain.unwrap_or_default());
     let file = crate::root().join("crates/orla/functions.order");
     let old = fs::read_to_string(&file).unwrap_or_default();
     let kept = old.lines().filter(|name| names.known.contains(*name)).count();
-    fs::write(&file, text).map_err(|err| format!("{}: {err}", file.display()))?;
+    fs::write(&file, names.list.join("\n") + "\n")
+        .map_err(|err| format!("{}: {err}", file.display()))?;
     println!(
-        "{of_calls} functions of calls, {of_starts} of starts, {of_first_calls} of first calls; {kept} of the {} before are among them",
-        old.lines().count().saturating_sub(1)
+        "{of_calls} functions of calls, {} more of a start; {kept} of the {} before are among them",
+        names.list.len() - of_calls,
+        old.lines().count()
     );
     Ok(true)
 }
 
+/// Returns the kinds of calls. The start of the first one counts too.
 fn kinds(folder: &Path, upstream: &str) -> Result<Vec<Kind>, String> {
     let program = |name: &str| compiled(name, folder);
     let kind = |name, config, called, arguments| Kind { name, config, tool: None, called, arguments };
@@ -103,6 +94,10 @@ fn kinds(folder: &Path, upstream: &str) -> Result<Vec<Kind>, String> {
     let script = "#!/bin/sh\n# Says hello.\necho hello\n";
     let ten = "; Adds one to ten numbers.\n(defn main [{:keys [from]} :- [:map [:from :int]]]\n  {:sums (pmap (fn [n] (call :math.add {:a n :b 1})) (range from (+ from 10)))})\n";
     Ok(vec![
+        Kind {
+            tool: Some(("hello", Tool::Text(script))),
+            ..kind("tool", json!({}), "hello", json!({}))
+        },
         kind("built-in", json!({"builtins": true}), "math__add", sum.clone()),
         kind("server", stdio.clone(), "echo", place.clone()),
         Kind {
@@ -113,10 +108,6 @@ fn kinds(folder: &Path, upstream: &str) -> Result<Vec<Kind>, String> {
         kind("server-http", http, "math__add", sum),
         kind("large", stdio, "large", json!({})),
         Kind {
-            tool: Some(("hello", Tool::Text(script))),
-            ..kind("tool", json!({}), "hello", json!({}))
-        },
-        Kind {
             tool: Some(("ten.rtfs", Tool::Text(ten))),
             ..kind("program", json!({}), "ten", json!({"from": 1}))
         },
@@ -124,8 +115,8 @@ fn kinds(folder: &Path, upstream: &str) -> Result<Vec<Kind>, String> {
 }
 
 impl Kind {
-    /// Returns what `callgrind` wrote of the start, of the first calls, and of the calls after them.
-    fn run(&self, binary: &Path, folder: &Path) -> Result<[String; 3], String> {
+    /// Returns what `callgrind` wrote of the start, and of the calls after the first ones.
+    fn run(&self, binary: &Path, folder: &Path) -> Result<(String, String), String> {
         let problem = |err: std::io::Error| format!("{}: {err}", folder.display());
         fresh(&folder.join("tools"))?;
         fs::write(folder.join("orla.yaml"), self.config.to_string()).map_err(problem)?;
@@ -169,7 +160,7 @@ impl Kind {
         round(CALLS)?;
         server.end(Duration::from_secs(60))?;
         let read = |name: &str| fs::read_to_string(folder.join(name)).map_err(problem);
-        Ok([read("ran.1")?, read("ran.2")?, read("ran.3")?])
+        Ok((read("ran.1")?, read("ran.3")?))
     }
 }
 
@@ -181,16 +172,16 @@ struct Names {
 }
 
 impl Names {
-    /// Adds the functions that ran, by the lines of a dump (`fn=NAME`), or by a list of names.
+    /// Adds the functions of Rust that ran, by the lines of a dump.
     fn extend(&mut self, dump: &str) {
         for line in dump.lines() {
-            let name = line.strip_prefix("fn=").unwrap_or(line);
+            let Some(name) = line.strip_prefix("fn=") else { continue };
             // Recursions are counted: `NAME'2`.
             let name = name.split_once('\'').map_or(name, |(name, _)| name);
-            // Of Rust; a local name that the optimiser made is another one in each build.
-            let is_stable =
-                (name.starts_with("_ZN") || name.starts_with("_R")) && !name.contains(".llvm.");
-            if is_stable && self.known.insert(name.to_owned()) {
+            // What the optimiser appends to local names is another text in each build.
+            let name = name.split_once(".llvm.").map_or(name, |(name, _)| name);
+            let is_rust = name.starts_with("_ZN") || name.starts_with("_R");
+            if is_rust && self.known.insert(name.to_owned()) {
                 self.list.push(name.to_owned());
             }
         }
@@ -203,11 +194,9 @@ mod tests {
 
     #[test]
     fn each_function_of_rust_is_listed_once() {
-        let dump = "ob=/a/orla\nfn=_ZN3one17h0123456789abcdefE\n10 5\ncfn=_ZN5other17h0E\ncalls=1 0\n0 9\nfn=_RNv3two\nfn=_RNv3two'2\nfn=malloc\nfn=_RNv3std.llvm.123\n";
+        let dump = "ob=/a/orla\nfn=_ZN3one17h0123456789abcdefE.llvm.12\n10 5\ncfn=_ZN5other17h0E\ncalls=1 0\n0 9\nfn=_RNv3two\nfn=_RNv3two'2\nfn=malloc\n";
         let mut names = Names::default();
         names.extend(dump);
         assert_eq!(names.list, ["_ZN3one17h0123456789abcdefE", "_RNv3two"]);
-        names.extend("_RNv3two\n_RNv5three");
-        assert_eq!(names.list.len(), 3);
     }
 }
