@@ -1,28 +1,24 @@
 //! The forms of values: how each is parsed, described and offered to editors.
 //!
-//! A [`Scalar`] is one number, word or text ([`scalar`]). A [`Read`] is any value that a function reads ([`value`]). The functions of
-//! [`Reader`] that they use take the path of the value for messages (`capabilities[2].timeout`) and its node ([`reader`]). They note every
+//! A [`Scalar`] is one number, word or text ([`scalars`](super::scalars)). A [`Read`] is any value that a function reads ([`values`](super::values)). The functions of
+//! [`Reader`] that they use take the path of the value for messages (`capabilities[2].timeout`) and its node ([`parts`](super::parts)). They note every
 //! problem with its place and then return nothing. No message repeats what [`Reader::secret`] and [`Reader::secrets`] read.
-
-mod reader;
-mod scalar;
-mod value;
 
 use std::ffi::OsStr;
 
 use orla_document::Node;
 use serde_json::Value as Json;
 
-pub(super) use self::reader::{check_token, header, listed};
-pub(super) use self::scalar::{
+pub(super) use super::parts::{check_token, header, listed};
+use super::read::Reader;
+pub(super) use super::scalars::{
     Amount, Choice, Count, Flag, Milliseconds, Scalar, Seconds, Share, Span, Text,
 };
-pub(super) use self::value::{
+pub(super) use super::values::{
     API_URL, ARGUMENTS, CONFINING, ENVIRONMENT, FALLBACK, File, HEADERS, INSTANT, LIMITS, MORE_PATTERNS,
     PATH, PATTERNS, PERMISSIONS, Read, SANDBOX, SECRET, SECRETS, TOKEN, Texts, Variables, WORD, WORDS,
     text_schema, texts_or_text, variable,
 };
-use super::read::Reader;
 
 /// A day, in seconds: the longest time limit of a call.
 pub(super) const DAY: u32 = 86_400;

@@ -15,13 +15,13 @@ use orla_process::confinement::{self, Fallback, Limits, Mode};
 use orla_process::environment::check_pattern;
 use serde_json::{Value as Json, json};
 
-use super::reader::{environment, header, listed};
-use super::{Added, Form, Reader};
-use crate::config::read::{shown, unexpected};
+use super::forms::{Added, Form};
+use super::parts::{environment, header, listed};
+use super::read::{Reader, shown, unexpected};
 
 /// A path. In a file it is relative to that file; on the command line and in the environment, to the current
 /// directory.
-pub(in crate::config) struct File;
+pub(super) struct File;
 
 impl Form for File {
     type Value = PathBuf;
@@ -57,7 +57,7 @@ impl Form for File {
 }
 
 /// A list of texts, none of them empty.
-pub(in crate::config) struct Texts;
+pub(super) struct Texts;
 
 impl Form for Texts {
     type Value = Vec<String>;
@@ -84,7 +84,7 @@ impl Form for Texts {
 
 /// Patterns of the environment variables that a process gets: a list of them, or one. They are added to
 /// the existing ones.
-pub(in crate::config) struct Variables;
+pub(super) struct Variables;
 
 impl Form for Variables {
     type Value = Added<Pattern>;
@@ -115,9 +115,9 @@ impl Form for Variables {
 }
 
 /// A value that a function reads, and the function that gives its JSON Schema.
-pub(in crate::config) struct Read<V>(
-    pub(in crate::config) fn(&mut Reader<'_>, &str, &Node) -> Option<V>,
-    pub(in crate::config) fn() -> Json,
+pub(super) struct Read<V>(
+    pub(super) fn(&mut Reader<'_>, &str, &Node) -> Option<V>,
+    pub(super) fn() -> Json,
 );
 
 impl<V: 'static> Form for Read<V> {
@@ -133,54 +133,53 @@ impl<V: 'static> Form for Read<V> {
 }
 
 /// A list of name patterns, or one.
-pub(in crate::config) const PATTERNS: Read<Vec<Pattern>> =
+pub(super) const PATTERNS: Read<Vec<Pattern>> =
     Read(|reader, path, node| reader.patterns(path, node), texts_or_text);
 /// Like [`PATTERNS`], but added to the existing ones.
-pub(in crate::config) const MORE_PATTERNS: Read<Added<Pattern>> =
+pub(super) const MORE_PATTERNS: Read<Added<Pattern>> =
     Read(|reader, path, node| reader.patterns(path, node).map(Added), texts_or_text);
 /// A list of permissions, or one.
-pub(in crate::config) const PERMISSIONS: Read<Vec<String>> =
+pub(super) const PERMISSIONS: Read<Vec<String>> =
     Read(|reader, path, node| reader.list(path, node, "a list of permissions"), texts_or_text);
 /// A list of permissions that confine, or one. None may be misspelt.
-pub(in crate::config) const CONFINING: Read<Vec<String>> = Read(confining, texts_or_text);
+pub(super) const CONFINING: Read<Vec<String>> = Read(confining, texts_or_text);
 /// Limits of processes.
-pub(in crate::config) const LIMITS: Read<Limits> = Read(limits, limits_schema);
+pub(super) const LIMITS: Read<Limits> = Read(limits, limits_schema);
 /// A path; a relative one is relative to the file, and `~` is the home directory.
-pub(in crate::config) const PATH: Read<PathBuf> =
+pub(super) const PATH: Read<PathBuf> =
     Read(|reader, path, node| reader.path_at(path, node), text_schema);
 /// A text; a number or a boolean is one too.
-pub(in crate::config) const WORD: Read<String> =
+pub(super) const WORD: Read<String> =
     Read(|reader, path, node| reader.word_at(path, node, "text"), word_schema);
 /// A mapping from names to texts.
-pub(in crate::config) const WORDS: Read<BTreeMap<String, String>> =
+pub(super) const WORDS: Read<BTreeMap<String, String>> =
     Read(|reader, path, node| reader.words(path, node), words_schema);
 /// A secret text.
-pub(in crate::config) const SECRET: Read<String> =
+pub(super) const SECRET: Read<String> =
     Read(|reader, path, node| reader.secret(path, node), text_schema);
 /// A mapping from names to secret texts.
-pub(in crate::config) const SECRETS: Read<BTreeMap<String, String>> =
+pub(super) const SECRETS: Read<BTreeMap<String, String>> =
     Read(|reader, path, node| reader.secrets(path, node, |_, _| Ok(())), words_schema);
 /// HTTP header fields, which may be secrets.
-pub(in crate::config) const HEADERS: Read<BTreeMap<String, String>> =
+pub(super) const HEADERS: Read<BTreeMap<String, String>> =
     Read(|reader, path, node| reader.secrets(path, node, header), words_schema);
 /// Environment variables, which may be secrets.
-pub(in crate::config) const ENVIRONMENT: Read<BTreeMap<String, String>> =
+pub(super) const ENVIRONMENT: Read<BTreeMap<String, String>> =
     Read(|reader, path, node| reader.secrets(path, node, environment), words_schema);
 /// A list of arguments, which may be secrets.
-pub(in crate::config) const ARGUMENTS: Read<Vec<String>> =
+pub(super) const ARGUMENTS: Read<Vec<String>> =
     Read(|reader, path, node| reader.arguments(path, node), words_list);
 /// A bearer token.
-pub(in crate::config) const TOKEN: Read<String> =
-    Read(|reader, path, node| reader.token(path, node), text_schema);
+pub(super) const TOKEN: Read<String> = Read(|reader, path, node| reader.token(path, node), text_schema);
 /// The address of an API.
-pub(in crate::config) const API_URL: Read<String> =
+pub(super) const API_URL: Read<String> =
     Read(|reader, path, node| reader.url(path, node, "https://api.example.com/v1"), text_schema);
 /// An instant, as RFC 3339 writes it.
-pub(in crate::config) const INSTANT: Read<SystemTime> =
+pub(super) const INSTANT: Read<SystemTime> =
     Read(|reader, path, node| reader.instant(path, node), text_schema);
 
 /// Returns the JSON Schema of a text that is not empty.
-pub(in crate::config) fn text_schema() -> Json {
+pub(super) fn text_schema() -> Json {
     json!({"type": "string", "minLength": 1})
 }
 
@@ -197,13 +196,13 @@ fn words_list() -> Json {
 }
 
 /// Returns the JSON Schema of a list of texts, or one.
-pub(in crate::config) fn texts_or_text() -> Json {
+pub(super) fn texts_or_text() -> Json {
     json!({"anyOf": [{"type": "array", "items": text_schema()}, text_schema()]})
 }
 
 /// Returns the JSON Schema of a text with an environment variable in it, where something else than text
 /// is expected.
-pub(in crate::config) fn variable() -> Json {
+pub(super) fn variable() -> Json {
     json!({"type": "string", "pattern": "\\$\\{"})
 }
 
@@ -239,8 +238,8 @@ fn limits_schema() -> Json {
 }
 
 /// The words of `sandbox`.
-pub(in crate::config) const SANDBOX: &[(&str, Mode)] =
+pub(super) const SANDBOX: &[(&str, Mode)] =
     &[("off", Mode::Off), ("declared", Mode::Declared), ("strict", Mode::Strict)];
 /// The words of `sandbox_fallback`.
-pub(in crate::config) const FALLBACK: &[(&str, Fallback)] =
+pub(super) const FALLBACK: &[(&str, Fallback)] =
     &[("refuse", Fallback::Refuse), ("allow", Fallback::Allow)];

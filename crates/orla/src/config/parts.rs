@@ -8,11 +8,11 @@ use orla_document::{Key, Kind as Shape, Node};
 use orla_marketplace::id::Pattern;
 use serde_json::Value as Json;
 
-use super::Check;
-use crate::config::read::{Reader, excerpt, secrets_in, shown, unexpected};
+use super::forms::Check;
+use super::read::{Reader, excerpt, secrets_in, shown, unexpected};
 
 /// Returns the items of a list in one text, separated by commas.
-pub(in crate::config) fn listed(text: &str) -> Vec<String> {
+pub(super) fn listed(text: &str) -> Vec<String> {
     text.split(',').map(|item| item.trim().to_owned()).filter(|item| !item.is_empty()).collect()
 }
 
@@ -21,7 +21,7 @@ pub(in crate::config) fn listed(text: &str) -> Vec<String> {
 /// # Errors
 ///
 /// Returns the expected form. The token is a secret and is not repeated.
-pub(in crate::config) fn check_token(text: &str) -> Result<(), String> {
+pub(super) fn check_token(text: &str) -> Result<(), String> {
     match !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic()) {
         true => Ok(()),
         false => Err("expected a token of visible ASCII characters".to_owned()),
@@ -36,7 +36,7 @@ pub(super) fn environment(name: &str, value: &str) -> Result<(), &'static str> {
 }
 
 /// Checks a header field, as HTTP has it.
-pub(in crate::config) fn header(name: &str, value: &str) -> Result<(), &'static str> {
+pub(super) fn header(name: &str, value: &str) -> Result<(), &'static str> {
     let is_token = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
     if name.is_empty() || !name.chars().all(is_token) {
         return Err("a name that a header field can have");
@@ -49,7 +49,7 @@ pub(in crate::config) fn header(name: &str, value: &str) -> Result<(), &'static 
 
 impl Reader<'_> {
     /// Returns the entries of a mapping.
-    pub(in crate::config) fn pairs<'n>(
+    pub(super) fn pairs<'n>(
         &mut self,
         path: &str,
         node: &'n Node,
@@ -65,7 +65,7 @@ impl Reader<'_> {
     }
 
     /// Returns a text that is not empty.
-    pub(in crate::config) fn line(&mut self, path: &str, node: &Node, expected: &str) -> Option<String> {
+    pub(super) fn line(&mut self, path: &str, node: &Node, expected: &str) -> Option<String> {
         let text = self.text_of(node, expected).and_then(|text| match text.trim().is_empty() {
             true => Err(format!(": expected {expected}, got {}", shown(node, &text))),
             false => Ok(text),
@@ -74,12 +74,7 @@ impl Reader<'_> {
     }
 
     /// Returns a text; a number or a boolean is one too.
-    pub(in crate::config) fn word_at(
-        &mut self,
-        path: &str,
-        node: &Node,
-        expected: &str,
-    ) -> Option<String> {
+    pub(super) fn word_at(&mut self, path: &str, node: &Node, expected: &str) -> Option<String> {
         let word = self.word(node, expected).and_then(|word| match word.scalar.is_null() {
             true => Err(unexpected(expected, node)),
             false => Ok(word.scalar.text),
@@ -88,7 +83,7 @@ impl Reader<'_> {
     }
 
     /// Returns a text that no message repeats.
-    pub(in crate::config) fn secret(&mut self, path: &str, node: &Node) -> Option<String> {
+    pub(super) fn secret(&mut self, path: &str, node: &Node) -> Option<String> {
         let plain = || ": expected text".to_owned();
         let secret = match &node.kind {
             Shape::Scalar(scalar) if !scalar.is_null() => {
@@ -104,7 +99,7 @@ impl Reader<'_> {
     }
 
     /// Returns a mapping from names to texts that no message repeats. Null members are left out.
-    pub(in crate::config) fn secrets(
+    pub(super) fn secrets(
         &mut self,
         path: &str,
         node: &Node,
@@ -129,11 +124,7 @@ impl Reader<'_> {
     }
 
     /// Returns a mapping from names to texts; numbers and booleans are texts too.
-    pub(in crate::config) fn words(
-        &mut self,
-        path: &str,
-        node: &Node,
-    ) -> Option<BTreeMap<String, String>> {
+    pub(super) fn words(&mut self, path: &str, node: &Node) -> Option<BTreeMap<String, String>> {
         let pairs = self.pairs(path, node, "a mapping from names to texts")?;
         let mut words = BTreeMap::new();
         for (key, node) in pairs {
@@ -146,12 +137,7 @@ impl Reader<'_> {
     }
 
     /// Returns a list of texts, each of which may be a number; or one text.
-    pub(in crate::config) fn list(
-        &mut self,
-        path: &str,
-        node: &Node,
-        expected: &str,
-    ) -> Option<Vec<String>> {
+    pub(super) fn list(&mut self, path: &str, node: &Node, expected: &str) -> Option<Vec<String>> {
         match &node.kind {
             Shape::List(items) => {
                 let mut words = Vec::with_capacity(items.len());
@@ -169,7 +155,7 @@ impl Reader<'_> {
     }
 
     /// Returns a list of name patterns, or one.
-    pub(in crate::config) fn patterns(&mut self, path: &str, node: &Node) -> Option<Vec<Pattern>> {
+    pub(super) fn patterns(&mut self, path: &str, node: &Node) -> Option<Vec<Pattern>> {
         let expected = "a list of name patterns (`*` stands for any text)";
         let texts = self.list(path, node, expected)?;
         if let Some(index) = texts.iter().position(|text| text.trim().is_empty()) {
@@ -181,7 +167,7 @@ impl Reader<'_> {
 
     /// Returns any value, with the variables in its texts filled in. As elsewhere, a variable without
     /// quotes may contain a number.
-    pub(in crate::config) fn json(&mut self, path: &str, node: &Node) -> Option<Json> {
+    pub(super) fn json(&mut self, path: &str, node: &Node) -> Option<Json> {
         match &node.kind {
             Shape::Scalar(_) => {
                 let word = self.word(node, "a value");
@@ -203,13 +189,13 @@ impl Reader<'_> {
     }
 
     /// Returns a path; a relative one is relative to the file.
-    pub(in crate::config) fn path_at(&mut self, path: &str, node: &Node) -> Option<PathBuf> {
+    pub(super) fn path_at(&mut self, path: &str, node: &Node) -> Option<PathBuf> {
         self.line(path, node, "a path").map(|text| self.beside(&text))
     }
 
     /// Returns a path in relation to the file: `~` is the home directory, and a relative path starts at
     /// the file's directory.
-    pub(in crate::config) fn beside(&self, text: &str) -> PathBuf {
+    pub(super) fn beside(&self, text: &str) -> PathBuf {
         let home = || (self.lookup)("HOME").map(PathBuf::from);
         match text.strip_prefix("~/") {
             Some(rest) => home().map_or_else(|| text.into(), |home| home.join(rest)),
@@ -218,12 +204,12 @@ impl Reader<'_> {
     }
 
     /// Returns the directory of the file.
-    pub(in crate::config) fn directory(&self) -> &Path {
+    pub(super) fn directory(&self) -> &Path {
         self.path.parent().unwrap_or(Path::new(""))
     }
 
     /// Returns a bearer token.
-    pub(in crate::config) fn token(&mut self, path: &str, node: &Node) -> Option<String> {
+    pub(super) fn token(&mut self, path: &str, node: &Node) -> Option<String> {
         let token = self.secret(path, node)?;
         let checked = check_token(&token).map_err(|problem| format!(": {problem}"));
         self.noted(path, node, checked).map(|()| token)
@@ -242,7 +228,7 @@ impl Reader<'_> {
 
     /// Returns the address of an endpoint, such as `example`. Its user information and its query may be
     /// secrets.
-    pub(in crate::config) fn url(&mut self, path: &str, node: &Node, example: &str) -> Option<String> {
+    pub(super) fn url(&mut self, path: &str, node: &Node, example: &str) -> Option<String> {
         let url = self.secret(path, node)?;
         let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
         let host = rest.map(|rest| rest.split(['/', '?', '#']).next().unwrap_or_default());
@@ -261,7 +247,7 @@ impl Reader<'_> {
     }
 
     /// Returns a list of arguments, which may be secrets.
-    pub(in crate::config) fn arguments(&mut self, path: &str, node: &Node) -> Option<Vec<String>> {
+    pub(super) fn arguments(&mut self, path: &str, node: &Node) -> Option<Vec<String>> {
         let Shape::List(items) = &node.kind else {
             self.problem(node.at, || format!("{path}: expected a list of texts"));
             return None;
@@ -271,12 +257,7 @@ impl Reader<'_> {
     }
 
     /// Notes a problem, whose text continues the path: `: expected …`.
-    pub(in crate::config) fn noted<T>(
-        &mut self,
-        path: &str,
-        node: &Node,
-        read: Result<T, String>,
-    ) -> Option<T> {
+    pub(super) fn noted<T>(&mut self, path: &str, node: &Node, read: Result<T, String>) -> Option<T> {
         read.map_err(|problem| self.problem(node.at, || format!("{path}{problem}"))).ok()
     }
 }

@@ -8,13 +8,13 @@ use std::time::Duration;
 use orla_document::Node;
 use serde_json::{Value as Json, json};
 
-use super::value::{text_schema, variable};
-use super::{Form, Reader};
-use crate::config::read::shown;
+use super::forms::Form;
+use super::read::{Reader, shown};
+use super::values::{text_schema, variable};
 use crate::text::list_of;
 
 /// The form of one number, word or text.
-pub(in crate::config) trait Scalar: Send + Sync + 'static {
+pub(super) trait Scalar: Send + Sync + 'static {
     type Value;
 
     /// Whether the value is text, so that a number for it is a mistake.
@@ -71,7 +71,7 @@ impl<S: Scalar> Form for S {
 }
 
 /// True or false.
-pub(in crate::config) struct Flag;
+pub(super) struct Flag;
 
 impl Scalar for Flag {
     type Value = bool;
@@ -94,7 +94,7 @@ impl Scalar for Flag {
 }
 
 /// A whole number within bounds.
-pub(in crate::config) struct Count<N>(pub(in crate::config) N, pub(in crate::config) N);
+pub(super) struct Count<N>(pub(super) N, pub(super) N);
 
 impl<N> Scalar for Count<N>
 where
@@ -122,7 +122,7 @@ where
 }
 
 /// A whole number of milliseconds within bounds.
-pub(in crate::config) struct Milliseconds(pub(in crate::config) u64, pub(in crate::config) u64);
+pub(super) struct Milliseconds(pub(super) u64, pub(super) u64);
 
 impl Scalar for Milliseconds {
     type Value = Duration;
@@ -145,7 +145,7 @@ impl Scalar for Milliseconds {
 }
 
 /// Seconds, whole or fractional: above 0, and at most this many.
-pub(in crate::config) struct Seconds(pub(in crate::config) u32);
+pub(super) struct Seconds(pub(super) u32);
 
 impl Scalar for Seconds {
     type Value = Duration;
@@ -171,7 +171,7 @@ impl Scalar for Seconds {
 }
 
 /// A time above 0 and at most this long: a number of seconds, or a number with its unit.
-pub(in crate::config) struct Span(pub(in crate::config) Duration);
+pub(super) struct Span(pub(super) Duration);
 
 impl Span {
     fn expected(&self) -> String {
@@ -236,7 +236,7 @@ fn span(text: &str) -> Option<Duration> {
 }
 
 /// A number above 0, and at most 1.
-pub(in crate::config) struct Share;
+pub(super) struct Share;
 
 impl Scalar for Share {
     type Value = f64;
@@ -259,7 +259,7 @@ impl Scalar for Share {
 }
 
 /// A number above 0.
-pub(in crate::config) struct Amount;
+pub(super) struct Amount;
 
 impl Scalar for Amount {
     type Value = f64;
@@ -283,7 +283,7 @@ impl Scalar for Amount {
 }
 
 /// One of these words, in capitals or not.
-pub(in crate::config) struct Choice<V: 'static>(pub(in crate::config) &'static [(&'static str, V)]);
+pub(super) struct Choice<V: 'static>(pub(super) &'static [(&'static str, V)]);
 
 impl<V: Copy + PartialEq + Send + Sync> Scalar for Choice<V> {
     type Value = V;
@@ -310,7 +310,7 @@ impl<V: Copy + PartialEq + Send + Sync> Scalar for Choice<V> {
 }
 
 /// Text that is not empty. The string describes it.
-pub(in crate::config) struct Text(pub(in crate::config) &'static str);
+pub(super) struct Text(pub(super) &'static str);
 
 impl Scalar for Text {
     type Value = String;
