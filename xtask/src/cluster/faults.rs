@@ -188,11 +188,8 @@ impl World {
     pub(super) fn full_node(&self) -> Result<(), String> {
         let nats = self.nats()?;
         let full = |name: &str| {
-            let cluster = format!(
-                "cluster: {{nats: \"nats://127.0.0.1:{}\", name: t, node: {name}}}\nmax_concurrency: 1\nmax_queue: 0\n",
-                nats.port
-            );
-            self.instance(name, &cluster, &[("once", ONCE)])
+            let config = format!("{}max_concurrency: 1\nmax_queue: 0\n", nats.config(name));
+            self.instance(name, &config, &[("once", ONCE)])
         };
         let alpha = full("alpha")?;
         let gamma = self.node(&nats, "gamma", &[])?;

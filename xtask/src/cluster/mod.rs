@@ -3,15 +3,16 @@
 mod approvals;
 mod chaos;
 mod faults;
+mod kills;
 mod limits;
 mod sessions;
 mod shared;
 
-use std::cell::Cell;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -46,7 +47,7 @@ const ECHO: &str = "#!/bin/sh\n# /// orla\n# description: Returns its input.\n# 
 
 pub(crate) fn run(arguments: &[String]) -> Outcome {
     let mut names: Vec<&str> = CHECKS.iter().map(|(part, ..)| *part).collect();
-    names.extend(["cost", "chaos"]);
+    names.extend(["kills", "cost", "chaos"]);
     names.dedup();
     let parts = Parts::of(arguments, &[parts::QUICK], &names)?;
     let binary = server::binary()?;
@@ -54,6 +55,10 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
     let mut tally = Tally::default();
     for (_, what, check) in CHECKS.iter().filter(|(part, ..)| parts.has(part)) {
         tally.check(what, check(&world));
+    }
+    if parts.has("kills") {
+        let runs = if parts.is_quick { kills::RUNS.1 } else { kills::RUNS.0 };
+        tally.check("a program whose node is killed after every step ends right", world.kills(runs));
     }
     if parts.has("cost") {
         let calls = if parts.is_quick { CALLS.1 } else { CALLS.0 };
@@ -109,7 +114,7 @@ struct World {
     nats: PathBuf,
     folder: PathBuf,
     /// Numbers folders.
-    next: Cell<usize>,
+    next: AtomicUsize,
 }
 
 /// A NATS server with JetStream.
@@ -132,12 +137,12 @@ impl World {
         let folder = target("cluster/run")?;
         fs::remove_dir_all(&folder).map_err(|err| err.to_string())?;
         fs::create_dir_all(&folder).map_err(|err| err.to_string())?;
-        Ok(Self { binary, nats, folder, next: Cell::new(0) })
+        Ok(Self { binary, nats, folder, next: AtomicUsize::new(1) })
     }
 
     fn fresh(&self, name: &str) -> Result<PathBuf, String> {
-        self.next.set(self.next.get() + 1);
-        let folder = self.folder.join(format!("{}-{name}", self.next.get()));
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let folder = self.folder.join(format!("{number}-{name}"));
         fs::create_dir_all(&folder).map_err(|err| err.to_string())?;
         Ok(folder)
     }
@@ -154,14 +159,17 @@ impl World {
     }
 
     fn node(&self, nats: &Nats, name: &str, tools: &[(&str, &str)]) -> Result<Node, String> {
-        let cluster =
-            format!("cluster: {{nats: \"nats://127.0.0.1:{}\", name: t, node: {name}}}\n", nats.port);
+        let cluster = nats.config(name);
         let config = format!("{cluster}max_body_bytes: 10000000\nmax_output_bytes: 10000000\n");
         self.instance(name, &config, tools)
     }
 
     fn instance(&self, name: &str, config: &str, tools: &[(&str, &str)]) -> Result<Node, String> {
-        let folder = self.folder_of(name, config, tools)?;
+        self.start(self.folder_of(name, config, tools)?)
+    }
+
+    /// Starts the node of a folder.
+    fn start(&self, folder: PathBuf) -> Result<Node, String> {
         Ok(Node { server: Server::start(&self.binary, &folder, &folder)?, folder })
     }
 
@@ -451,6 +459,11 @@ impl Nats {
 
     fn kill(&mut self) -> Result<(), String> {
         self.server.take().map_or(Ok(()), Server::kill)
+    }
+
+    /// The configuration of a node that uses this server.
+    fn config(&self, node: &str) -> String {
+        format!("cluster: {{nats: \"nats://127.0.0.1:{}\", name: t, node: {node}}}\n", self.port)
     }
 }
 

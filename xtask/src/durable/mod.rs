@@ -13,7 +13,7 @@
 
 mod cost;
 mod files;
-mod kills;
+pub(crate) mod kills;
 mod power;
 mod rows;
 mod sdk;
