@@ -33,8 +33,6 @@ const CALLS: (usize, usize) = (2_000, 200);
 
 /// How long a node stands still.
 const STANDSTILL: Duration = Duration::from_secs(30);
-/// How long nodes and NATS servers die.
-const CHAOS: Duration = Duration::from_secs(60);
 
 /// A tool that says where it runs, and notes that it was called.
 const WHERE: &str = "#!/bin/sh\n# /// orla\n# description: Says where it runs.\n# annotations: {idempotentHint: true}\n# ///\necho x >> calls; pwd\n";
@@ -64,9 +62,12 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
         let calls = if parts.is_quick { CALLS.1 } else { CALLS.0 };
         tally.check("what a call costs", world.cost(calls));
     }
+    if parts.has("chaos") {
+        let plan = if parts.is_quick { chaos::QUICK } else { chaos::LONG };
+        tally.check("nodes and NATS servers die under load", world.chaos(plan));
+    }
     if parts.has("chaos") && !parts.is_quick {
         tally.check("a node that stands still for 30 s is fenced off", world.fenced(STANDSTILL));
-        tally.check("nodes and NATS servers die under load", world.chaos(CHAOS));
     }
     Ok(tally.close())
 }
@@ -475,11 +476,7 @@ impl Node {
     /// Returns the value of a call, or its error.
     fn call(&self, capability: &str, input: &Value) -> Result<Value, String> {
         let request = post(&json!({"call": capability, "input": input}));
-        let answer = self.exchange(&request)?;
-        match answer.get("value") {
-            Some(value) => Ok(json!(value["stdout"].as_str().unwrap_or_default().trim())),
-            None => Err(answer["error"].to_string()),
-        }
+        value_of(&self.exchange(&request)?)
     }
 
     fn get(&self, path: &str) -> Result<Value, String> {
@@ -487,9 +484,7 @@ impl Node {
     }
 
     fn exchange(&self, request: &[u8]) -> Result<Value, String> {
-        let mut connection = Connection::open(&self.server.address)?;
-        let answer = connection.exchange(request)?;
-        serde_json::from_slice(answer.body).map_err(|err| err.to_string())
+        Ok(ask(&self.server.address, request)?.1)
     }
 
     /// Returns a value of `/metrics`.
@@ -534,6 +529,22 @@ impl Node {
         times.sort();
         times.get(calls / 2).copied().ok_or_else(|| "no calls".to_owned())
     }
+}
+
+/// Returns the value in the answer to a call, or its error.
+fn value_of(answer: &Value) -> Result<Value, String> {
+    match answer.get("value") {
+        Some(value) => Ok(json!(value["stdout"].as_str().unwrap_or_default().trim())),
+        None => Err(answer["error"].to_string()),
+    }
+}
+
+/// Returns the status and the JSON of the answer to a request.
+fn ask(address: &str, request: &[u8]) -> Result<(u16, Value), String> {
+    let mut connection = Connection::open(address)?;
+    let answer = connection.exchange(request)?;
+    let body = serde_json::from_slice(answer.body).map_err(|err| err.to_string())?;
+    Ok((answer.status, body))
 }
 
 /// Returns a call without the Model Context Protocol around it, answered by one JSON object.
