@@ -122,6 +122,11 @@ impl CallHead {
         serde_json::to_string(self).unwrap_or_default().replace(['\r', '\n'], " ")
     }
 
+    /// Returns the token as a number. It has 32 digits, as was checked.
+    pub(super) fn token_number(&self) -> u128 {
+        u128::from_str_radix(&self.token, 16).unwrap_or_default()
+    }
+
     pub(super) fn timeout(&self) -> Duration {
         Duration::from_millis(self.timeout_ms)
     }

@@ -13,6 +13,7 @@ mod frame;
 mod head;
 mod payload;
 mod questions;
+mod recent;
 mod serve;
 
 use std::time::Duration;
