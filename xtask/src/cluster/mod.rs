@@ -2,6 +2,7 @@
 
 mod approvals;
 mod chaos;
+mod cost;
 mod faults;
 mod kills;
 mod limits;
@@ -28,9 +29,6 @@ use crate::{Outcome, root, target};
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// How long the installation may take.
 const INSTALL: Duration = Duration::from_secs(300);
-/// Calls of one measurement, and of a quick one.
-const CALLS: (usize, usize) = (2_000, 200);
-
 /// How long a node stands still.
 const STANDSTILL: Duration = Duration::from_secs(30);
 
@@ -59,8 +57,9 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
         tally.check("a program whose node is killed after every step ends right", world.kills(runs));
     }
     if parts.has("cost") {
-        let calls = if parts.is_quick { CALLS.1 } else { CALLS.0 };
-        tally.check("what a call costs", world.cost(calls));
+        let plan = if parts.is_quick { cost::QUICK } else { cost::LONG };
+        tally.check("what a call costs", world.cost(plan));
+        tally.check("how many calls one, two and three instances answer", world.throughput(plan));
     }
     if parts.has("chaos") {
         let plan = if parts.is_quick { chaos::QUICK } else { chaos::LONG };
@@ -412,27 +411,6 @@ impl World {
             None => Ok(()),
         }
     }
-
-    fn cost(&self, calls: usize) -> Result<(), String> {
-        let nats = self.nats()?;
-        // A program is computed at once: what is measured is the way there and back.
-        let program = "(+ 1 2)";
-        let alpha =
-            self.node(&nats, "alpha", &[("three.rtfs", "; Three.\n(defn main [] :- :int (+ 1 2))\n")])?;
-        let beta = self.node(&nats, "beta", &[])?;
-        eventually("beta lists `three`", || beta.lists("three"))?;
-        let remotes = format!("remotes: {{a: \"http://{}\"}}\n", alpha.server.address);
-        let remote = self.instance("remote", &remotes, &[])?;
-        eventually("a remote instance lists `a.three`", || {
-            Ok(remote.call("a.three", &json!({})).is_ok())
-        })?;
-        let here = alpha.time("three", calls)?;
-        let (over_nats, over_http) = (beta.time("three", calls)?, remote.time("a.three", calls)?);
-        println!(
-            "      {program}: here {here:?}, over NATS {over_nats:?}, over HTTP {over_http:?} (medians of {calls})"
-        );
-        Ok(())
-    }
 }
 
 impl Nats {
@@ -511,23 +489,6 @@ impl Node {
     /// Returns how many calls a tool has noted.
     fn calls(&self, file: &str) -> usize {
         fs::read_to_string(self.folder.join(file)).map_or(0, |text| text.lines().count())
-    }
-
-    /// Returns the median latency of `calls` sequential calls.
-    fn time(&self, capability: &str, calls: usize) -> Result<Duration, String> {
-        let request = post(&json!({"call": capability}));
-        let mut connection = Connection::open(&self.server.address)?;
-        let mut times = Vec::with_capacity(calls);
-        for _ in 0..calls {
-            let began = Instant::now();
-            let answer = connection.exchange(&request)?;
-            if answer.body != br#"{"value":3}"# {
-                return Err(String::from_utf8_lossy(answer.body).into_owned());
-            }
-            times.push(began.elapsed());
-        }
-        times.sort();
-        times.get(calls / 2).copied().ok_or_else(|| "no calls".to_owned())
     }
 }
 
