@@ -1,5 +1,6 @@
 //! Several nodes over a real NATS server, which is installed below `target/cluster`.
 
+mod access;
 mod approvals;
 mod chaos;
 mod cost;
@@ -74,7 +75,7 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
 type Check = fn(&World) -> Result<(), String>;
 
 /// The parts by which checks are chosen, what they show, and the checks.
-const CHECKS: [(&str, &str, Check); 23] = [
+const CHECKS: [(&str, &str, Check); 24] = [
     ("calls", "a tool of another node is listed and called", World::listed_and_called),
     ("calls", "large inputs and results arrive whole", World::large),
     ("calls", "what is here wins, and equal nodes share the calls", World::shared),
@@ -105,6 +106,7 @@ const CHECKS: [(&str, &str, Check); 23] = [
         World::asked_anew,
     ),
     ("access", "a node needs the documented subjects alone", World::permitted),
+    ("access", "nodes join over TLS with certificates and credentials", World::encrypted),
     ("access", "what keeps a node from joining is one line", World::refused),
 ];
 
@@ -335,81 +337,6 @@ impl World {
         eventually("who came without NATS joins", || {
             Ok(late.call("where", &json!({})).is_ok_and(|there| there == alpha.folder_value()))
         })
-    }
-
-    fn refused(&self) -> Result<(), String> {
-        let plain = Nats::with(self, &[])?;
-        let guarded = Nats::with(self, &["-js", "--user", "a", "--pass", "b"])?;
-        let creds = self.folder.join("none.creds");
-        for (port, more, words) in [
-            (plain.port, String::new(), "no JetStream"),
-            (guarded.port, String::new(), "refuses the credentials"),
-            (guarded.port, format!(", credentials: {}", creds.display()), "credentials"),
-        ] {
-            let config = format!("cluster: {{nats: \"nats://127.0.0.1:{port}\", name: t{more}}}\n");
-            let folder = self.folder_of("refused", &config, &[])?;
-            let mut command = Command::new(&self.binary);
-            command.args(["--port", "0"]).current_dir(&folder);
-            let ended = process::run(&mut command, &folder, TIMEOUT)?;
-            let lines: Vec<&str> = ended.stderr.lines().collect();
-            if ended.status.code() != Some(2) || lines.len() != 1 || !lines[0].contains(words) {
-                return Err(format!("{words}: {} {:?}", ended.status, lines));
-            }
-        }
-        let user = format!("cluster: {{nats: \"nats://a:b@127.0.0.1:{}\", name: t}}\n", guarded.port);
-        self.instance("user", &user, &[]).map(drop)
-    }
-
-    /// Two nodes whose users may do what `docs/cluster.md` says, and nothing else.
-    fn permitted(&self) -> Result<(), String> {
-        // Beta finds the buckets that alpha makes.
-        let user = |node: &str, api: &str| {
-            let publish = format!(
-                r#""orla.t.to.>", "orla.t.state.>", "orla.t.values.>", "$KV.orla-t-leases.{node}", "$KV.orla-t-offers.{node}.>", {api}"#
-            );
-            let subscribe = format!(
-                r#""orla.t.to.{node}.>", "orla.t.drain.{node}", "$KV.orla-t-leases.>", "_INBOX.{node}.>""#
-            );
-            format!(
-                "{{user: {node}, password: p, permissions: {{publish: [{publish}], subscribe: [{subscribe}]}}}}"
-            )
-        };
-        let api = ["leases", "offers"].map(|bucket| {
-            format!(
-                r#""$JS.API.STREAM.INFO.KV_orla-t-{bucket}", "$JS.API.DIRECT.GET.KV_orla-t-{bucket}.>""#
-            )
-        });
-        let store = [
-            "$JS.API.STREAM.INFO.orla-t-state",
-            "$JS.API.STREAM.INFO.orla-t-values",
-            "$JS.API.STREAM.MSG.GET.orla-t-state",
-            "$JS.API.STREAM.MSG.GET.orla-t-values",
-            "$JS.API.STREAM.PURGE.orla-t-values",
-            "$JS.API.CONSUMER.CREATE.orla-t-state",
-            "$JS.API.CONSUMER.MSG.NEXT.orla-t-state.>",
-        ];
-        let store = store.map(|subject| format!("\"{subject}\""));
-        let little = format!(r#""$JS.API.INFO", {}, {}"#, api.join(", "), store.join(", "));
-        let users = [user("alpha", r#""$JS.API.>""#), user("beta", &little)].join(", ");
-        let config = self.fresh("permissions")?.join("nats.conf");
-        write(&config, &format!("authorization: {{users: [{users}]}}\n"))?;
-        let nats = Nats::with(self, &["-js", "-c", &config.display().to_string()])?;
-        let node = |name: &str, tools: &[(&str, &str)]| {
-            let address = format!("nats://{name}:p@127.0.0.1:{}", nats.port);
-            self.instance(
-                name,
-                &format!("cluster: {{nats: \"{address}\", name: t, node: {name}}}\n"),
-                tools,
-            )
-        };
-        let (alpha, beta) = (node("alpha", &[("where", WHERE)])?, node("beta", &[])?);
-        eventually("beta lists `where`", || beta.lists("where"))?;
-        same(&beta.call("where", &json!({}))?, &alpha.folder_value())?;
-        let log = fs::read_to_string(nats.folder.join("nats.log")).map_err(|err| err.to_string())?;
-        match log.lines().find(|line| line.contains("Violation")) {
-            Some(violation) => Err(violation.to_owned()),
-            None => Ok(()),
-        }
     }
 }
 
