@@ -11,7 +11,7 @@ mod sessions;
 mod shared;
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -75,7 +75,7 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
 type Check = fn(&World) -> Result<(), String>;
 
 /// The parts by which checks are chosen, what they show, and the checks.
-const CHECKS: [(&str, &str, Check); 24] = [
+const CHECKS: [(&str, &str, Check); 25] = [
     ("calls", "a tool of another node is listed and called", World::listed_and_called),
     ("calls", "large inputs and results arrive whole", World::large),
     ("calls", "what is here wins, and equal nodes share the calls", World::shared),
@@ -105,6 +105,7 @@ const CHECKS: [(&str, &str, Check); 24] = [
         "a program's call that waits for an approval is asked about anew when its node is gone",
         World::asked_anew,
     ),
+    ("example", "examples/cluster: run.sh", World::example),
     ("access", "a node needs the documented subjects alone", World::permitted),
     ("access", "nodes join over TLS with certificates and credentials", World::encrypted),
     ("access", "what keeps a node from joining is one line", World::refused),
@@ -313,6 +314,24 @@ impl World {
         eventually("alpha is there again", || {
             Ok(beta.call("slow", &json!({})).is_ok_and(|there| there == alpha.folder_value()))
         })
+    }
+
+    /// The script of the example finds its programs in `PATH`.
+    fn example(&self) -> Result<(), String> {
+        let folder = self.fresh("example")?;
+        for (name, program) in [("orla", &self.binary), ("nats-server", &self.nats)] {
+            let program = program.canonicalize().map_err(|err| format!("{name}: {err}"))?;
+            symlink(program, folder.join(name)).map_err(|err| format!("{name}: {err}"))?;
+        }
+        let path = std::env::var("PATH").unwrap_or_default();
+        let mut script = Command::new(root().join("examples/cluster/run.sh"));
+        script.arg("--once").env("PATH", format!("{}:{path}", folder.display()));
+        let printed = process::run(&mut script, &folder, TIMEOUT)?.stdout_of_success()?;
+        let (status, answer) = printed.split_once("alpha calls a tool of gamma:").unwrap_or_default();
+        match ["alpha", "beta", "gamma"].iter().all(|node| status.contains(node)) {
+            true if answer.trim().ends_with("/gamma") => Ok(()),
+            _ => Err(format!("it printed {printed}")),
+        }
     }
 
     fn without_nats(&self) -> Result<(), String> {
