@@ -184,7 +184,7 @@ enum WireNotice {
     Text(String),
 }
 
-pub(super) fn write_notice(notice: Notice) -> Vec<u8> {
+pub(crate) fn write_notice(notice: Notice) -> Vec<u8> {
     let wire = match notice {
         Notice::Progress(Progress { progress, total, message }) => {
             WireNotice::Progress { progress, total, message }
@@ -209,7 +209,7 @@ pub(super) fn write_notice(notice: Notice) -> Vec<u8> {
 }
 
 /// Reads a notice; `None` for a text of another form.
-pub(super) fn read_notice(text: &[u8]) -> Option<Notice> {
+pub(crate) fn read_notice(text: &[u8]) -> Option<Notice> {
     Some(match serde_json::from_slice(text).ok()? {
         WireNotice::Progress { progress, total, message } => {
             Notice::Progress(Progress { progress, total, message })
