@@ -130,20 +130,7 @@ impl Cluster {
     ///
     /// Returns problems that do not pass by themselves: see [`ClusterError`].
     pub async fn start(&self) -> Result<Option<ClusterError>, ClusterError> {
-        let member = Arc::new(Member {
-            link: Arc::clone(&self.link),
-            market: self.market.clone(),
-            shared: Arc::clone(&self.shared),
-            serving: Arc::clone(&self.serving),
-            inquiries: Arc::clone(&self.inquiries),
-            store: self.store.clone(),
-            describe: Arc::clone(&self.describe),
-            leaving: self.leaving.clone(),
-            stop: self.stop.clone(),
-            epoch: AtomicU64::new(0),
-            learner: Learner::new(&self.shared),
-            contested: Notify::new(),
-        });
+        let member = Arc::new(self.member());
         let joined = timeout(JOIN_TIMEOUT, member.join())
             .await
             .unwrap_or_else(|_| Err(ClusterError::Unreachable("it does not answer soon".to_owned())));
@@ -161,6 +148,23 @@ impl Cluster {
                 Ok(Some(error))
             }
             Err(error) => Err(error),
+        }
+    }
+
+    pub(crate) fn member(&self) -> Member {
+        Member {
+            link: Arc::clone(&self.link),
+            market: self.market.clone(),
+            shared: Arc::clone(&self.shared),
+            serving: Arc::clone(&self.serving),
+            inquiries: Arc::clone(&self.inquiries),
+            store: self.store.clone(),
+            describe: Arc::clone(&self.describe),
+            leaving: self.leaving.clone(),
+            stop: self.stop.clone(),
+            epoch: AtomicU64::new(0),
+            learner: Learner::new(&self.shared),
+            contested: Notify::new(),
         }
     }
 

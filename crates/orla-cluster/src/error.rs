@@ -1,3 +1,5 @@
+use std::error::Error as _;
+use std::io;
 use std::path::PathBuf;
 
 use async_nats::jetstream::ErrorCode;
@@ -70,11 +72,25 @@ impl ClusterError {
             ConnectErrorKind::ServerParse => Self::Address,
             ConnectErrorKind::Dns => Self::Unreachable("its name is not known".to_owned()),
             ConnectErrorKind::TimedOut => Self::Unreachable("it does not answer".to_owned()),
-            ConnectErrorKind::Io | ConnectErrorKind::MaxReconnects => {
-                let source = std::error::Error::source(error).map(ToString::to_string);
-                Self::Unreachable(source.unwrap_or_else(|| error.to_string()))
-            }
+            ConnectErrorKind::Io | ConnectErrorKind::MaxReconnects => match tls_problem(error) {
+                Some(problem) => Self::Tls(problem),
+                None => {
+                    let source = error.source().map(ToString::to_string);
+                    Self::Unreachable(source.unwrap_or_else(|| error.to_string()))
+                }
+            },
         }
+    }
+}
+
+/// Returns what is wrong with TLS, if the connection failed because of it.
+fn tls_problem(error: &ConnectError) -> Option<String> {
+    let source = error.source()?.downcast_ref::<io::Error>()?;
+    match source.get_ref()?.downcast_ref::<rustls::Error>()? {
+        rustls::Error::InvalidCertificate(why) => {
+            Some(format!("the server's certificate is not trusted ({why})"))
+        }
+        other => Some(other.to_string()),
     }
 }
 
@@ -86,6 +102,19 @@ fn is_off(code: ErrorCode) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_untrusted_certificate_is_told_from_an_unreachable_server() {
+        let untrusted = rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer);
+        let of = |error: io::Error| ClusterError::of_connecting(&error.into());
+        let error = of(io::Error::new(io::ErrorKind::InvalidData, untrusted));
+        assert_eq!(
+            error.to_string(),
+            "no TLS connection to NATS: the server's certificate is not trusted (UnknownIssuer); check `cluster.tls`"
+        );
+        assert!(!error.may_pass());
+        assert!(of(io::ErrorKind::ConnectionRefused.into()).may_pass());
+    }
 
     #[test]
     fn transient_errors_do_not_end_an_instance() {

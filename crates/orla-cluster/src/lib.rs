@@ -45,6 +45,8 @@ mod provider;
 mod settings;
 mod shared;
 mod store;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 pub use call::ClusterExecutor;
 pub use cluster::Cluster;

@@ -131,14 +131,19 @@ impl Member {
     /// Passes messages to their calls, in the order of arrival.
     async fn receive(self: Arc<Self>, mut messages: Subscriber) {
         while let Some(message) = next(&mut messages, &self.stop).await {
-            let mut parts = message.subject.as_str().rsplitn(3, '.');
-            let (last, what) = (parts.next().map(str::to_owned), parts.next().map(str::to_owned));
-            match (what.as_deref(), last.as_deref()) {
-                (Some("call"), Some(digest)) => self.serving.begin(digest, message),
-                (Some("ask"), Some(inquiry::VERSION)) => self.inquiries.receive(message),
-                (Some("in"), Some(token)) => self.link.deliver(token, message),
-                _ => {}
-            }
+            self.dispatch(message);
+        }
+    }
+
+    /// Passes a message to its call, by the end of its subject.
+    pub(crate) fn dispatch(&self, message: Message) {
+        let mut parts = message.subject.as_str().rsplitn(3, '.');
+        let (last, what) = (parts.next().map(str::to_owned), parts.next().map(str::to_owned));
+        match (what.as_deref(), last.as_deref()) {
+            (Some("call"), Some(digest)) => self.serving.begin(digest, message),
+            (Some("ask"), Some(inquiry::VERSION)) => self.inquiries.receive(message),
+            (Some("in"), Some(token)) => self.link.deliver(token, message),
+            _ => {}
         }
     }
 
@@ -182,7 +187,7 @@ impl Member {
     }
 
     /// Takes the lease that a node wrote in its place.
-    fn apply_lease(&self, node: &str, lease: &[u8]) {
+    pub(crate) fn apply_lease(&self, node: &str, lease: &[u8]) {
         let lease = match Lease::read(lease) {
             Ok(lease) if lease.node != node => {
                 return tracing::warn!(

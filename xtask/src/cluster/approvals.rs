@@ -94,10 +94,7 @@ impl World {
         rules: &str,
         tools: &[(&str, &str)],
     ) -> Result<Node, String> {
-        let config = format!(
-            "cluster: {{nats: \"nats://127.0.0.1:{}\", name: t, node: {name}}}\nauth_tokens: {TOKENS}\n{rules}",
-            nats.port
-        );
+        let config = format!("{}auth_tokens: {TOKENS}\n{rules}", nats.config(name));
         self.instance(name, &config, tools)
     }
 }

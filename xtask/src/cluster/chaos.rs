@@ -1,27 +1,49 @@
 //! Nodes and NATS servers that die again and again under load.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::PathBuf;
-use std::sync::Mutex;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::{Node, SLOW, World, eventually, same, signal, write};
-use crate::server::Server;
-use crate::server::free_port;
-use std::process::Command;
+use super::{Node, SLOW, TIMEOUT, World, ask, eventually, post, same, signal, value_of, write};
+use crate::bench::client::{self, Connection};
+use crate::durable::all_tasks;
+use crate::server::{Server, free_port};
 
 /// Clients at once, half of them with calls that may be repeated.
-const CLIENTS: usize = 8;
-/// The pause between two deaths of nodes.
-const PAUSE: Duration = Duration::from_secs(5);
+const CLIENTS: usize = 16;
+/// Clients that begin tasks meanwhile.
+const STARTERS: usize = 4;
+/// The pause before what failed is tried again.
+const RETRY: Duration = Duration::from_millis(20);
+/// How a call is answered whose connection ended first.
+const BROKEN: &str = "the connection ended";
 /// A tool that notes its input and may be called again.
 const AGAIN: &str = "#!/bin/sh\n# /// orla\n# description: Notes its input.\n# annotations: {idempotentHint: true}\n# ///\nx=$(cat); echo \"$x\" >> again-made; echo \"$x\"\n";
 /// A tool that notes its input and must not be called again.
 const SINGLE: &str = "#!/bin/sh\n# /// orla\n# description: Notes its input, once.\n# ///\nx=$(cat); echo \"$x\" >> single-made; echo \"$x\"\n";
+
+/// How long and how often what dies, and what is done meanwhile.
+#[derive(Clone, Copy)]
+pub(super) struct Plan {
+    /// How long nodes die, and then as long nodes and NATS servers.
+    phase: Duration,
+    /// The pause between two deaths of nodes.
+    pause: Duration,
+    /// How many tasks are begun.
+    tasks: usize,
+}
+
+pub(super) const LONG: Plan =
+    Plan { phase: Duration::from_secs(60), pause: Duration::from_secs(5), tasks: 2_000 };
+pub(super) const QUICK: Plan =
+    Plan { phase: Duration::from_secs(6), pause: Duration::from_secs(2), tasks: 100 };
 
 /// Three NATS servers that are one cluster.
 struct ThreeNats {
@@ -32,91 +54,99 @@ struct ThreeNats {
     program: PathBuf,
 }
 
+/// What the clients do, and where.
+struct Load<'a> {
+    plan: Plan,
+    began: Instant,
+    /// A node without tools, which does not die.
+    front: &'a Node,
+    /// The addresses of the nodes that die.
+    addresses: Mutex<Vec<String>>,
+    turn: AtomicUsize,
+    next_call: AtomicUsize,
+    next_task: AtomicUsize,
+    is_over: AtomicBool,
+}
+
 /// What came of one call.
 struct Answer {
     tool: &'static str,
     input: String,
-    /// The error, if the call failed.
-    error: Option<String>,
+    told: Result<Value, String>,
+}
+
+/// A task that was accepted.
+struct Accepted {
+    id: String,
+    tool: &'static str,
+    input: String,
 }
 
 impl World {
-    /// Nodes that die every few seconds, and one of three NATS servers meanwhile.
-    pub(super) fn chaos(&self, length: Duration) -> Result<(), String> {
+    /// Nodes that die every few seconds, and then one of three NATS servers meanwhile.
+    pub(super) fn chaos(&self, plan: Plan) -> Result<(), String> {
         let mut nats = ThreeNats::start(self)?;
         let tools = [("again", AGAIN), ("single", SINGLE)];
-        let mut nodes = Vec::new();
-        for name in ["alpha", "beta", "gamma"] {
-            nodes.push(Some(self.instance(name, &nats.config(name), &tools)?));
-        }
-        let folders: Vec<PathBuf> = nodes.iter().flatten().map(|node| node.folder.clone()).collect();
+        let names = ["alpha", "beta", "gamma"];
+        let start = |name: &&str| self.instance(name, &nats.config(name), &tools);
+        let mut nodes: Vec<Node> = names.iter().map(start).collect::<Result<_, _>>()?;
         let front = self.instance("front", &nats.config("front"), &[])?;
-        for name in ["alpha", "beta", "gamma"] {
+        for name in names {
             eventually("the front knows all nodes", || {
                 Ok(front.knows(name)?["capabilities"] == json!(["again", "single"]))
             })?;
         }
-        let (answers, next, is_over) =
-            (Mutex::new(Vec::new()), AtomicUsize::new(0), AtomicBool::new(false));
-        let deaths = std::thread::scope(|scope| {
-            for client in 0..CLIENTS {
-                let (front, answers, next, is_over) = (&front, &answers, &next, &is_over);
-                scope.spawn(move || {
-                    while !is_over.load(Ordering::Relaxed) {
-                        let tool = if client % 2 == 0 { "again" } else { "single" };
-                        let input = format!("call-{}", next.fetch_add(1, Ordering::Relaxed));
-                        let result = front.call(tool, &json!({"stdin": input}));
-                        let error = match result {
-                            Ok(value) if value == json!(input) => None,
-                            Ok(value) => Some(format!("another answer: {value}")),
-                            Err(error) => Some(error),
-                        };
-                        if let Ok(mut answers) = answers.lock() {
-                            answers.push(Answer { tool, input, error });
-                        }
-                    }
-                });
-            }
-            let deaths = self.deaths(&mut nats, &mut nodes, length);
-            is_over.store(true, Ordering::Relaxed);
-            deaths
+        let load = Load::new(plan, &front, &nodes);
+        let (deaths, answers, accepted) = std::thread::scope(|scope| {
+            let load = &load;
+            let clients: Vec<_> =
+                (0..CLIENTS).map(|client| scope.spawn(move || load.make_calls(client))).collect();
+            let starters: Vec<_> = (0..STARTERS).map(|_| scope.spawn(|| load.begin_tasks())).collect();
+            let deaths = self.deaths(&mut nats, &mut nodes, load);
+            let accepted: Vec<_> = starters.into_iter().map(joined).collect();
+            load.is_over.store(true, Ordering::Relaxed);
+            let answers: Vec<_> = clients.into_iter().map(joined).collect();
+            let answers: Vec<Answer> = answers.into_iter().flatten().flatten().collect();
+            let accepted = accepted.into_iter().collect::<Result<Result<Vec<_>, _>, _>>()??;
+            Ok::<_, String>((deaths?, answers, accepted.into_iter().flatten().collect::<Vec<_>>()))
         })?;
-        let answers = answers.into_inner().map_err(|_| "a thread panicked")?;
-        judge(&answers, &folders)?;
-        let failed = |tool| answers.iter().filter(|one| one.tool == tool && one.error.is_some()).count();
+        await_ends(&front, &accepted)?;
+        let made = Made::read(&nodes);
+        let failed = judge_calls(&answers, &made)?;
         println!(
-            "      {} calls, {deaths} deaths: {} failed that may be repeated, {} others",
-            answers.len(),
-            failed("again"),
-            failed("single")
+            "      {} calls, {deaths} deaths: {failed} failed that may not be repeated, no others",
+            answers.len()
         );
-        match answers.iter().find(|one| one.tool == "again" && one.error.is_some()) {
-            Some(one) => Err(format!("a call that may be repeated failed: {:?}", one.error)),
-            None => Ok(()),
-        }
+        nodes.push(front);
+        let interrupted = judge_tasks(&accepted, &made, &nodes)?;
+        println!(
+            "      {} tasks: {interrupted} were interrupted, which may not be repeated",
+            accepted.len()
+        );
+        Ok(())
     }
 
     /// Kills and starts again, until the time is over. Returns how often.
     fn deaths(
         &self,
         nats: &mut ThreeNats,
-        nodes: &mut [Option<Node>],
-        length: Duration,
+        nodes: &mut Vec<Node>,
+        load: &Load<'_>,
     ) -> Result<usize, String> {
-        let (end, mut deaths) = (Instant::now() + length, 0);
-        while Instant::now() < end {
-            std::thread::sleep(PAUSE);
+        let (plan, mut deaths) = (load.plan, 0);
+        while load.began.elapsed() < plan.phase * 2 {
+            std::thread::sleep(plan.pause);
             let at = deaths % nodes.len();
-            if let Some(Node { server, folder }) = nodes[at].take() {
-                server.kill()?;
-                let server = Server::start(&self.binary, &folder, &folder)?;
-                nodes[at] = Some(Node { server, folder });
-            }
+            let Node { server, folder } = nodes.remove(at);
+            server.kill()?;
+            let node = self.start(folder)?;
+            load.move_to(at, &node);
+            nodes.insert(at, node);
             // Each server has the time to catch up before the next one dies.
-            if deaths % 3 == 1 {
-                nats.kill(deaths / 3 % 3)?;
-            } else if deaths % 3 == 2 {
-                nats.revive()?;
+            match deaths % 3 {
+                1 if load.began.elapsed() > plan.phase => nats.kill(deaths / 3 % 3)?,
+                2 => nats.revive()?,
+                _ => {}
             }
             deaths += 1;
         }
@@ -158,29 +188,181 @@ impl World {
     }
 }
 
-/// Checks that every answered call was made, and that no call was repeated that must not be.
-fn judge(answers: &[Answer], folders: &[PathBuf]) -> Result<(), String> {
-    let count = |file: &str| {
-        let mut made = HashMap::<String, usize>::new();
-        for folder in folders {
-            let text = fs::read_to_string(folder.join(file)).unwrap_or_default();
-            for line in text.lines() {
-                *made.entry(line.to_owned()).or_default() += 1;
-            }
-        }
-        made
-    };
-    let made = HashMap::from([("again", count("again-made")), ("single", count("single-made"))]);
-    for Answer { tool, input, error } in answers {
-        let times = made[tool].get(input).copied().unwrap_or_default();
-        if times == 0 && error.is_none() {
-            return Err(format!("{input} of {tool} was answered and not made"));
-        }
-        if *tool == "single" && times > 1 {
-            return Err(format!("{input} was made {times} times"));
+fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> Result<T, String> {
+    thread.join().map_err(|_| "a thread panicked".to_owned())
+}
+
+impl<'a> Load<'a> {
+    fn new(plan: Plan, front: &'a Node, nodes: &[Node]) -> Self {
+        let addresses = nodes.iter().map(|node| node.server.address.clone()).collect();
+        Self {
+            plan,
+            began: Instant::now(),
+            front,
+            addresses: Mutex::new(addresses),
+            turn: AtomicUsize::new(0),
+            next_call: AtomicUsize::new(0),
+            next_task: AtomicUsize::new(0),
+            is_over: AtomicBool::new(false),
         }
     }
-    Ok(())
+
+    fn addresses(&self) -> MutexGuard<'_, Vec<String>> {
+        self.addresses.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A node was started again.
+    fn move_to(&self, at: usize, node: &Node) {
+        self.addresses()[at].clone_from(&node.server.address);
+    }
+
+    /// Returns the address of the node whose turn it is.
+    fn address(&self) -> String {
+        let addresses = self.addresses();
+        addresses[self.turn.fetch_add(1, Ordering::Relaxed) % addresses.len()].clone()
+    }
+
+    /// Makes calls until it is over: half of the clients at the front, the others at the nodes.
+    fn make_calls(&self, client: usize) -> Vec<Answer> {
+        let tool = if client.is_multiple_of(2) { "again" } else { "single" };
+        let mut answers = Vec::new();
+        while !self.is_over.load(Ordering::Relaxed) {
+            let input = format!("call-{}", self.next_call.fetch_add(1, Ordering::Relaxed));
+            let body = json!({"stdin": input});
+            let told = match client < CLIENTS / 2 {
+                true => self.front.call(tool, &body),
+                false => self.call_a_node(tool, &body),
+            };
+            answers.push(Answer { tool, input, told });
+        }
+        answers
+    }
+
+    /// Calls one of the nodes. If it dies, and the call may be repeated, another one.
+    fn call_a_node(&self, tool: &str, input: &Value) -> Result<Value, String> {
+        let request = post(&json!({"call": tool, "input": input}));
+        let end = Instant::now() + TIMEOUT;
+        loop {
+            let broken = match ask(&self.address(), &request) {
+                Ok((_, answer)) => return value_of(&answer),
+                Err(err) => err,
+            };
+            std::thread::sleep(RETRY);
+            if tool == "single" || Instant::now() > end {
+                return Err(format!("{BROKEN}: {broken}"));
+            }
+        }
+    }
+
+    /// Begins tasks at the nodes, spread over the whole time.
+    fn begin_tasks(&self) -> Result<Vec<Accepted>, String> {
+        let (mut accepted, tasks) = (Vec::new(), self.plan.tasks);
+        loop {
+            let number = self.next_task.fetch_add(1, Ordering::Relaxed);
+            if number >= tasks {
+                return Ok(accepted);
+            }
+            let due = self.plan.phase.mul_f64(2.0 * number as f64 / tasks as f64);
+            std::thread::sleep(due.saturating_sub(self.began.elapsed()));
+            let tool = if number.is_multiple_of(2) { "again" } else { "single" };
+            let input = format!("task-{number}");
+            accepted.push(Accepted { id: self.begin_task(tool, &input)?, tool, input });
+        }
+    }
+
+    /// Begins a task, and asks again with its key until a node has accepted it.
+    fn begin_task(&self, tool: &str, input: &str) -> Result<String, String> {
+        let body = json!({"capability": tool, "input": {"stdin": input}, "key": input});
+        let request = client::post("/tasks", &[], &body);
+        let end = Instant::now() + TIMEOUT;
+        loop {
+            let answer = ask(&self.address(), &request);
+            match &answer {
+                Ok((200 | 202, task)) if task["id"].is_string() => {
+                    return Ok(task["id"].as_str().unwrap_or_default().to_owned());
+                }
+                Ok((503, _)) | Err(_) if Instant::now() < end => std::thread::sleep(RETRY),
+                _ => return Err(format!("{input} is not accepted: {answer:?}")),
+            }
+        }
+    }
+}
+
+/// How often a tool was called with an input, as was seen outside of orla.
+struct Made(HashMap<(&'static str, String), usize>);
+
+impl Made {
+    fn read(nodes: &[Node]) -> Self {
+        let mut made = HashMap::new();
+        for node in nodes {
+            for (tool, file) in [("again", "again-made"), ("single", "single-made")] {
+                let text = fs::read_to_string(node.folder.join(file)).unwrap_or_default();
+                text.lines().for_each(|line| *made.entry((tool, line.to_owned())).or_default() += 1);
+            }
+        }
+        Self(made)
+    }
+
+    /// Checks that what was answered was made, and that nothing was repeated that must not be.
+    fn check(&self, tool: &'static str, input: &str, is_answered: bool) -> Result<(), String> {
+        let times = self.0.get(&(tool, input.to_owned())).copied().unwrap_or_default();
+        if times == 0 && is_answered {
+            return Err(format!("{input} of {tool} was answered and not made"));
+        }
+        if tool == "single" && times > 1 {
+            return Err(format!("{input} was made {times} times"));
+        }
+        Ok(())
+    }
+}
+
+/// Checks the calls. Returns how many failed, as only those may that must not be repeated, and that say why.
+fn judge_calls(answers: &[Answer], made: &Made) -> Result<usize, String> {
+    let mut failed = 0;
+    for Answer { tool, input, told } in answers {
+        made.check(tool, input, told.is_ok())?;
+        match told {
+            Ok(value) => same(value, &json!(input))?,
+            Err(told) if *tool == "again" => {
+                return Err(format!("a call that may be repeated failed: {told}"));
+            }
+            Err(told) if told.contains("unavailable") || told.starts_with(BROKEN) => failed += 1,
+            Err(told) => return Err(format!("a call failed otherwise: {told}")),
+        }
+    }
+    Ok(failed)
+}
+
+/// Waits until all tasks are over.
+fn await_ends(front: &Node, accepted: &[Accepted]) -> Result<(), String> {
+    accepted.iter().try_for_each(|task| {
+        eventually(&format!("{} ends", task.input), || {
+            Ok(["completed", "failed", "interrupted"].contains(&&*front.state(&task.id)?))
+        })
+    })
+}
+
+/// Checks that each task has one result, the same at each node. Returns how many were interrupted.
+fn judge_tasks(accepted: &[Accepted], made: &Made, nodes: &[Node]) -> Result<usize, String> {
+    let mut interrupted = 0;
+    for Accepted { id, tool, input } in accepted {
+        let path = format!("/tasks/{id}");
+        let task = nodes[0].get(&path)?;
+        let is_interrupted = task["state"] == "interrupted" && *tool == "single";
+        made.check(tool, input, !is_interrupted)?;
+        if !is_interrupted {
+            same(&task["state"], &json!("completed"))?;
+            same(&task["result"]["stdout"], &json!(format!("{input}\n")))?;
+        }
+        interrupted += usize::from(is_interrupted);
+        for node in &nodes[1..] {
+            eventually("every node has the end of a task", || Ok(node.get(&path)? == task))?;
+        }
+    }
+    let ids: HashSet<String> = accepted.iter().map(|task| task.id.clone()).collect();
+    let all = all_tasks(&mut Connection::open(&nodes[0].server.address)?)?;
+    same(&json!([ids.len(), all.len()]), &json!([accepted.len(), accepted.len()]))?;
+    Ok(interrupted)
 }
 
 impl ThreeNats {
@@ -226,5 +408,34 @@ impl ThreeNats {
         let addresses: Vec<String> =
             self.ports.iter().map(|port| format!("\"nats://127.0.0.1:{port}\"")).collect();
         format!("cluster: {{nats: [{}], name: t, node: {node}}}\n", addresses.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_that_is_wrong_is_found() {
+        let made = |times| {
+            Made(HashMap::from([(("again", "a".to_owned()), 2), (("single", "s".to_owned()), times)]))
+        };
+        let judge = |tool, input: &str, told: Result<&str, &str>, made: &Made| {
+            let told = told.map(|value| json!(value)).map_err(str::to_owned);
+            judge_calls(&[Answer { tool, input: input.to_owned(), told }], made)
+        };
+        assert_eq!(judge("again", "a", Ok("a"), &made(1)), Ok(0));
+        assert_eq!(judge("single", "s", Ok("s"), &made(1)), Ok(0));
+        assert_eq!(judge("single", "s", Err("unavailable"), &made(1)), Ok(1));
+        assert_eq!(judge("single", "t", Err(BROKEN), &made(1)), Ok(1));
+        for (name, result) in [
+            ("made twice", judge("single", "s", Err(BROKEN), &made(2))),
+            ("never made", judge("single", "t", Ok("t"), &made(1))),
+            ("another answer", judge("single", "s", Ok("t"), &made(1))),
+            ("an error that does not say why", judge("single", "s", Err("timeout"), &made(1))),
+            ("a failure of what may be repeated", judge("again", "a", Err("unavailable"), &made(1))),
+        ] {
+            assert!(result.is_err(), "{name}");
+        }
     }
 }

@@ -63,25 +63,27 @@ impl World {
     /// A client of NATS may do everything, and does.
     pub(super) fn hostile_node(&self) -> Result<(), String> {
         let nats = self.nats()?;
-        let alpha = self.node(&nats, "alpha", &[("echo", ECHO)])?;
+        let alpha = self.node(&nats, "alpha", &[("echo", ECHO), ("where", WHERE)])?;
         let mut hostile = Raw::connect(nats.port)?;
         hostile.say("SUB orla.t.to.> 1\r\nPING\r\n")?;
         hostile.until(|line, _, _| line == "PONG")?;
         let beta = self.node(&nats, "beta", &[])?;
         eventually("beta lists `echo`", || beta.lists("echo"))?;
-        same(&beta.call("echo", &json!({"stdin": "x"}))?, &json!("x"))?;
-        let mut call = (String::new(), String::new());
-        hostile.until(|line, header, _| {
+        same(&beta.call("where", &json!({}))?, &alpha.folder_value())?;
+        let mut call = (String::new(), String::new(), Vec::new());
+        hostile.until(|line, header, payload| {
             let subject = line.split(' ').nth(1).unwrap_or_default();
             if subject.contains(".alpha.") && subject.contains(".call.") {
-                call = (subject.to_owned(), header.to_owned());
+                call = (subject.to_owned(), header.to_owned(), payload.to_owned());
             }
             !call.0.is_empty()
         })?;
-        let (subject, header) = call;
+        let (subject, header, payload) = call;
         let start = header.find('{').ok_or("a call has no header")?;
-        let mut head: Value =
-            serde_json::from_str(header[start..].trim()).map_err(|err| err.to_string())?;
+        let header = header[start..].trim();
+        // The call again, although it has ended.
+        hostile.publish(&subject, header, &payload)?;
+        let mut head: Value = serde_json::from_str(header).map_err(|err| err.to_string())?;
         (head["bytes"], head["timeout_ms"]) = (json!(60_000_000), json!(3_600_000));
         for number in 0..ANNOUNCED {
             head["token"] = json!(format!("{number:032x}"));
@@ -109,7 +111,7 @@ impl World {
         if held > 10_000_000.0 {
             return Err(format!("what was announced holds {held} bytes"));
         }
-        Ok(())
+        same(&json!(alpha.calls("calls")), &json!(1))
     }
 
     /// A request to another node tells a node to take no more calls.
@@ -188,11 +190,8 @@ impl World {
     pub(super) fn full_node(&self) -> Result<(), String> {
         let nats = self.nats()?;
         let full = |name: &str| {
-            let cluster = format!(
-                "cluster: {{nats: \"nats://127.0.0.1:{}\", name: t, node: {name}}}\nmax_concurrency: 1\nmax_queue: 0\n",
-                nats.port
-            );
-            self.instance(name, &cluster, &[("once", ONCE)])
+            let config = format!("{}max_concurrency: 1\nmax_queue: 0\n", nats.config(name));
+            self.instance(name, &config, &[("once", ONCE)])
         };
         let alpha = full("alpha")?;
         let gamma = self.node(&nats, "gamma", &[])?;

@@ -24,11 +24,7 @@ impl World {
             "tools:\n  alone: {{max_concurrency: 1, scope: cluster}}\n  once: {{max_concurrency: 1, scope: cluster}}\nquotas: [{{capabilities: [echo], calls: {ADMITTED}, per: day, scope: cluster}}]\n"
         );
         let node = |name: &str, tools: &[(&str, &str)]| {
-            let cluster = format!(
-                "cluster: {{nats: \"nats://127.0.0.1:{}\", name: t, node: {name}}}\n",
-                nats.port
-            );
-            self.instance(name, &format!("{cluster}{limits}"), tools)
+            self.instance(name, &format!("{}{limits}", nats.config(name)), tools)
         };
         let (alpha, beta, gamma) = (node("alpha", &tools)?, node("beta", &tools)?, node("gamma", &[])?);
         eventually("gamma lists `echo`", || Ok(gamma.lists("echo")? && gamma.lists("alone")?))?;

@@ -1,17 +1,20 @@
 //! Several nodes over a real NATS server, which is installed below `target/cluster`.
 
+mod access;
 mod approvals;
 mod chaos;
+mod cost;
 mod faults;
+mod kills;
 mod limits;
 mod sessions;
 mod shared;
 
-use std::cell::Cell;
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -27,13 +30,8 @@ use crate::{Outcome, root, target};
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// How long the installation may take.
 const INSTALL: Duration = Duration::from_secs(300);
-/// Calls of one measurement, and of a quick one.
-const CALLS: (usize, usize) = (2_000, 200);
-
 /// How long a node stands still.
 const STANDSTILL: Duration = Duration::from_secs(30);
-/// How long nodes and NATS servers die.
-const CHAOS: Duration = Duration::from_secs(60);
 
 /// A tool that says where it runs, and notes that it was called.
 const WHERE: &str = "#!/bin/sh\n# /// orla\n# description: Says where it runs.\n# annotations: {idempotentHint: true}\n# ///\necho x >> calls; pwd\n";
@@ -46,7 +44,7 @@ const ECHO: &str = "#!/bin/sh\n# /// orla\n# description: Returns its input.\n# 
 
 pub(crate) fn run(arguments: &[String]) -> Outcome {
     let mut names: Vec<&str> = CHECKS.iter().map(|(part, ..)| *part).collect();
-    names.extend(["cost", "chaos"]);
+    names.extend(["kills", "cost", "chaos"]);
     names.dedup();
     let parts = Parts::of(arguments, &[parts::QUICK], &names)?;
     let binary = server::binary()?;
@@ -55,13 +53,21 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
     for (_, what, check) in CHECKS.iter().filter(|(part, ..)| parts.has(part)) {
         tally.check(what, check(&world));
     }
+    if parts.has("kills") {
+        let runs = if parts.is_quick { kills::RUNS.1 } else { kills::RUNS.0 };
+        tally.check("a program whose node is killed after every step ends right", world.kills(runs));
+    }
     if parts.has("cost") {
-        let calls = if parts.is_quick { CALLS.1 } else { CALLS.0 };
-        tally.check("what a call costs", world.cost(calls));
+        let plan = if parts.is_quick { cost::QUICK } else { cost::LONG };
+        tally.check("what a call costs", world.cost(plan));
+        tally.check("how many calls one, two and three instances answer", world.throughput(plan));
+    }
+    if parts.has("chaos") {
+        let plan = if parts.is_quick { chaos::QUICK } else { chaos::LONG };
+        tally.check("nodes and NATS servers die under load", world.chaos(plan));
     }
     if parts.has("chaos") && !parts.is_quick {
         tally.check("a node that stands still for 30 s is fenced off", world.fenced(STANDSTILL));
-        tally.check("nodes and NATS servers die under load", world.chaos(CHAOS));
     }
     Ok(tally.close())
 }
@@ -69,7 +75,7 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
 type Check = fn(&World) -> Result<(), String>;
 
 /// The parts by which checks are chosen, what they show, and the checks.
-const CHECKS: [(&str, &str, Check); 23] = [
+const CHECKS: [(&str, &str, Check); 25] = [
     ("calls", "a tool of another node is listed and called", World::listed_and_called),
     ("calls", "large inputs and results arrive whole", World::large),
     ("calls", "what is here wins, and equal nodes share the calls", World::shared),
@@ -99,7 +105,9 @@ const CHECKS: [(&str, &str, Check); 23] = [
         "a program's call that waits for an approval is asked about anew when its node is gone",
         World::asked_anew,
     ),
+    ("example", "examples/cluster: run.sh", World::example),
     ("access", "a node needs the documented subjects alone", World::permitted),
+    ("access", "nodes join over TLS with certificates and credentials", World::encrypted),
     ("access", "what keeps a node from joining is one line", World::refused),
 ];
 
@@ -109,7 +117,7 @@ struct World {
     nats: PathBuf,
     folder: PathBuf,
     /// Numbers folders.
-    next: Cell<usize>,
+    next: AtomicUsize,
 }
 
 /// A NATS server with JetStream.
@@ -132,12 +140,12 @@ impl World {
         let folder = target("cluster/run")?;
         fs::remove_dir_all(&folder).map_err(|err| err.to_string())?;
         fs::create_dir_all(&folder).map_err(|err| err.to_string())?;
-        Ok(Self { binary, nats, folder, next: Cell::new(0) })
+        Ok(Self { binary, nats, folder, next: AtomicUsize::new(1) })
     }
 
     fn fresh(&self, name: &str) -> Result<PathBuf, String> {
-        self.next.set(self.next.get() + 1);
-        let folder = self.folder.join(format!("{}-{name}", self.next.get()));
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let folder = self.folder.join(format!("{number}-{name}"));
         fs::create_dir_all(&folder).map_err(|err| err.to_string())?;
         Ok(folder)
     }
@@ -154,14 +162,17 @@ impl World {
     }
 
     fn node(&self, nats: &Nats, name: &str, tools: &[(&str, &str)]) -> Result<Node, String> {
-        let cluster =
-            format!("cluster: {{nats: \"nats://127.0.0.1:{}\", name: t, node: {name}}}\n", nats.port);
+        let cluster = nats.config(name);
         let config = format!("{cluster}max_body_bytes: 10000000\nmax_output_bytes: 10000000\n");
         self.instance(name, &config, tools)
     }
 
     fn instance(&self, name: &str, config: &str, tools: &[(&str, &str)]) -> Result<Node, String> {
-        let folder = self.folder_of(name, config, tools)?;
+        self.start(self.folder_of(name, config, tools)?)
+    }
+
+    /// Starts the node of a folder.
+    fn start(&self, folder: PathBuf) -> Result<Node, String> {
         Ok(Node { server: Server::start(&self.binary, &folder, &folder)?, folder })
     }
 
@@ -305,6 +316,24 @@ impl World {
         })
     }
 
+    /// The script of the example finds its programs in `PATH`.
+    fn example(&self) -> Result<(), String> {
+        let folder = self.fresh("example")?;
+        for (name, program) in [("orla", &self.binary), ("nats-server", &self.nats)] {
+            let program = program.canonicalize().map_err(|err| format!("{name}: {err}"))?;
+            symlink(program, folder.join(name)).map_err(|err| format!("{name}: {err}"))?;
+        }
+        let path = std::env::var("PATH").unwrap_or_default();
+        let mut script = Command::new(root().join("examples/cluster/run.sh"));
+        script.arg("--once").env("PATH", format!("{}:{path}", folder.display()));
+        let printed = process::run(&mut script, &folder, TIMEOUT)?.stdout_of_success()?;
+        let (status, answer) = printed.split_once("alpha calls a tool of gamma:").unwrap_or_default();
+        match ["alpha", "beta", "gamma"].iter().all(|node| status.contains(node)) {
+            true if answer.trim().ends_with("/gamma") => Ok(()),
+            _ => Err(format!("it printed {printed}")),
+        }
+    }
+
     fn without_nats(&self) -> Result<(), String> {
         let mut nats = self.nats()?;
         let alpha = self.node(&nats, "alpha", &[("where", WHERE)])?;
@@ -327,102 +356,6 @@ impl World {
         eventually("who came without NATS joins", || {
             Ok(late.call("where", &json!({})).is_ok_and(|there| there == alpha.folder_value()))
         })
-    }
-
-    fn refused(&self) -> Result<(), String> {
-        let plain = Nats::with(self, &[])?;
-        let guarded = Nats::with(self, &["-js", "--user", "a", "--pass", "b"])?;
-        let creds = self.folder.join("none.creds");
-        for (port, more, words) in [
-            (plain.port, String::new(), "no JetStream"),
-            (guarded.port, String::new(), "refuses the credentials"),
-            (guarded.port, format!(", credentials: {}", creds.display()), "credentials"),
-        ] {
-            let config = format!("cluster: {{nats: \"nats://127.0.0.1:{port}\", name: t{more}}}\n");
-            let folder = self.folder_of("refused", &config, &[])?;
-            let mut command = Command::new(&self.binary);
-            command.args(["--port", "0"]).current_dir(&folder);
-            let ended = process::run(&mut command, &folder, TIMEOUT)?;
-            let lines: Vec<&str> = ended.stderr.lines().collect();
-            if ended.status.code() != Some(2) || lines.len() != 1 || !lines[0].contains(words) {
-                return Err(format!("{words}: {} {:?}", ended.status, lines));
-            }
-        }
-        let user = format!("cluster: {{nats: \"nats://a:b@127.0.0.1:{}\", name: t}}\n", guarded.port);
-        self.instance("user", &user, &[]).map(drop)
-    }
-
-    /// Two nodes whose users may do what `docs/cluster.md` says, and nothing else.
-    fn permitted(&self) -> Result<(), String> {
-        // Beta finds the buckets that alpha makes.
-        let user = |node: &str, api: &str| {
-            let publish = format!(
-                r#""orla.t.to.>", "orla.t.state.>", "orla.t.values.>", "$KV.orla-t-leases.{node}", "$KV.orla-t-offers.{node}.>", {api}"#
-            );
-            let subscribe = format!(
-                r#""orla.t.to.{node}.>", "orla.t.drain.{node}", "$KV.orla-t-leases.>", "_INBOX.{node}.>""#
-            );
-            format!(
-                "{{user: {node}, password: p, permissions: {{publish: [{publish}], subscribe: [{subscribe}]}}}}"
-            )
-        };
-        let api = ["leases", "offers"].map(|bucket| {
-            format!(
-                r#""$JS.API.STREAM.INFO.KV_orla-t-{bucket}", "$JS.API.DIRECT.GET.KV_orla-t-{bucket}.>""#
-            )
-        });
-        let store = [
-            "$JS.API.STREAM.INFO.orla-t-state",
-            "$JS.API.STREAM.INFO.orla-t-values",
-            "$JS.API.STREAM.MSG.GET.orla-t-state",
-            "$JS.API.STREAM.MSG.GET.orla-t-values",
-            "$JS.API.STREAM.PURGE.orla-t-values",
-            "$JS.API.CONSUMER.CREATE.orla-t-state",
-            "$JS.API.CONSUMER.MSG.NEXT.orla-t-state.>",
-        ];
-        let store = store.map(|subject| format!("\"{subject}\""));
-        let little = format!(r#""$JS.API.INFO", {}, {}"#, api.join(", "), store.join(", "));
-        let users = [user("alpha", r#""$JS.API.>""#), user("beta", &little)].join(", ");
-        let config = self.fresh("permissions")?.join("nats.conf");
-        write(&config, &format!("authorization: {{users: [{users}]}}\n"))?;
-        let nats = Nats::with(self, &["-js", "-c", &config.display().to_string()])?;
-        let node = |name: &str, tools: &[(&str, &str)]| {
-            let address = format!("nats://{name}:p@127.0.0.1:{}", nats.port);
-            self.instance(
-                name,
-                &format!("cluster: {{nats: \"{address}\", name: t, node: {name}}}\n"),
-                tools,
-            )
-        };
-        let (alpha, beta) = (node("alpha", &[("where", WHERE)])?, node("beta", &[])?);
-        eventually("beta lists `where`", || beta.lists("where"))?;
-        same(&beta.call("where", &json!({}))?, &alpha.folder_value())?;
-        let log = fs::read_to_string(nats.folder.join("nats.log")).map_err(|err| err.to_string())?;
-        match log.lines().find(|line| line.contains("Violation")) {
-            Some(violation) => Err(violation.to_owned()),
-            None => Ok(()),
-        }
-    }
-
-    fn cost(&self, calls: usize) -> Result<(), String> {
-        let nats = self.nats()?;
-        // A program is computed at once: what is measured is the way there and back.
-        let program = "(+ 1 2)";
-        let alpha =
-            self.node(&nats, "alpha", &[("three.rtfs", "; Three.\n(defn main [] :- :int (+ 1 2))\n")])?;
-        let beta = self.node(&nats, "beta", &[])?;
-        eventually("beta lists `three`", || beta.lists("three"))?;
-        let remotes = format!("remotes: {{a: \"http://{}\"}}\n", alpha.server.address);
-        let remote = self.instance("remote", &remotes, &[])?;
-        eventually("a remote instance lists `a.three`", || {
-            Ok(remote.call("a.three", &json!({})).is_ok())
-        })?;
-        let here = alpha.time("three", calls)?;
-        let (over_nats, over_http) = (beta.time("three", calls)?, remote.time("a.three", calls)?);
-        println!(
-            "      {program}: here {here:?}, over NATS {over_nats:?}, over HTTP {over_http:?} (medians of {calls})"
-        );
-        Ok(())
     }
 }
 
@@ -452,6 +385,11 @@ impl Nats {
     fn kill(&mut self) -> Result<(), String> {
         self.server.take().map_or(Ok(()), Server::kill)
     }
+
+    /// The configuration of a node that uses this server.
+    fn config(&self, node: &str) -> String {
+        format!("cluster: {{nats: \"nats://127.0.0.1:{}\", name: t, node: {node}}}\n", self.port)
+    }
 }
 
 impl Node {
@@ -462,11 +400,7 @@ impl Node {
     /// Returns the value of a call, or its error.
     fn call(&self, capability: &str, input: &Value) -> Result<Value, String> {
         let request = post(&json!({"call": capability, "input": input}));
-        let answer = self.exchange(&request)?;
-        match answer.get("value") {
-            Some(value) => Ok(json!(value["stdout"].as_str().unwrap_or_default().trim())),
-            None => Err(answer["error"].to_string()),
-        }
+        value_of(&self.exchange(&request)?)
     }
 
     fn get(&self, path: &str) -> Result<Value, String> {
@@ -474,9 +408,7 @@ impl Node {
     }
 
     fn exchange(&self, request: &[u8]) -> Result<Value, String> {
-        let mut connection = Connection::open(&self.server.address)?;
-        let answer = connection.exchange(request)?;
-        serde_json::from_slice(answer.body).map_err(|err| err.to_string())
+        Ok(ask(&self.server.address, request)?.1)
     }
 
     /// Returns a value of `/metrics`.
@@ -504,23 +436,22 @@ impl Node {
     fn calls(&self, file: &str) -> usize {
         fs::read_to_string(self.folder.join(file)).map_or(0, |text| text.lines().count())
     }
+}
 
-    /// Returns the median latency of `calls` sequential calls.
-    fn time(&self, capability: &str, calls: usize) -> Result<Duration, String> {
-        let request = post(&json!({"call": capability}));
-        let mut connection = Connection::open(&self.server.address)?;
-        let mut times = Vec::with_capacity(calls);
-        for _ in 0..calls {
-            let began = Instant::now();
-            let answer = connection.exchange(&request)?;
-            if answer.body != br#"{"value":3}"# {
-                return Err(String::from_utf8_lossy(answer.body).into_owned());
-            }
-            times.push(began.elapsed());
-        }
-        times.sort();
-        times.get(calls / 2).copied().ok_or_else(|| "no calls".to_owned())
+/// Returns the value in the answer to a call, or its error.
+fn value_of(answer: &Value) -> Result<Value, String> {
+    match answer.get("value") {
+        Some(value) => Ok(json!(value["stdout"].as_str().unwrap_or_default().trim())),
+        None => Err(answer["error"].to_string()),
     }
+}
+
+/// Returns the status and the JSON of the answer to a request.
+fn ask(address: &str, request: &[u8]) -> Result<(u16, Value), String> {
+    let mut connection = Connection::open(address)?;
+    let answer = connection.exchange(request)?;
+    let body = serde_json::from_slice(answer.body).map_err(|err| err.to_string())?;
+    Ok((answer.status, body))
 }
 
 /// Returns a call without the Model Context Protocol around it, answered by one JSON object.

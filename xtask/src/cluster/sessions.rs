@@ -20,10 +20,7 @@ impl World {
     pub(super) fn moving_sessions(&self) -> Result<(), String> {
         let nats = self.nats()?;
         let node = |name: &str, more: &str, tools: &[(&str, &str)]| {
-            let port = nats.port;
-            let config =
-                format!("cluster: {{nats: \"nats://127.0.0.1:{port}\", name: t, node: {name}}}\n{more}");
-            self.instance(name, &config, tools)
+            self.instance(name, &format!("{}{more}", nats.config(name)), tools)
         };
         let news = self.fresh("news")?;
         let program = news.join("news");

@@ -189,7 +189,7 @@ impl Node {
         }
     }
 
-    fn state(&self, task: &str) -> Result<String, String> {
+    pub(super) fn state(&self, task: &str) -> Result<String, String> {
         Ok(self.get(&format!("/tasks/{task}"))?["state"].as_str().unwrap_or_default().to_owned())
     }
 

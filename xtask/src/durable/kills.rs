@@ -1,7 +1,7 @@
 //! A program of 40 calls whose server is killed after every step. Each call is counted outside of orla before it does
 //! anything, and every third of them may not be made again.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -29,7 +29,7 @@ fn is_once(at: usize) -> bool {
 
 /// What one run has shown.
 #[derive(Clone, Copy)]
-struct Seen {
+pub(crate) struct Seen {
     kills: usize,
     /// Calls that may not be made again and were in flight.
     interrupted: usize,
@@ -37,19 +37,41 @@ struct Seen {
     again: usize,
 }
 
+/// The servers that a program runs on.
+pub(crate) trait Host {
+    /// Returns the task of the program, as it is now.
+    fn task(&self, id: &str) -> Result<Value, String>;
+    /// Kills the server that runs the program.
+    fn kill(&mut self, id: &str) -> Result<(), String>;
+    /// Starts what was killed.
+    fn revive(&mut self) -> Result<(), String>;
+}
+
 pub(super) fn run(context: &mut Context) -> Result<(), String> {
     let runs = context.some(RUNS.0, RUNS.1);
     let folder = context.folder("kills")?;
+    let result = run_all(runs, AT_ONCE, |number| {
+        OneServer::killed(&context.orla, &folder.join(number.to_string()))
+    });
+    context.seen("a program whose server is killed after every step ends right", result);
+    Ok(())
+}
+
+/// Runs so many programs, some of them at once. Says what they have shown.
+pub(crate) fn run_all(
+    runs: usize,
+    at_once: usize,
+    run: impl Fn(usize) -> Result<Seen, String> + Sync,
+) -> Result<String, String> {
     let next = AtomicUsize::new(0);
-    let done = side_by_side(AT_ONCE.min(runs), || {
+    let done = side_by_side(at_once.min(runs), || {
         let mut done = Vec::new();
         loop {
             let number = next.fetch_add(1, Ordering::Relaxed);
             if number >= runs {
                 return Ok(done);
             }
-            let folder = folder.join(number.to_string());
-            done.push(killed(&context.orla, &folder).map_err(|why| format!("run {number}: {why}")));
+            done.push(run(number).map_err(|why| format!("run {number}: {why}")));
         }
     })?;
     let wrong: Vec<String> = done.iter().filter_map(|run| run.clone().err()).collect();
@@ -62,62 +84,77 @@ pub(super) fn run(context: &mut Context) -> Result<(), String> {
         sum(|seen| seen.interrupted),
         sum(|seen| seen.again)
     );
-    let result = match &wrong[..] {
+    match &wrong[..] {
         [] => Ok(seen),
         [first, ..] => Err(format!("{} of {runs} runs; {first}", wrong.len())),
-    };
-    context.seen("a program whose server is killed after every step ends right", result);
-    Ok(())
+    }
 }
 
-/// Runs a program, and kills the server after each of its steps.
-fn killed(orla: &Path, folder: &Path) -> Result<Seen, String> {
-    let steps = folder.join("steps");
+/// Makes the tools of the program in a folder. Their calls are counted in a file.
+pub(crate) fn tools(folder: &Path, steps: &Path) -> Result<(), String> {
     let script = |name: &str| {
         format!("echo \"{name} $2\" >> {}\nsleep 0.02\necho \"{{\\\"n\\\": $2}}\"", steps.display())
     };
     let block = "input_schema: {n: integer}\noutput_schema: {n: integer}";
     tool(folder, "once", block, &script("once"))?;
-    tool(folder, "again", &format!("{block}\nannotations: {{idempotentHint: true}}"), &script("again"))?;
+    tool(folder, "again", &format!("{block}\nannotations: {{idempotentHint: true}}"), &script("again"))
+}
+
+/// Starts the program at a server. Gives the id of its task.
+pub(crate) fn begin(server: &Server) -> Result<String, String> {
     let program = format!(
         "(loop [i 0 out []] (if (< i {CALLS}) (recur (inc i) (conj out (if (= 0 (mod i 3)) \
          (try (:n (call :once {{:n i}})) (catch :interrupted e (- -1 i))) (:n (call :again {{:n i}}))))) out))"
     );
-    let mut server = Server::start(orla, folder, folder)?;
-    let id = start(&mut Connection::open(&server.address)?, &json!({"program": program}))?;
+    start(&mut Connection::open(&server.address)?, &json!({"program": program}))
+}
+
+/// Returns a task as a server shows it.
+pub(crate) fn task_at(server: &Server, id: &str) -> Result<Value, String> {
+    ask(&mut Connection::open(&server.address)?, &get(&format!("/tasks/{id}")), 200)
+}
+
+/// Kills the server of a program after each of its steps, until it is over.
+pub(crate) fn kill_after_steps(host: &mut impl Host, id: &str, steps: &Path) -> Result<Seen, String> {
     let (mut kills, mut known) = (0, 0);
-    let mut random = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), folder) | 1;
-    while more(&server, &id, &steps, known)? {
+    let mut random = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), id) | 1;
+    let task = loop {
+        if let Some(task) = wait_for_more(host, id, steps, known)? {
+            break task;
+        }
         // Sometimes the call is still in flight then, sometimes its answer is written, sometimes the next one has begun.
         random ^= random << 13;
         random ^= random >> 7;
         random ^= random << 17;
         std::thread::sleep(Duration::from_millis(random % LATEST));
-        server.kill()?;
+        host.kill(id)?;
         kills += 1;
         if kills > MOST_KILLS {
-            return Err(format!("it does not end; its calls were {:?}", lines(&steps)));
+            return Err(format!("it does not end; its calls were {:?}", lines(steps)));
         }
-        known = lines(&steps).len();
-        server = Server::start(orla, folder, folder)?;
-    }
-    let task = ask(&mut Connection::open(&server.address)?, &get(&format!("/tasks/{id}")), 200)?;
-    check(&task, &lines(&steps), kills).map_err(|why| format!("{why}: {task}"))
+        known = lines(steps).len();
+        host.revive()?;
+    };
+    check(&task, &lines(steps), kills).map_err(|why| format!("{why}: {task}"))
 }
 
-/// Waits for another call, or until the program is over. Whether there is another call.
-fn more(server: &Server, id: &str, steps: &Path, known: usize) -> Result<bool, String> {
-    let mut connection = Connection::open(&server.address)?;
+/// Waits for another call, or until the program is over. Returns its task if it is.
+fn wait_for_more(
+    host: &impl Host,
+    id: &str,
+    steps: &Path,
+    known: usize,
+) -> Result<Option<Value>, String> {
     let end = Instant::now() + TIMEOUT;
     for round in 0_u32.. {
         if lines(steps).len() > known {
-            return Ok(true);
+            return Ok(None);
         }
         if round.is_multiple_of(20) {
-            let task = ask(&mut connection, &get(&format!("/tasks/{id}")), 200)?;
+            let task = host.task(id)?;
             let state = task["state"].as_str().unwrap_or_default();
             if !["queued", "working"].contains(&state) {
-                return Ok(false);
+                return Ok(Some(task));
             }
             if Instant::now() > end {
                 return Err(format!("it stands still after {known} calls: {task}"));
@@ -125,7 +162,45 @@ fn more(server: &Server, id: &str, steps: &Path, known: usize) -> Result<bool, S
         }
         std::thread::sleep(Duration::from_millis(2));
     }
-    Ok(false)
+    Ok(None)
+}
+
+/// The only server of a program.
+struct OneServer<'a> {
+    orla: &'a Path,
+    folder: PathBuf,
+    server: Option<Server>,
+}
+
+impl<'a> OneServer<'a> {
+    /// Runs a program, and kills the server after each of its steps.
+    fn killed(orla: &'a Path, folder: &Path) -> Result<Seen, String> {
+        let steps = folder.join("steps");
+        tools(folder, &steps)?;
+        let mut one = Self { orla, folder: folder.to_owned(), server: None };
+        one.revive()?;
+        let id = begin(one.server()?)?;
+        kill_after_steps(&mut one, &id, &steps)
+    }
+
+    fn server(&self) -> Result<&Server, String> {
+        self.server.as_ref().ok_or_else(|| "the server was killed".to_owned())
+    }
+}
+
+impl Host for OneServer<'_> {
+    fn task(&self, id: &str) -> Result<Value, String> {
+        task_at(self.server()?, id)
+    }
+
+    fn kill(&mut self, _id: &str) -> Result<(), String> {
+        self.server.take().map_or(Ok(()), Server::kill)
+    }
+
+    fn revive(&mut self) -> Result<(), String> {
+        self.server = Some(Server::start(self.orla, &self.folder, &self.folder)?);
+        Ok(())
+    }
 }
 
 /// Checks what a program gave against the calls that were seen outside.

@@ -13,7 +13,7 @@
 
 mod cost;
 mod files;
-mod kills;
+pub(crate) mod kills;
 mod power;
 mod rows;
 mod sdk;
@@ -148,7 +148,7 @@ fn start(connection: &mut Connection, task: &Value) -> Result<String, String> {
 }
 
 /// Returns all tasks of a server, the newest first.
-fn all_tasks(connection: &mut Connection) -> Result<Vec<Value>, String> {
+pub(crate) fn all_tasks(connection: &mut Connection) -> Result<Vec<Value>, String> {
     let mut all: Vec<Value> = Vec::new();
     loop {
         let before = all.last().and_then(|task| task["id"].as_str()).map(|id| format!("&before={id}"));

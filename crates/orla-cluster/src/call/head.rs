@@ -122,6 +122,11 @@ impl CallHead {
         serde_json::to_string(self).unwrap_or_default().replace(['\r', '\n'], " ")
     }
 
+    /// Returns the token as a number. It has 32 digits, as was checked.
+    pub(super) fn token_number(&self) -> u128 {
+        u128::from_str_radix(&self.token, 16).unwrap_or_default()
+    }
+
     pub(super) fn timeout(&self) -> Duration {
         Duration::from_millis(self.timeout_ms)
     }
@@ -179,7 +184,7 @@ enum WireNotice {
     Text(String),
 }
 
-pub(super) fn write_notice(notice: Notice) -> Vec<u8> {
+pub(crate) fn write_notice(notice: Notice) -> Vec<u8> {
     let wire = match notice {
         Notice::Progress(Progress { progress, total, message }) => {
             WireNotice::Progress { progress, total, message }
@@ -204,7 +209,7 @@ pub(super) fn write_notice(notice: Notice) -> Vec<u8> {
 }
 
 /// Reads a notice; `None` for a text of another form.
-pub(super) fn read_notice(text: &[u8]) -> Option<Notice> {
+pub(crate) fn read_notice(text: &[u8]) -> Option<Notice> {
     Some(match serde_json::from_slice(text).ok()? {
         WireNotice::Progress { progress, total, message } => {
             Notice::Progress(Progress { progress, total, message })

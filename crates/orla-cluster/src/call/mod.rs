@@ -13,11 +13,14 @@ mod frame;
 mod head;
 mod payload;
 mod questions;
+mod recent;
 mod serve;
 
 use std::time::Duration;
 
 pub use executor::ClusterExecutor;
+#[cfg(feature = "testing")]
+pub(crate) use head::{read_notice, write_notice};
 pub(crate) use serve::Serving;
 
 /// The interval of heartbeats.

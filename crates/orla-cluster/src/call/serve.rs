@@ -13,6 +13,7 @@ use orla_marketplace::{
     Reservation, RuntimeError, RuntimeResult,
 };
 use orla_mcp::federation;
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -24,6 +25,7 @@ use super::frame::Kind;
 use super::head::{CallHead, write_notice};
 use super::payload::{Arrived, Assembly};
 use super::questions::{PendingQuestion, RemoteCheckpoint, RemoteClient};
+use super::recent::RecentCalls;
 use crate::link::{HEADER, Link};
 use crate::shared::{Shared, count};
 
@@ -43,6 +45,7 @@ pub(crate) struct Serving {
     market: Weak<CapabilityMarketplace>,
     /// The ids of this node's offered capabilities, by their digests.
     offered: ArcSwap<HashMap<String, String>>,
+    recent: Mutex<RecentCalls>,
     places: Arc<Semaphore>,
     refusals: Arc<Semaphore>,
     /// No call begins any more.
@@ -63,6 +66,7 @@ impl Serving {
             shared: Arc::clone(shared),
             market: Arc::downgrade(market),
             offered: ArcSwap::default(),
+            recent: Mutex::default(),
             places: Arc::new(Semaphore::new(MAX_RUNS)),
             refusals: Arc::new(Semaphore::new(MAX_REFUSALS)),
             leaving: CancellationToken::new(),
@@ -87,7 +91,8 @@ impl Serving {
         }
     }
 
-    /// Begins a call. The frames that follow it find their inbox when this returns.
+    /// Begins a call. The frames that follow it find their inbox when this returns. If the message of a call comes again, the
+    /// call does not begin again, even if it was refused or has ended.
     pub(crate) fn begin(self: &Arc<Self>, digest: &str, message: Message) {
         let head = message.headers.as_ref().and_then(|headers| headers.get(HEADER));
         let head = match CallHead::read(head.map_or("", |head| head.as_str())) {
@@ -97,6 +102,10 @@ impl Serving {
                 return;
             }
         };
+        if !self.recent.lock().remember(head.token_number()) {
+            tracing::debug!(node = head.from, "a call of another node came twice");
+            return;
+        }
         let Some(inbox) = self.link.open_as(head.token.clone()) else { return };
         let exchange = Exchange::new(&self.link, inbox, (&head.from, &head.instance));
         let (id, place) = match self.admit(digest, &head) {
@@ -353,4 +362,54 @@ async fn wait_withdrawn(exchange: &mut Exchange) {
 fn encode_result(result: RuntimeResult<Outcome>) -> Bytes {
     let text = result.and_then(|outcome| federation::write(&outcome));
     text.unwrap_or_else(|error| federation::write_error(&error)).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use async_nats::{HeaderMap, HeaderValue};
+    use orla_marketplace::testing::{Canned, MockExecutor, eventually};
+    use orla_marketplace::{CallContext, Hops, Limits};
+
+    use super::*;
+    use crate::settings::ClusterSettings;
+    use crate::shared::Events;
+
+    /// Returns the message of a call.
+    fn message(token: &str) -> Message {
+        let (ctx, input) = (CallContext::for_tests("x"), "{}");
+        let from = ("beta", "0011223344556677");
+        let head = CallHead::new(from, token, &Hops::default(), &ctx, ctx.deadline, input.len());
+        let mut headers = HeaderMap::new();
+        headers.insert(HEADER, head.write().parse::<HeaderValue>().unwrap());
+        Message {
+            subject: "t".into(),
+            reply: None,
+            payload: input.into(),
+            headers: Some(headers),
+            status: None,
+            description: None,
+            length: input.len(),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_whose_message_is_repeated_begins_once() {
+        let market = Arc::new(CapabilityMarketplace::new(Limits::default()));
+        market.register_executor(Arc::new(MockExecutor)).unwrap();
+        market.register_capability(Canned::Echoes.manifest("echo")).unwrap();
+        let (link, shared) = (Link::new(ClusterSettings::default()), Arc::new(Shared::new()));
+        let serving = Arc::new(Serving::new(&link, &shared, &market));
+        let begin = async |token: &str| {
+            serving.begin("digest", message(token));
+            eventually("the call is over", || serving.runs.is_empty()).await;
+            let Events { taken, refused, .. } = &shared.events;
+            (taken.load(Ordering::Relaxed), refused.load(Ordering::Relaxed))
+        };
+        let (refused, made) = ("0".repeat(32), "1".repeat(32));
+        assert_eq!(begin(&refused).await, (0, 1));
+        serving.offer(HashMap::from([("digest".to_owned(), "echo".to_owned())]));
+        assert_eq!(begin(&refused).await, (0, 1), "its caller may have gone to another node");
+        assert_eq!(begin(&made).await, (1, 1));
+        assert_eq!(begin(&made).await, (1, 1), "it has ended");
+    }
 }
