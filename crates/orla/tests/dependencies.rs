@@ -177,6 +177,7 @@ const BELOW_REGISTRY: &[&str] = &[
 const FEATURES: &[(&str, &str)] = &[
     ("orla-marketplace", "testing"),
     ("orla-state", "testing"),
+    ("orla-cluster", "testing"),
     ("orla-providers", "a2a-grpc"),
     ("orla-providers", "wasm"),
     ("orla-server", "a2a-grpc"),
