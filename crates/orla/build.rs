@@ -1,6 +1,6 @@
 //! Has the linker put the functions that calls and a start run beside each other (`functions.order`), if it can.
 //!
-//! They are 3 of 37 MB. Else they lie on pages all over the program, each of which a call has to find anew. `cargo xtask order` writes
+//! They are 2.4 of 37 MB. Else they lie on pages all over the program, each of which a call has to find anew. `cargo xtask order` writes
 //! the list, docs/design/speed.md says what it is worth.
 
 use std::env;

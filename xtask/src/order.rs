@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::Outcome;
 use crate::bench::client::{self, Connection};
-use crate::bench::{compiled, executable, fresh, package};
+use crate::bench::{TEN_CALLS, arguments, compiled, executable, fresh, package};
 use crate::server::{self, Server};
 
 /// Calls before those that count: some things run once, such as the first use of a regular expression.
@@ -85,30 +85,28 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
 fn kinds(folder: &Path, upstream: &str) -> Result<Vec<Kind>, String> {
     let program = |name: &str| compiled(name, folder);
     let kind = |name, config, called, arguments| Kind { name, config, tool: None, called, arguments };
-    let place = json!({"city": "Paris", "count": 3});
     let stdio = json!({"mcpServers": {"upstream": {"command": program("echo_mcp")?, "prefix": ""}}});
     let http =
         json!({"mcpServers": {"upstream": {"url": format!("http://{upstream}/mcp"), "prefix": ""}}});
     let plugin = json!({"plugins": {"echo": program("echo_plugin")?}});
     let sum = json!({"a": 1, "b": 2});
     let script = "#!/bin/sh\n# Says hello.\necho hello\n";
-    let ten = "; Adds one to ten numbers.\n(defn main [{:keys [from]} :- [:map [:from :int]]]\n  {:sums (pmap (fn [n] (call :math.add {:a n :b 1})) (range from (+ from 10)))})\n";
     Ok(vec![
         Kind {
             tool: Some(("hello", Tool::Text(script))),
             ..kind("tool", json!({}), "hello", json!({}))
         },
         kind("built-in", json!({"builtins": true}), "math__add", sum.clone()),
-        kind("server", stdio.clone(), "echo", place.clone()),
+        kind("server", stdio.clone(), "echo", arguments()),
         Kind {
             tool: Some(("echo", Tool::Capsule(program("echo_capsule")?))),
-            ..kind("capsule", json!({}), "echo", place.clone())
+            ..kind("capsule", json!({}), "echo", arguments())
         },
-        kind("plugin", plugin, "echo", place),
+        kind("plugin", plugin, "echo", arguments()),
         kind("server-http", http, "math__add", sum),
         kind("large", stdio, "large", json!({})),
         Kind {
-            tool: Some(("ten.rtfs", Tool::Text(ten))),
+            tool: Some(("ten.rtfs", Tool::Text(TEN_CALLS))),
             ..kind("program", json!({}), "ten", json!({"from": 1}))
         },
     ])
@@ -118,6 +116,8 @@ impl Kind {
     /// Returns what `callgrind` wrote of the start, and of the calls after the first ones.
     fn run(&self, binary: &Path, folder: &Path) -> Result<(String, String), String> {
         let problem = |err: std::io::Error| format!("{}: {err}", folder.display());
+        // What another run left would be taken for what this one found.
+        fresh(folder)?;
         fresh(&folder.join("tools"))?;
         fs::write(folder.join("orla.yaml"), self.config.to_string()).map_err(problem)?;
         match &self.tool {

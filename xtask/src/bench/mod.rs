@@ -36,6 +36,7 @@ use serde_json::Value;
 use self::cores::Cores;
 pub(crate) use self::life::{executable, fresh, package};
 use self::report::{Figure, Report};
+pub(crate) use self::rows::{TEN_CALLS, arguments};
 use crate::Outcome;
 use crate::server;
 

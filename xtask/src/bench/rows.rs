@@ -67,7 +67,8 @@ const FOLLOWED: &str = "call that is followed";
 /// The comparison of the ways to say who calls.
 const IDENTIFIED: &str = "call by a caller";
 
-fn arguments() -> Value {
+/// What the echoing programs are called with.
+pub(crate) fn arguments() -> Value {
     json!({"city": "Paris", "count": 3})
 }
 
@@ -192,11 +193,13 @@ fn identified(programs: &Programs, _: Effort) -> Result<Prepared, String> {
     Ok(row(IDENTIFIED, FEW, measured))
 }
 
-/// Runs a program in RTFS that makes ten calls at once.
+/// A program in RTFS that makes ten calls at once.
+pub(crate) const TEN_CALLS: &str = "; Adds one to ten numbers.\n(defn main [{:keys [from]} :- [:map [:from :int]]]\n  {:sums (pmap (fn [n] (call :math.add {:a n :b 1})) (range from (+ from 10)))})\n";
+
+/// Runs [`TEN_CALLS`].
 fn program(programs: &Programs, _: Effort) -> Result<Prepared, String> {
     let folder = programs.fresh("program")?;
-    let text = "; Adds one to ten numbers.\n(defn main [{:keys [from]} :- [:map [:from :int]]]\n  {:sums (pmap (fn [n] (call :math.add {:a n :b 1})) (range from (+ from 10)))})\n";
-    executable(&folder.join("tools/ten.rtfs"), text)?;
+    executable(&folder.join("tools/ten.rtfs"), TEN_CALLS)?;
     let call = client::call("ten", &json!({"from": 1}));
     let mut sides = vec![Side::served("bare echo", programs.bare_echo()?, call.clone())];
     for orla in &programs.orlas {

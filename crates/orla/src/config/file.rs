@@ -6,7 +6,10 @@ use std::path::Path;
 use orla_document::Position;
 use orla_process::file::reason;
 
-use super::{MAX_FILE, Problem};
+use super::Problem;
+
+/// The largest configuration file that is read.
+const MAX_FILE: u64 = 1024 * 1024;
 
 /// Reads a configuration file, which must be a regular file of at most [`MAX_FILE`] bytes.
 pub(super) fn read_file(path: &Path) -> Result<String, Problem> {

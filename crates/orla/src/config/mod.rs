@@ -95,7 +95,6 @@ pub(crate) use orla_process::file::reason;
 pub(crate) use problem::Problem;
 pub(crate) use provider::description as description_of;
 pub(crate) use read::names_secret;
-use source::MAX_FILE;
 pub(crate) use source::{DEFAULT_FILES, Lookup, Origin, Source};
 use subjects::Subject;
 pub(crate) use survey::Survey;

@@ -13,8 +13,6 @@ use super::table::KEYS;
 use super::{Config, Problem, keys, read, reason};
 use crate::extensions::Extensions;
 
-/// The largest configuration file that is read.
-pub(crate) const MAX_FILE: u64 = 1024 * 1024;
 /// Looked for in the current directory, in this order, where no `--config` is given.
 pub(crate) const DEFAULT_FILES: [&str; 3] = ["orla.yaml", "orla.yml", "orla.json"];
 /// The keys of the file that a client of a running server needs.
