@@ -420,7 +420,7 @@ impl History {
         };
         let mut call = NewCall::to(detail.row.call.capability).with(Payload::from_json(input));
         let market = &self.0.market;
-        call.scope = scope;
+        *call.scope = scope;
         // Nobody waits for a replay, as for a task.
         call.scope.is_task = market.snapshot().requires_task(&call.target);
         let cancellation = self.0.ending.child_token();

@@ -467,7 +467,7 @@ impl CapabilityMarketplace {
             return None;
         }
         let id = excerpt(&call.target, MAX_SHOWN_CHARS);
-        let work = (hook.0)(call.target.clone(), call.scope.clone());
+        let work = (hook.0)(call.target.clone(), (*call.scope).clone());
         let limit = call.timeout.unwrap_or(catalog.limits.timeout);
         tokio::select! {
             signed_in = work => Some(signed_in?.map_err(|reason| {

@@ -99,7 +99,7 @@ pub struct Caller {
 
 impl From<&CallContext> for Caller {
     fn from(ctx: &CallContext) -> Self {
-        let CallScope { notices, client, principal, .. } = &ctx.scope;
+        let CallScope { notices, client, principal, .. } = &*ctx.scope;
         Self { notices: notices.clone(), client: client.clone(), principal: principal.clone() }
     }
 }

@@ -1,39 +1,10 @@
 //! Safe wrappers of system calls that need `unsafe`. Every other crate of the workspace forbids
 //! `unsafe`.
 
-/// Makes glibc keep little freed memory. By default, glibc raises its thresholds with each large freed
-/// block, and keeps up to 64 MiB for each of its arenas: after a burst, a server keeps hundreds of
-/// megabytes.
-///
-/// Blocks of 4 MiB and more are mapped and unmapped individually, and an arena that has more than that
-/// free at its end returns it. Smaller blocks are reused, which the buffers of a 1 MB answer need for
-/// full speed. Call this function first, before any other thread starts. With other C libraries it does
-/// nothing.
-pub fn keep_little_freed_memory() {
-    #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    {
-        const BYTES: libc::c_int = 4 * 1024 * 1024;
-        #[expect(unsafe_code, reason = "a call of the C library")]
-        // SAFETY: `mallopt` takes two integers and stores the second. Both parameters exist in every glibc.
-        let mallopt = |parameter| unsafe { libc::mallopt(parameter, BYTES) };
-        // In a C library without these parameters, the calls fail and change nothing.
-        mallopt(libc::M_MMAP_THRESHOLD);
-        mallopt(libc::M_TRIM_THRESHOLD);
-    }
-}
-
-/// Returns freed memory to the system, also from the middle of glibc's arenas. This takes milliseconds,
-/// during which threads that allocate may wait. With other C libraries it does nothing.
-pub fn return_freed_memory() {
-    #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    {
-        #[expect(unsafe_code, reason = "a call of the C library")]
-        // SAFETY: `malloc_trim` takes the locks that it needs and touches freed memory alone.
-        unsafe {
-            libc::malloc_trim(0)
-        };
-    }
-}
+mod memory;
+pub use memory::{keep_little_freed_memory, return_freed_memory};
+#[cfg(all(target_os = "linux", feature = "jemalloc"))]
+pub use tikv_jemallocator::Jemalloc;
 
 #[cfg(target_os = "linux")]
 mod fork;

@@ -71,6 +71,11 @@ pub use orla_providers as providers;
 pub use orla_server as front_end;
 pub use server::Server;
 
+/// Calls need blocks of many sizes on several threads at once; docs/design/speed.md has what other allocators cost.
+#[cfg(all(target_os = "linux", feature = "jemalloc"))]
+#[global_allocator]
+static ALLOCATOR: orla_sys::Jemalloc = orla_sys::Jemalloc;
+
 /// Runs the command line and returns the exit code, like [`Server::main`] without additions.
 pub fn main() -> ExitCode {
     Server::builder().main()

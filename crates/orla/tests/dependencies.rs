@@ -182,6 +182,8 @@ const FEATURES: &[(&str, &str)] = &[
     ("orla-providers", "wasm"),
     ("orla-server", "a2a-grpc"),
     ("orla", "agent"),
+    ("orla", "jemalloc"),
+    ("orla-sys", "jemalloc"),
 ];
 
 /// The arrows that still close circles across folders, for each crate: the first names something in the second. This list may

@@ -38,7 +38,7 @@ pub struct Call {
     /// The timeout of a capability that declares none. `None` means the server's. Nested calls do not inherit it.
     pub default_timeout: Option<Duration>,
     /// The caller and its context.
-    pub scope: CallScope,
+    pub scope: Box<CallScope>,
 }
 
 /// The caller of a call and its context. Nested calls inherit it.
@@ -130,7 +130,7 @@ pub struct CallContext {
     /// The content that a required attestation allows to run; `None` allows everything.
     pub custody: Option<Custody>,
     /// The caller and its context.
-    pub scope: CallScope,
+    pub scope: Box<CallScope>,
     /// The clock, which stops while a nested call waits for an approval.
     clock: Arc<Clock>,
     /// The permit of the call. The call lends it while it waits for a nested call.
@@ -147,7 +147,7 @@ impl Call {
             input: Payload::empty(),
             timeout: None,
             default_timeout: None,
-            scope: CallScope::default(),
+            scope: Box::default(),
         }
     }
 
@@ -165,9 +165,9 @@ impl Call {
             call_id: None,
             node: None,
             counted: Vec::new(),
-            ..ctx.scope.clone()
+            ..(*ctx.scope).clone()
         };
-        Self { timeout, scope, ..Self::to(target) }
+        Self { timeout, scope: Box::new(scope), ..Self::to(target) }
     }
 
     /// Shares `shared` with all nested calls of this call, such as a common budget. An executor finds it
@@ -192,11 +192,11 @@ impl CallContext {
         call_id: Arc<str>,
         name: Arc<str>,
         (began, timeout): (Instant, Duration),
-        scope: CallScope,
+        mut scope: Box<CallScope>,
     ) -> Self {
         let deadline = began + timeout;
         let clock = Clock::new(deadline, scope.clock.clone());
-        let scope = CallScope { clock: Some(Arc::clone(&clock)), ..scope };
+        scope.clock = Some(Arc::clone(&clock));
         Self {
             call_id,
             name,
@@ -302,8 +302,9 @@ impl CallContext {
     /// capability has its own.
     pub(super) fn with_permits(self, permit: &Arc<CallPermit>, held: Option<Arc<HeldPermits>>) -> Self {
         let mut ctx = Self { permit: Some(Arc::clone(permit)), ..self };
-        ctx.scope.held = held;
-        ctx.scope.client = ctx.scope.client.map(|client| permit.lent_while_asking(client));
+        let scope = &mut *ctx.scope;
+        scope.held = held;
+        scope.client = scope.client.take().map(|client| permit.lent_while_asking(client));
         ctx
     }
 
@@ -328,6 +329,6 @@ impl CallContext {
     #[cfg(any(test, feature = "testing"))]
     pub fn for_tests(name: &str) -> Self {
         let timeout = Duration::from_secs(30);
-        Self::new("test-1".into(), name.into(), (Instant::now(), timeout), CallScope::default())
+        Self::new("test-1".into(), name.into(), (Instant::now(), timeout), Box::default())
     }
 }

@@ -135,7 +135,7 @@ impl Reply {
 }
 
 /// Answers one request.
-pub(crate) async fn answer(core: Arc<Core>, job: Job, caller: Caller) -> Reply {
+pub(crate) async fn answer(core: Arc<Core>, job: Box<Job>, caller: Caller) -> Reply {
     if caller.is_sessionless() && job.may_ask() {
         return Box::pin(pending::answer(core, job, caller)).await;
     }
@@ -148,7 +148,7 @@ pub(crate) async fn answer(core: Arc<Core>, job: Job, caller: Caller) -> Reply {
 /// `requests`.
 pub(crate) async fn answer_sessionless(
     core: Arc<Core>,
-    job: Job,
+    job: Box<Job>,
     caller: Caller,
     requests: Arc<InputRequests>,
 ) -> Reply {
@@ -156,7 +156,7 @@ pub(crate) async fn answer_sessionless(
 }
 
 /// Runs a request to its answer. A panic is an error of this request alone.
-async fn run_caught(core: &Arc<Core>, job: Job, caller: &Caller, channel: ClientChannel) -> Reply {
+async fn run_caught(core: &Arc<Core>, job: Box<Job>, caller: &Caller, channel: ClientChannel) -> Reply {
     let (id, method, revision) = (job.id.clone(), job.method.clone(), caller.revision);
     let ran = AssertUnwindSafe(job.run(core, caller, &channel)).catch_unwind().await;
     channel.end();
@@ -235,8 +235,8 @@ pub(crate) fn limit(catalog: &Catalog, method: &str, name: &str) -> Duration {
 }
 
 impl Job {
-    /// Copies the needed parts of a request out of its body.
-    pub(crate) fn of(request: rpc::Request<'_>, meta: Meta, body: &Bytes) -> Self {
+    /// Copies the needed parts of a request out of its body. They are in a box, because many futures pass them on.
+    pub(crate) fn of(request: rpc::Request<'_>, meta: Meta, body: &Bytes) -> Box<Self> {
         let rpc::Request { id, method, params } = request;
         let whole = || rpc::whole_params(body);
         let operation = match &*method {
@@ -273,7 +273,7 @@ impl Job {
         };
         let client = meta.has_capabilities.then(|| params.client()).flatten();
         let declares_tasks = meta.has_capabilities && tasks::is_declared(params.declared());
-        Self { id, method: method.into(), operation, meta, client, input, declares_tasks }
+        Box::new(Self { id, method: method.into(), operation, meta, client, input, declares_tasks })
     }
 
     /// Returns the subject of the request: the name of a tool or a prompt, or the address of a resource.
@@ -343,12 +343,12 @@ impl Job {
 
     /// Runs the request. Rare and large branches are boxed, so that the future of a plain call stays small.
     async fn run(
-        self,
+        self: Box<Self>,
         core: &Arc<Core>,
         caller: &Caller,
         channel: &ClientChannel,
     ) -> Result<Bytes, ErrorData> {
-        let Self { id, method, operation, meta, input, declares_tasks, .. } = self;
+        let Self { id, method, operation, meta, input, declares_tasks, .. } = *self;
         let notices = wanted_notices(&meta, caller.session.as_deref());
         let has_session = caller.session.is_some();
         match operation {

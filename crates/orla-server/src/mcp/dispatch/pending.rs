@@ -80,7 +80,7 @@ impl Target {
 type Work = BoxFuture<'static, Reply>;
 
 /// Answers a sessionless request whose provider may ask its client.
-pub(crate) async fn answer(core: Arc<Core>, job: Job, caller: Caller) -> Reply {
+pub(crate) async fn answer(core: Arc<Core>, job: Box<Job>, caller: Caller) -> Reply {
     let began = Instant::now();
     let (id, revision) = (job.id.clone(), caller.revision);
     let target = Target {
@@ -99,7 +99,7 @@ pub(crate) async fn answer(core: Arc<Core>, job: Job, caller: Caller) -> Reply {
 
 async fn begin(
     core: &Arc<Core>,
-    job: Job,
+    job: Box<Job>,
     caller: Caller,
     target: &Target,
     began: Instant,

@@ -40,8 +40,8 @@ pub(crate) struct HttpRequest<'a> {
 /// The handler of a protocol request. It owns the needed parts of the body.
 enum Work {
     Initialize { id: Id, requested: String, declared: Declared },
-    Sessionless { revision: Revision, job: Job },
-    InSession { session: Arc<Session>, job: Job },
+    Sessionless { revision: Revision, job: Box<Job> },
+    InSession { session: Arc<Session>, job: Box<Job> },
 }
 
 impl HttpRequest<'_> {
@@ -154,7 +154,7 @@ impl HttpRequest<'_> {
     }
 
     /// Answers a sessionless request, which ends with its connection.
-    async fn sessionless(self, revision: Revision, job: Job) -> Response<Body> {
+    async fn sessionless(self, revision: Revision, job: Box<Job>) -> Response<Body> {
         let Self { core, principal, headers, .. } = self;
         if let Err(refused) = job.check_param_headers(core, headers, principal.as_ref()) {
             return refuse(refused.status, Some(&job.id), &refused.error);
@@ -193,7 +193,7 @@ impl HttpRequest<'_> {
     }
 
     /// Answers a request of a session, which continues when its connection ends.
-    async fn in_session(self, session: Arc<Session>, job: Job) -> Response<Body> {
+    async fn in_session(self, session: Arc<Session>, job: Box<Job>) -> Response<Body> {
         let Self { core, principal, .. } = self;
         let Some(running) = session.calls.begin(&job.id) else {
             let what = "a request with this id is still running";

@@ -108,7 +108,8 @@ async fn entry_of(
         Some(_) => {
             let mut call = Call::to(tool);
             call.scope.principal = principal.cloned();
-            core.market.learn_of(call).await;
+            // Boxed, to keep the future of every other call small.
+            Box::pin(core.market.learn_of(call)).await;
             newest = core.market.snapshot();
         }
         None => {
