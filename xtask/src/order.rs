@@ -1,8 +1,8 @@
 //! Writes `crates/orla/functions.order`: the functions that each kind of call and a start run, for the linker (`crates/orla/build.rs`).
 //!
 //! The release program, with its symbols, runs in Valgrind's `callgrind`, where it starts, lists its tools, and is called. A name contains
-//! a hash of the crate, of its version and of the compiler, but not of the code. So most names stay true over months of changes, and none
-//! over another version of the compiler: then the list orders nothing until this is run again.
+//! a hash of the compiler, of the profile and target, and of the crate with its version, features and dependencies, but not of the code. So
+//! this is run again before each release, after the version and `Cargo.lock` have changed.
 
 use std::collections::HashSet;
 use std::fs;
@@ -68,6 +68,9 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
     }
     let of_calls = names.list.len();
     names.extend(&plain.unwrap_or_default());
+    if of_calls == 0 {
+        return Err("the program has no symbols: build it with `-C strip=none`".to_owned());
+    }
     let file = crate::root().join("crates/orla/functions.order");
     let old = fs::read_to_string(&file).unwrap_or_default();
     let kept = old.lines().filter(|name| names.known.contains(*name)).count();
@@ -153,7 +156,11 @@ impl Kind {
             std::thread::sleep(SETTLE);
             let dump =
                 Command::new("callgrind_control").arg("-d").arg(server.pid().to_string()).output();
-            dump.map(drop).map_err(|err| format!("callgrind_control: {err}"))
+            match dump {
+                Ok(dump) if dump.status.success() => Ok(()),
+                Ok(dump) => Err(format!("callgrind_control: {}", String::from_utf8_lossy(&dump.stderr))),
+                Err(err) => Err(format!("callgrind_control: {err}")),
+            }
         };
         round(0)?;
         round(FIRST_CALLS)?;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use async_nats::jetstream::ErrorCode;
 use async_nats::jetstream::context::AccountErrorKind;
 use async_nats::{ConnectError, ConnectErrorKind};
+use rustls::{AlertDescription, CertificateError};
 
 /// The reason why an instance cannot be a node of its cluster. Each message is one line and contains no
 /// address.
@@ -83,14 +84,29 @@ impl ClusterError {
     }
 }
 
-/// Returns what is wrong with TLS, if the connection failed because of it.
+/// Returns what is wrong with the certificates, if no connection can be made until they or the configuration are changed. A
+/// certificate that has expired may be renewed, and the clock of one that is not valid yet may be set.
 fn tls_problem(error: &ConnectError) -> Option<String> {
     let source = error.source()?.downcast_ref::<io::Error>()?;
     match source.get_ref()?.downcast_ref::<rustls::Error>()? {
+        rustls::Error::InvalidCertificate(
+            CertificateError::Expired
+            | CertificateError::ExpiredContext { .. }
+            | CertificateError::NotValidYet
+            | CertificateError::NotValidYetContext { .. },
+        ) => None,
         rustls::Error::InvalidCertificate(why) => {
             Some(format!("the server's certificate is not trusted ({why})"))
         }
-        other => Some(other.to_string()),
+        rustls::Error::AlertReceived(
+            alert @ (AlertDescription::CertificateRequired
+            | AlertDescription::BadCertificate
+            | AlertDescription::UnsupportedCertificate
+            | AlertDescription::CertificateUnknown
+            | AlertDescription::UnknownCA
+            | AlertDescription::AccessDenied),
+        ) => Some(format!("the server refuses this node's certificate ({alert:?})")),
+        _ => None,
     }
 }
 
@@ -113,6 +129,16 @@ mod tests {
             "no TLS connection to NATS: the server's certificate is not trusted (UnknownIssuer); check `cluster.tls`"
         );
         assert!(!error.may_pass());
+        let of_tls = |error: rustls::Error| of(io::Error::new(io::ErrorKind::InvalidData, error));
+        let unwanted = of_tls(rustls::Error::AlertReceived(AlertDescription::CertificateRequired));
+        assert!(!unwanted.may_pass(), "{unwanted}");
+        for passing in [
+            rustls::Error::InvalidCertificate(CertificateError::Expired),
+            rustls::Error::InvalidCertificate(CertificateError::NotValidYet),
+            rustls::Error::AlertReceived(AlertDescription::InternalError),
+        ] {
+            assert!(of_tls(passing.clone()).may_pass(), "{passing}");
+        }
         assert!(of(io::ErrorKind::ConnectionRefused.into()).may_pass());
     }
 

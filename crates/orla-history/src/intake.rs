@@ -21,10 +21,10 @@ use crate::trace::Tracing;
 
 /// The interval at which expired rows are removed while no call ends.
 const TIDY: Duration = Duration::from_secs(60);
-/// The number of calls that are not gathered any longer, unless many of them would not be kept.
+/// Once so many calls have been gathered, they are written, unless many of them would not be kept.
 const GATHERED: usize = 1024;
-/// Bytes of data that are not gathered any longer: a processor's cache holds them, so that large answers use the same memory
-/// again and again.
+/// Once so many bytes have been gathered, they are written. They fit into a processor's cache, so large answers use the same
+/// memory again and again.
 const GATHERED_BYTES: usize = 512 << 10;
 /// The number of calls whose rows are made at once: few enough for their memory to be used again for the next ones.
 const AT_ONCE: usize = 128;

@@ -12,7 +12,7 @@ use super::{Nats, TIMEOUT, WHERE, World, eventually, same, write};
 use crate::process;
 
 impl World {
-    /// Each node has a certificate and credentials, which a JWT and its NKey are.
+    /// Each node has a certificate and credentials: a JWT and its NKey.
     pub(super) fn encrypted(&self) -> Result<(), String> {
         let (guard, nats) = self.guarded_nats()?;
         let node = |name: &str, tools: &[(&str, &str)]| {
