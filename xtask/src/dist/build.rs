@@ -123,6 +123,10 @@ impl Folder {
                 cargo.env_remove(&*variable);
             }
         }
+        if target.architecture == "aarch64" {
+            // jemalloc cannot ask the machine: with pages of 64 KiB, it works where pages are smaller too.
+            cargo.env("JEMALLOC_SYS_WITH_LG_PAGE", "16");
+        }
         succeed(
             cargo
                 .args(["build", "--locked", "--package", "orla", "--features", super::FEATURES])

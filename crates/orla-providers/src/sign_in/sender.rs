@@ -106,7 +106,8 @@ impl Sender {
         let Some(credentials) = &self.credentials else {
             return self.send(request).await;
         };
-        let sent = self.execute_as(credentials, request).await;
+        // Boxed, to keep the future of a request without a token small.
+        let sent = Box::pin(self.execute_as(credentials, request)).await;
         match &sent {
             Ok((_, true)) => *credentials.needed.lock() = None,
             Err(Unanswered::Token(orla_oauth::Error::SignIn(needed))) => {
