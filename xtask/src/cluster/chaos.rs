@@ -46,7 +46,7 @@ pub(super) const QUICK: Plan =
     Plan { phase: Duration::from_secs(6), pause: Duration::from_secs(2), tasks: 100 };
 
 /// Three NATS servers that are one cluster.
-struct ThreeNats {
+pub(super) struct ThreeNats {
     servers: Vec<Option<Server>>,
     ports: Vec<u16>,
     routes: Vec<u16>,
@@ -366,7 +366,7 @@ fn judge_tasks(accepted: &[Accepted], made: &Made, nodes: &[Node]) -> Result<usi
 }
 
 impl ThreeNats {
-    fn start(world: &World) -> Result<Self, String> {
+    pub(super) fn start(world: &World) -> Result<Self, String> {
         let mut three = Self {
             servers: vec![None, None, None],
             ports: (0..3).map(|_| free_port()).collect::<Result<_, _>>()?,
@@ -378,12 +378,12 @@ impl ThreeNats {
         Ok(three)
     }
 
-    fn kill(&mut self, at: usize) -> Result<(), String> {
+    pub(super) fn kill(&mut self, at: usize) -> Result<(), String> {
         self.servers[at].take().map_or(Ok(()), Server::kill)
     }
 
     /// Starts those that are not there.
-    fn revive(&mut self) -> Result<(), String> {
+    pub(super) fn revive(&mut self) -> Result<(), String> {
         let routes: Vec<String> =
             self.routes.iter().map(|port| format!("nats://127.0.0.1:{port}")).collect();
         for at in 0..3 {
@@ -404,7 +404,7 @@ impl ThreeNats {
         Ok(())
     }
 
-    fn config(&self, node: &str) -> String {
+    pub(super) fn config(&self, node: &str) -> String {
         let addresses: Vec<String> =
             self.ports.iter().map(|port| format!("\"nats://127.0.0.1:{port}\"")).collect();
         format!("cluster: {{nats: [{}], name: t, node: {node}}}\n", addresses.join(", "))

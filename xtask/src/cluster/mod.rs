@@ -75,7 +75,7 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
 type Check = fn(&World) -> Result<(), String>;
 
 /// The parts by which checks are chosen, what they show, and the checks.
-const CHECKS: [(&str, &str, Check); 25] = [
+const CHECKS: [(&str, &str, Check); 26] = [
     ("calls", "a tool of another node is listed and called", World::listed_and_called),
     ("calls", "large inputs and results arrive whole", World::large),
     ("calls", "what is here wins, and equal nodes share the calls", World::shared),
@@ -84,6 +84,7 @@ const CHECKS: [(&str, &str, Check); 25] = [
     ("faults", "without NATS the node goes on, and with it again the cluster", World::without_nats),
     ("faults", "of two instances with one name, a call reaches one", World::two_of_one_name),
     ("faults", "a NATS server that lost its data is given it again", World::forgetful_nats),
+    ("faults", "nodes call each other while JetStream has no leader", World::leaderless_nats),
     ("faults", "a node that floods and lies harms its own calls alone", World::hostile_node),
     ("calls", "a node without room passes its calls on", World::full_node),
     ("calls", "a node that drains finishes its calls and takes no more", World::draining),
