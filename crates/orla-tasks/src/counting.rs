@@ -72,7 +72,10 @@ pub(crate) fn market_with(
     idempotent: &str,
     time: Duration,
 ) -> Arc<CapabilityMarketplace> {
-    let market = Arc::new(CapabilityMarketplace::new(Limits::default()));
+    // A process may be stopped during a call for longer than a call may take otherwise.
+    let mut limits = Limits::default();
+    limits.timeout = Duration::from_secs(3_600);
+    let market = Arc::new(CapabilityMarketplace::new(limits));
     market.register_executor(Arc::new(Counter { calls: Arc::clone(calls), time })).unwrap();
     register(&market, idempotent, |id| {
         CapabilityManifest::new(id, "Counts.", ProviderType::Custom(Arc::new(Counts)))

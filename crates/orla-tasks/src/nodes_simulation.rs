@@ -5,7 +5,7 @@
 //! time than a lease has. Clients start tasks with keys at any node, repeat their requests, send events, cancel, and read. After
 //! a while nothing fails any more, and every task has to end.
 //!
-//! The invariants: [`KEY`], [`KEPT`], [`ONCE`], [`FENCED`], [`OVER`], [`NEWEST`], [`RESULT`] and [`ENDS`]. A seed that fails is
+//! The invariants: [`KEY`], [`KEPT`], [`ONCE`], [`FENCED`], [`TAKEN`], [`OVER`], [`NEWEST`], [`RESULT`] and [`ENDS`]. A seed that fails is
 //! added to [`SEEDS`].
 
 use std::collections::BTreeMap;
@@ -20,27 +20,34 @@ use orla_state::testing::simulation::{Birth, Cluster, Random, Written, simulate,
 use parking_lot::Mutex;
 
 use crate::counting::{Calls, market_with};
+use crate::follow::NODES as NODE_RECORDS;
 use crate::keys::{self, TASKS};
 use crate::state::State;
-use crate::task::{Task, TaskId};
+use crate::task::{Runner, Task, TaskId};
 use crate::{NewTask, Sharing, TaskError, TaskOptions, Tasks, Viewer};
 
 const KEY: &str = "a key starts one task, at whichever node and however often it is used";
 const KEPT: &str = "a task whose id a client was told is there";
 const ONCE: &str = "a call that is not idempotent is made once at most";
 const FENCED: &str = "a process writes nothing of a task that another one has taken";
+const TAKEN: &str = "a task is taken from a node only if the node was silent for the time of its lease";
 const OVER: &str = "a task that is over changes no more";
 const NEWEST: &str = "no node shows an older state than its client has seen before";
 const RESULT: &str = "a task has one end, and the one that its calls allow";
 const ENDS: &str = "every task ends once nothing fails any more";
 
-/// Seeds that failed in the past.
-const SEEDS: [u64; 2] = [1, 20_261_127];
+/// Seeds that failed in the past, or that show a mistake which few others show.
+const SEEDS: [u64; 3] = [1, 20_261_127, 20_261_645];
 
 const ANYONE: Viewer<'_> = Viewer::Caller(None);
 const NODES: usize = 3;
-/// How long a call takes.
-const CALL: Duration = Duration::from_millis(700);
+/// How long the calls of a world take: some are still there when the lease of their node is over.
+const CALL_TIMES: [Duration; 3] =
+    [Duration::from_millis(700), Duration::from_secs(4), Duration::from_secs(15)];
+/// A node whose heartbeats have no pause of this length is there for all others.
+const SILENCE: Duration = Duration::from_secs(9);
+/// How long ago a pause may be for which a node loses its tasks.
+const AFTERMATH: Duration = Duration::from_secs(60);
 /// The number of steps of one world after which nothing fails and nothing is cancelled.
 const BUSY: u64 = 4_000;
 /// The maximum number of steps of one world.
@@ -94,7 +101,8 @@ type Lives = Arc<Mutex<BTreeMap<u64, String>>>;
 
 /// What all worlds share: the nodes' capabilities, and the calls that were made.
 struct Common {
-    markets: Vec<Arc<CapabilityMarketplace>>,
+    /// The markets of the nodes, for each time of calls.
+    markets: [Vec<Arc<CapabilityMarketplace>>; CALL_TIMES.len()],
     calls: Calls,
 }
 
@@ -112,7 +120,8 @@ struct World {
 impl Common {
     fn new() -> Self {
         let calls = Calls::default();
-        let markets = (0..NODES).map(|_| market_with(&calls, "again", CALL)).collect();
+        let market = |time| market_with(&calls, "again", time);
+        let markets = CALL_TIMES.map(|time| (0..NODES).map(|_| market(time)).collect());
         Self { markets, calls }
     }
 }
@@ -208,11 +217,40 @@ struct Fence {
     lives: Lives,
     /// The lives that run the tasks.
     runners: BTreeMap<String, Option<String>>,
+    /// The lives of the nodes, with the times of their heartbeats.
+    heartbeats: BTreeMap<String, (String, Vec<Duration>)>,
 }
 
 impl Fence {
+    fn note_heartbeats(&mut self, written: &Written<'_>) {
+        for change in written.changes {
+            let (Some(node), Some(value)) = (change.key.strip_prefix(NODE_RECORDS), &change.value)
+            else {
+                continue;
+            };
+            let Runner { life, .. } = serde_json::from_slice(value).unwrap();
+            let known = self.heartbeats.entry(node.to_owned()).or_default();
+            if known.0 != life {
+                *known = (life, Vec::new());
+            }
+            known.1.push(written.made);
+        }
+    }
+
+    /// Returns whether a life was heard by then, without a pause that makes others take its tasks.
+    fn is_well(&self, runner: &Runner, then: Duration) -> bool {
+        let Some((life, times)) = self.heartbeats.get(&runner.node) else { return false };
+        let times = || times.iter().copied().filter(|at| *at <= then);
+        let ends = times().skip(1).chain([then]);
+        let mut pauses = times().zip(ends).filter(|(_, end)| *end + AFTERMATH > then);
+        *life == runner.life
+            && times().next().is_some()
+            && pauses.all(|(begin, end)| end - begin < SILENCE)
+    }
+
     fn check(&mut self, written: &Written<'_>) {
         let Some(author) = self.lives.lock().get(&written.life).cloned() else { return };
+        self.note_heartbeats(written);
         let mut is_over = false;
         for (change, before) in written.changes.iter().zip(written.before) {
             let (Some(id), Some(value)) = (change.key.strip_prefix(TASKS), &change.value) else {
@@ -228,6 +266,9 @@ impl Fence {
                 let is_claimed = life(&task).as_ref() == Some(&author);
                 // Any process cancels a task, or ends the task of a process that is gone.
                 let is_ended = matches!(task.state, State::Cancelled | State::Interrupted);
+                let is_taken = !is_its_own && task.state != State::Cancelled;
+                let is_well = before.runner.as_ref().is_some_and(|it| self.is_well(it, written.sent));
+                assert!(!is_taken || !is_well, "{TAKEN}: {:?} by {author}", before.runner);
                 assert!(is_its_own || is_claimed || is_ended, "{FENCED}: its record");
                 // Whoever ends or releases a task writes of it for the last time.
                 is_over = is_ended || (is_its_own && life(&task).is_none());
@@ -250,7 +291,8 @@ impl World {
     fn new(common: &Common, random: &mut Random) -> Self {
         common.calls.lock().clear();
         let lives = Lives::default();
-        let (markets, known) = (common.markets.clone(), Arc::clone(&lives));
+        let markets = common.markets[random.index(CALL_TIMES.len())].clone();
+        let known = Arc::clone(&lives);
         let cluster = Cluster::new(random, NODES, move |birth: Birth| {
             let sharing = Sharing {
                 node: format!("n{}", birth.node),

@@ -30,6 +30,8 @@ const NODES: usize = 3;
 const MOST: usize = 2;
 /// The number of calls in a minute.
 const CALLS: u64 = 6;
+/// How long the calls of a world run: some are still there when the lease of their node is over.
+const LENGTHS: [u64; 3] = [1, 8, 64];
 /// The number of steps of one world after which nothing fails.
 const BUSY: u64 = 4_000;
 /// The maximum number of steps of one world.
@@ -61,6 +63,8 @@ struct Common {
 struct World {
     cluster: Cluster<Process>,
     common: Arc<Mutex<Common>>,
+    /// How long calls run, as a factor.
+    length: u64,
     steps: u64,
 }
 
@@ -87,7 +91,7 @@ impl World {
             TaskTracker::new().spawn(serving);
             Process { permits, life: birth.life }
         });
-        Self { cluster, common, steps: 0 }
+        Self { cluster, common, length: LENGTHS[random.index(LENGTHS.len())], steps: 0 }
     }
 
     /// Makes one step. Returns whether the world is over.
@@ -99,7 +103,7 @@ impl World {
         match random.below(24) {
             0 => self.take(random.index(NODES), true),
             1 if is_busy => self.take(random.index(NODES), false),
-            2 if is_busy => self.give(random),
+            2 if is_busy && random.one_in(self.length) => self.give(random),
             _ => self.cluster.step(random, is_busy),
         }
         if self.steps == BUSY {

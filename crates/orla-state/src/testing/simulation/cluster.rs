@@ -71,6 +71,8 @@ enum Trouble {
     Stopped,
     /// It cannot reach the store.
     Cut,
+    /// Its copy of the store learns nothing.
+    Deaf,
 }
 
 impl<P> Cluster<P> {
@@ -166,6 +168,7 @@ impl<P> Cluster<P> {
             0 => 1 + random.below(LONGEST_PAUSE),
             _ => 1 + random.below(LONGEST_PAUSE / 8),
         };
+        self.network.set_now(self.now);
         for node in 0..self.nodes.len() {
             if let Some((trouble, until)) = self.nodes[node].trouble
                 && until <= self.now
@@ -175,6 +178,7 @@ impl<P> Cluster<P> {
                     Trouble::Down => self.begin(node),
                     Trouble::Stopped => {}
                     Trouble::Cut => self.network.cut(node, false),
+                    Trouble::Deaf => self.network.deafen(node, false),
                 }
             }
             self.run(node);
@@ -183,10 +187,11 @@ impl<P> Cluster<P> {
 
     /// One node, or rarely every node, has trouble for a while.
     fn trouble(&mut self, random: &mut Random) {
-        let trouble = match random.below(3) {
+        let trouble = match random.below(4) {
             0 => Trouble::Down,
             1 => Trouble::Stopped,
-            _ => Trouble::Cut,
+            2 => Trouble::Cut,
+            _ => Trouble::Deaf,
         };
         let longest = if random.one_in(2) { 2_000 } else { 25_000 };
         let until = self.now + 1 + random.below(longest);
@@ -203,6 +208,7 @@ impl<P> Cluster<P> {
                     at.cuts += 1;
                     self.network.cut(node, true);
                 }
+                Trouble::Deaf => self.network.deafen(node, true),
             }
         }
     }

@@ -29,8 +29,10 @@ const CATCH_UP: Duration = Duration::from_secs(10);
 const TRIES: usize = 20;
 /// The number of changed keys that a receiver may lag behind.
 const LAG: usize = 8192;
-/// One in so many messages is lost, and as many are repeated.
+/// One in so many messages is lost, as many are repeated, and as many are late.
 const ODDS: u64 = 100;
+/// How late a message may be, in milliseconds.
+const LATEST: u64 = 12_000;
 
 /// The network, with the store behind it.
 #[derive(Default)]
@@ -43,12 +45,18 @@ struct State {
     log: Vec<Vec<Logged>>,
     last: Revision,
     messages: Vec<Message>,
+    /// The messages that are late, and when they arrive.
+    late: Vec<(u64, Message)>,
     links: Vec<Link>,
     next: u64,
-    observer: Option<Box<dyn FnMut(&Written<'_>) + Send>>,
+    /// Milliseconds since the world began.
+    now: u64,
+    observer: Option<Observer>,
     /// What has happened, as one number.
     trace: u64,
 }
+
+type Observer = Box<dyn FnMut(&Written<'_>) + Send>;
 
 /// A batch of changes that the store has made.
 pub struct Written<'w> {
@@ -56,6 +64,10 @@ pub struct Written<'w> {
     pub node: usize,
     /// Which of the node's processes that was.
     pub life: u64,
+    /// When it asked, in the time of the world.
+    pub sent: Duration,
+    /// When the changes were made.
+    pub made: Duration,
     /// The changes.
     pub changes: &'w [Change],
     /// The values of the changed records before.
@@ -72,6 +84,8 @@ struct Logged {
 /// The connection of a node.
 struct Link {
     is_cut: bool,
+    /// Whether its copy learns nothing, although it can write.
+    is_deaf: bool,
     store: Weak<NodeStore>,
     /// The number of batches that its copy has; `None` before it has any.
     fed: Option<usize>,
@@ -83,6 +97,7 @@ struct Message {
     life: u64,
     /// The number of the request.
     number: u64,
+    sent: u64,
     content: Content,
 }
 
@@ -150,7 +165,7 @@ impl Network {
             advanced: Notify::new(),
             changed: broadcast::Sender::new(LAG),
         });
-        let link = Link { is_cut: false, store: Arc::downgrade(&store), fed: None };
+        let link = Link { is_cut: false, is_deaf: false, store: Arc::downgrade(&store), fed: None };
         match state.links.get_mut(node) {
             Some(before) => *before = link,
             None => state.links.push(link),
@@ -163,20 +178,31 @@ impl Network {
         self.0.lock().links[node].is_cut = is_cut;
     }
 
+    /// Stops what the copy of a node learns, or lets it go on.
+    pub(super) fn deafen(&self, node: usize, is_deaf: bool) {
+        self.0.lock().links[node].is_deaf = is_deaf;
+    }
+
+    /// Sets the time of the world, in milliseconds.
+    pub(super) fn set_now(&self, now: u64) {
+        self.0.lock().now = now;
+    }
+
     fn send(&self, node: usize, life: u64, changes: Vec<Change>) -> Result<u64, StateError> {
         let mut state = self.0.lock();
         if state.links[node].is_cut {
             return Err(StateError::new("there is no connection"));
         }
         state.next += 1;
-        let number = state.next;
-        state.messages.push(Message { node, life, number, content: Content::Request(changes) });
+        let (number, sent) = (state.next, state.now);
+        state.messages.push(Message { node, life, number, sent, content: Content::Request(changes) });
         Ok(number)
     }
 
-    /// Delivers any message, or loses or repeats it.
+    /// Delivers any message, or loses, repeats or delays it.
     pub(super) fn deliver(&self, random: &mut Random, is_lossy: bool) -> Delivered {
         let mut state = self.0.lock();
+        state.collect_late(is_lossy);
         if state.messages.is_empty() {
             return Delivered::Nothing;
         }
@@ -186,7 +212,12 @@ impl Network {
             true => state.messages[at].clone(),
             false => state.messages.swap_remove(at),
         };
-        let Message { node, life, number, content } = message;
+        if is_lossy && fate == 2 {
+            let due = state.now + random.below(LATEST);
+            state.late.push((due, message));
+            return Delivered::Away;
+        }
+        let Message { node, life, number, sent, content } = message;
         let link = &state.links[node];
         let is_lost = (is_lossy && fate == 1) || link.is_cut;
         match content {
@@ -194,8 +225,9 @@ impl Network {
             Content::Request(changes) => {
                 let kind = changes.first().and_then(|change| change.key.bytes().next());
                 state.note([node as u64, number, changes.len() as u64, kind.unwrap_or_default().into()]);
-                let answer = state.answer(node, life, changes);
-                state.messages.push(Message { node, life, number, content: Content::Answer(answer) });
+                let answer = state.answer(node, life, sent, changes);
+                let content = Content::Answer(answer);
+                state.messages.push(Message { node, life, number, sent, content });
                 Delivered::Away
             }
             Content::Answer(answer) => {
@@ -217,7 +249,7 @@ impl Network {
         let mut state = self.0.lock();
         let last = state.log.len();
         let link = &mut state.links[node];
-        if link.is_cut || link.fed == Some(last) {
+        if link.is_cut || link.is_deaf || link.fed == Some(last) {
             return false;
         }
         let Some(store) = link.store.upgrade() else { return false };
@@ -257,8 +289,15 @@ impl State {
         }
     }
 
+    /// Puts the late messages that arrive now to the others: all of them, once no message is late any more.
+    fn collect_late(&mut self, is_lossy: bool) {
+        let Self { late, messages, now, .. } = self;
+        let due = late.extract_if(.., |(due, _)| !is_lossy || *due <= *now);
+        messages.extend(due.map(|(_, message)| message));
+    }
+
     /// Makes changes, if they fit.
-    fn answer(&mut self, node: usize, life: u64, changes: Vec<Change>) -> Answer {
+    fn answer(&mut self, node: usize, life: u64, sent: u64, changes: Vec<Change>) -> Answer {
         if changes.is_empty() {
             return Answer { made: None, last: self.last };
         }
@@ -269,7 +308,8 @@ impl State {
         };
         self.last = revisions.last().copied().unwrap_or(self.last);
         if let Some(observe) = &mut self.observer {
-            observe(&Written { node, life, changes: &changes, before: &before });
+            let (sent, made) = (Duration::from_millis(sent), Duration::from_millis(self.now));
+            observe(&Written { node, life, sent, made, changes: &changes, before: &before });
         }
         self.log.push(logged(changes, &revisions));
         Answer { made: Some(revisions), last: self.last }
