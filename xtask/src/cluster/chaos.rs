@@ -31,7 +31,7 @@ const SINGLE: &str = "#!/bin/sh\n# /// orla\n# description: Notes its input, onc
 
 /// How long and how often what dies, and what is done meanwhile.
 #[derive(Clone, Copy)]
-pub(super) struct Plan {
+struct Plan {
     /// How long nodes die, and then as long nodes and NATS servers.
     phase: Duration,
     /// The pause between two deaths of nodes.
@@ -40,10 +40,8 @@ pub(super) struct Plan {
     tasks: usize,
 }
 
-pub(super) const LONG: Plan =
-    Plan { phase: Duration::from_secs(60), pause: Duration::from_secs(5), tasks: 2_000 };
-pub(super) const QUICK: Plan =
-    Plan { phase: Duration::from_secs(6), pause: Duration::from_secs(2), tasks: 100 };
+const LONG: Plan = Plan { phase: Duration::from_secs(60), pause: Duration::from_secs(5), tasks: 2_000 };
+const QUICK: Plan = Plan { phase: Duration::from_secs(6), pause: Duration::from_secs(2), tasks: 100 };
 
 /// Three NATS servers that are one cluster.
 pub(super) struct ThreeNats {
@@ -84,7 +82,8 @@ struct Accepted {
 
 impl World {
     /// Nodes that die every few seconds, and then one of three NATS servers meanwhile.
-    pub(super) fn chaos(&self, plan: Plan) -> Result<(), String> {
+    pub(super) fn chaos(&self) -> Result<(), String> {
+        let plan = if self.is_quick { QUICK } else { LONG };
         let mut nats = ThreeNats::start(self)?;
         let tools = [("again", AGAIN), ("single", SINGLE)];
         let names = ["alpha", "beta", "gamma"];
