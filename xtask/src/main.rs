@@ -22,7 +22,7 @@
 //! - `forms` counts the forms that the console makes of the schemas of published servers and APIs.
 //! - `packages` kills `orla add`, `update` and `sync` at many moments.
 //! - `registry` asks orla what it would install of many published `server.json`, from a stand-in of a registry that also fails.
-//! - `simulate` lets simulated processes of programs with journals end at any step, for 10^8 steps.
+//! - `simulate` lets simulated servers and nodes of a cluster fail at any step, over a network that fails too, for 10^8 steps.
 //! - `docs` builds the documentation as a site, and runs what its tutorials say.
 //! - `dist` makes everything that orla is installed from: archives, packages, scripts and what vouches for them.
 //! - `order` lists the functions that a start and each call run, for the linker.
@@ -130,9 +130,10 @@ usage: cargo xtask COMMAND
                      serve the server.json files below FOLDER as a registry does, and count what the release binary (or
                      $ORLA_BIN) would install of them and why not the rest; then let the registry fail (--quick: in the
                      ways that need no waiting)
-  simulate [STEPS [SEED]]
-                     simulate tasks that are programs, whose processes end at any step, for so many steps
-                     (default: 100000000)
+  simulate [--quick] [WHAT…] [STEPS [SEED]]
+                     simulate servers that fail at any step; WHAT is any of: programs (tasks of one server), tasks, permits,
+                     sessions (of three nodes, over a network that loses, delays, repeats and reorders messages) (default:
+                     all); STEPS of each (default: 100000000, --quick: 1000000)
   docs [--quick] [--bless] [WHAT…]
                      build the site over docs/ in target/docs/site, check its links, and run every command of the tour and
                      the tutorials with the release binary (or $ORLA_BIN); WHAT is any of: links, site, commands, or the

@@ -14,6 +14,7 @@ use async_nats::{Message, Subscriber};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use orla_marketplace::{CapabilityMarketplace, Entry, millis_down};
+use parking_lot::Mutex;
 use ring::digest::{SHA256, digest};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep};
@@ -279,6 +280,7 @@ struct Keeper {
     member: Arc<Member>,
     buckets: Buckets,
     offer: Offer,
+    newest: Arc<NewestLease>,
     /// Whether the last write is known to be made.
     is_written: bool,
     failures: LeaseFailures,
@@ -298,6 +300,10 @@ struct Offer {
     parts: u32,
 }
 
+/// The newest lease of this node, and when it was sent.
+#[derive(Debug, Default)]
+struct NewestLease(Mutex<Option<(Bytes, Instant)>>);
+
 /// How long all writes have failed.
 #[derive(Debug, Default)]
 struct LeaseFailures {
@@ -316,6 +322,7 @@ impl Keeper {
             member: Arc::clone(member),
             buckets,
             offer: Offer::default(),
+            newest: Arc::default(),
             is_written: false,
             failures: LeaseFailures::default(),
             changes: market.map_or_else(|| watch::Sender::new(0).subscribe(), |market| market.changes()),
@@ -328,6 +335,7 @@ impl Keeper {
 
     async fn run(mut self) {
         let member = Arc::clone(&self.member);
+        let (newest, leases) = (Arc::clone(&self.newest), self.buckets.leases.name.clone());
         let running = async {
             self.begin().await;
             loop {
@@ -339,6 +347,7 @@ impl Keeper {
             () = member.leaving.cancelled() => {}
             () = member.shared.replaced.cancelled() => return,
             () = running => {}
+            () = newest.repeat(&member.link, &leases) => {}
         }
         drop(self.buckets.leases.delete(&member.link.settings.node).await);
     }
@@ -448,10 +457,12 @@ impl Keeper {
             draining: member.shared.is_draining(),
             stuck_ms: member.store.stuck().map(millis_down),
         };
-        match self.buckets.leases.put(&lease.node, lease.write().into()).await {
+        let text = Bytes::from(lease.write());
+        self.newest.set(text.clone(), Instant::now());
+        match self.buckets.leases.put(&lease.node, text).await {
             Ok(_) => {
                 if self.failures.record_success() {
-                    tracing::info!("the other nodes hear this one again");
+                    tracing::info!("JetStream takes the leases of this node again");
                 }
             }
             Err(error) => {
@@ -465,7 +476,10 @@ impl Keeper {
     async fn failed(&mut self, problem: &str) {
         tracing::debug!(problem, "what this node offers cannot be written");
         if self.failures.record_failure(Instant::now()) {
-            tracing::warn!(problem, "the other nodes do not hear this one: JetStream takes no lease");
+            tracing::warn!(
+                problem,
+                "JetStream takes no lease of this node: nodes that join now do not find it"
+            );
         }
         match self.member.link.buckets().await {
             Ok(buckets) => self.buckets = buckets,
@@ -474,9 +488,41 @@ impl Keeper {
     }
 }
 
+impl NewestLease {
+    fn set(&self, lease: Bytes, now: Instant) {
+        *self.0.lock() = Some((lease, now));
+    }
+
+    /// Returns the lease if it is to be sent again, because no other one follows it in time.
+    fn overdue(&self, now: Instant) -> Option<Bytes> {
+        let mut newest = self.0.lock();
+        let (lease, sent) = newest.as_mut()?;
+        if now.saturating_duration_since(*sent) < RENEW + CHECK_INTERVAL {
+            return None;
+        }
+        *sent = now;
+        Some(lease.clone())
+    }
+
+    /// Sends the lease again while the next one cannot be written, such as while JetStream chooses a leader. The other nodes
+    /// receive the message all the same.
+    async fn repeat(&self, link: &Link, bucket: &str) {
+        let subject = format!("$KV.{bucket}.{}", link.settings.node);
+        let mut ticker = interval(CHECK_INTERVAL);
+        ticker.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticker.tick().await;
+            let Some(client) = link.client().filter(|_| link.is_connected()) else { continue };
+            if let Some(lease) = self.overdue(Instant::now()) {
+                drop(client.publish(subject.clone(), lease).await);
+            }
+        }
+    }
+}
+
 impl LeaseFailures {
-    /// Records a failed attempt. Returns whether other nodes now consider this node gone, and did not
-    /// before.
+    /// Records a failed attempt. Returns whether all have failed for the time of a lease now, which is reported
+    /// once.
     fn record_failure(&mut self, now: Instant) -> bool {
         let since = *self.since.get_or_insert(now);
         now.saturating_duration_since(since) >= LEASE && !std::mem::replace(&mut self.is_reported, true)
@@ -491,6 +537,20 @@ impl LeaseFailures {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_lease_is_repeated_until_the_next_one_is_sent() {
+        let (newest, now, late) = (NewestLease::default(), Instant::now(), RENEW + CHECK_INTERVAL);
+        assert_eq!(newest.overdue(now), None);
+        newest.set(Bytes::from_static(b"1"), now);
+        assert_eq!(newest.overdue(now + RENEW), None);
+        assert_eq!(newest.overdue(now + late), Some(Bytes::from_static(b"1")));
+        assert_eq!(newest.overdue(now + late + RENEW), None);
+        newest.set(Bytes::from_static(b"2"), now + late * 2);
+        assert_eq!(newest.overdue(now + late * 2), None);
+        assert_eq!(newest.overdue(now + late * 3), Some(Bytes::from_static(b"2")));
+        assert!(late * 2 < LEASE, "one message may be lost");
+    }
 
     #[test]
     fn a_failing_lease_is_reported_once() {

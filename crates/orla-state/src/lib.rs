@@ -14,7 +14,8 @@ mod pages;
 #[expect(
     clippy::unwrap_used,
     clippy::disallowed_methods,
-    reason = "a suite panics where a promise is broken"
+    clippy::print_stderr,
+    reason = "a suite panics where a promise is broken, and a simulation says how to repeat it"
 )]
 pub mod testing;
 

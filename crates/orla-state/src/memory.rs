@@ -16,9 +16,10 @@ pub struct Memory {
     limits: Limits,
 }
 
+/// The records, without their limits.
 #[derive(Debug, Default)]
-struct Records {
-    by_key: BTreeMap<String, (Bytes, Revision)>,
+pub(crate) struct Records {
+    pub(crate) by_key: BTreeMap<String, (Bytes, Revision)>,
     revision: Revision,
 }
 
@@ -57,7 +58,7 @@ impl StateStore for Memory {
 
 impl Records {
     /// Applies all changes, or undoes those before a conflict.
-    fn apply(&mut self, changes: Vec<Change>) -> Result<Vec<Revision>, WriteError> {
+    pub(crate) fn apply(&mut self, changes: Vec<Change>) -> Result<Vec<Revision>, WriteError> {
         let mut undo = Vec::with_capacity(changes.len());
         let mut revisions = Vec::with_capacity(changes.len());
         for Change { key, value, expect } in changes {

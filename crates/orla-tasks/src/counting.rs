@@ -2,12 +2,13 @@
 
 use std::any::{Any, TypeId};
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use orla_marketplace::program::{LanguageExecutor, registrations};
 use orla_marketplace::{
     ANNOTATIONS, CallContext, CapabilityExecutor, CapabilityManifest, CapabilityMarketplace,
-    CustomProvider, Limits, Outcome, Payload, ProviderType, RuntimeResult,
+    CustomProvider, Limits, Outcome, Payload, ProviderType, RuntimeError, RuntimeResult,
 };
 use parking_lot::Mutex;
 
@@ -27,7 +28,11 @@ impl CustomProvider for Counts {
     }
 }
 
-struct Counter(Calls);
+struct Counter {
+    calls: Calls,
+    /// How long a call takes.
+    time: Duration,
+}
 
 #[async_trait]
 impl CapabilityExecutor for Counter {
@@ -41,16 +46,37 @@ impl CapabilityExecutor for Counter {
         input: &Payload,
         ctx: &CallContext,
     ) -> RuntimeResult<Outcome> {
-        self.0.lock().push((ctx.name.to_string(), input.json()?.as_str().to_owned()));
+        self.calls.lock().push((ctx.name.to_string(), input.json()?.as_str().to_owned()));
         tokio::task::yield_now().await;
+        if !self.time.is_zero() {
+            tokio::select! {
+                biased;
+                () = ctx.scope.cancellation.cancelled() => {
+                    return Err(RuntimeError::Cancelled { id: ctx.name.to_string(), outcome: None });
+                }
+                () = tokio::time::sleep(self.time) => {}
+            }
+        }
         Ok(Outcome { structured: Some(input.clone()), ..Outcome::default() })
     }
 }
 
 /// Returns a marketplace with programs and the capabilities of [`register`], which count their calls.
 pub(crate) fn market(calls: &Calls, idempotent: &str) -> Arc<CapabilityMarketplace> {
-    let market = Arc::new(CapabilityMarketplace::new(Limits::default()));
-    market.register_executor(Arc::new(Counter(Arc::clone(calls)))).unwrap();
+    market_with(calls, idempotent, Duration::ZERO)
+}
+
+/// Returns the same marketplace, whose calls take this long.
+pub(crate) fn market_with(
+    calls: &Calls,
+    idempotent: &str,
+    time: Duration,
+) -> Arc<CapabilityMarketplace> {
+    // A process may be stopped during a call for longer than a call may take otherwise.
+    let mut limits = Limits::default();
+    limits.timeout = Duration::from_secs(3_600);
+    let market = Arc::new(CapabilityMarketplace::new(limits));
+    market.register_executor(Arc::new(Counter { calls: Arc::clone(calls), time })).unwrap();
     register(&market, idempotent, |id| {
         CapabilityManifest::new(id, "Counts.", ProviderType::Custom(Arc::new(Counts)))
     });

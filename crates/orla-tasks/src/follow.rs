@@ -15,7 +15,7 @@ use crate::shared::Shared;
 use crate::task::{Runner, TaskId};
 
 /// The prefix of the keys of node records.
-const NODES: &str = "node/";
+pub(crate) const NODES: &str = "node/";
 /// The interval between two heartbeats of a node.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(3);
 /// The interval between two searches for nodes that no longer send heartbeats.

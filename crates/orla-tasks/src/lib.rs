@@ -33,6 +33,8 @@ mod keys;
 mod live;
 mod local;
 #[cfg(test)]
+mod nodes_simulation;
+#[cfg(test)]
 mod nodes_tests;
 mod options;
 mod preloaded;

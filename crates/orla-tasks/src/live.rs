@@ -1,6 +1,6 @@
 //! The state of tasks that only this process knows: the running tasks and their watchers.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -107,8 +107,8 @@ impl Live {
     }
 
     /// Returns the tasks that run here or are watched.
-    pub(crate) fn ids(&self) -> HashSet<TaskId> {
-        let mut ids: HashSet<TaskId> = self.running.lock().keys().cloned().collect();
+    pub(crate) fn ids(&self) -> BTreeSet<TaskId> {
+        let mut ids: BTreeSet<TaskId> = self.running.lock().keys().cloned().collect();
         for watchers in [&self.watchers, &self.states] {
             ids.extend(watchers.senders.lock().keys().cloned());
         }

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use orla_marketplace::program::{IDS, Journal};
 use orla_marketplace::{
     Call, Checkpoint, Client, Entry, JsonText, Outcome, Payload, Principal, Redactor, RuntimeError,
-    RuntimeResult, jitter,
+    RuntimeResult,
 };
 use orla_mcp::call_result::call_result_json;
 use orla_state::{Change, StateError};
@@ -215,9 +215,10 @@ impl Inner {
                 AttemptResult::Later(why) => {
                     tracing::warn!(task = %id, why, "the task waits and is tried again");
                     tokio::select! {
+                        biased;
                         () = self.closing.cancelled() => return,
                         () = running.cancellation.cancelled(), if !is_cancelled => is_cancelled = true,
-                        () = tokio::time::sleep(wait.mul_f64(0.5 + jitter() / 2.0)) => {}
+                        () = tokio::time::sleep(wait.mul_f64(0.5 + spread(&id) / 2.0)) => {}
                     }
                     wait = (wait * 2).min(MAX_RETRY_WAIT);
                 }
@@ -275,8 +276,13 @@ impl Inner {
         });
         call.scope.journal = Some(Arc::clone(&journal) as Arc<dyn Journal>);
         let result = self.market.call(call).await;
+        let is_closing = self.abort.is_cancelled() || journal.is_held();
+        if result.is_err() && !is_closing && self.was_withdrawn(id, running).await {
+            self.request_scan();
+            return AttemptResult::Gone;
+        }
         let facts = Facts {
-            is_closing: self.abort.is_cancelled() || journal.is_held(),
+            is_closing,
             has_begun: task.begun.is_some(),
             may_be_starting: self.may_be_starting(&task),
             suspended: journal.suspended(),
@@ -299,6 +305,14 @@ impl Inner {
         let (event, text, failure) = self.ending(&task, result);
         let ending = Ending { event, text: Some(text), failure, changes: journal.end().await };
         self.end(id, running, ending).await
+    }
+
+    /// Returns whether a run was ended because another node had taken the task, and not because the task is over. By now,
+    /// the task may be this node's again.
+    async fn was_withdrawn(&self, id: &TaskId, running: &Running) -> bool {
+        self.is_shared()
+            && running.cancellation.is_cancelled()
+            && !matches!(self.load(id).await, Ok(Some(task)) if task.state.is_terminal())
     }
 
     /// Builds the call of a task, with its remaining time.
@@ -480,6 +494,13 @@ impl Inner {
             },
         }
     }
+}
+
+/// Returns a number from 0 to 1 for a task, so that tasks which failed together are not retried together.
+fn spread(id: &TaskId) -> f64 {
+    // The end of an id is random.
+    let digits = id.as_str().get(28..).and_then(|digits| u32::from_str_radix(digits, 16).ok());
+    f64::from(digits.unwrap_or_default()) / f64::from(u32::MAX)
 }
 
 /// Queues a task again some time after its run panicked. Until then, the task counts as waiting.

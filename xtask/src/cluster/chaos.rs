@@ -31,7 +31,7 @@ const SINGLE: &str = "#!/bin/sh\n# /// orla\n# description: Notes its input, onc
 
 /// How long and how often what dies, and what is done meanwhile.
 #[derive(Clone, Copy)]
-pub(super) struct Plan {
+struct Plan {
     /// How long nodes die, and then as long nodes and NATS servers.
     phase: Duration,
     /// The pause between two deaths of nodes.
@@ -40,13 +40,11 @@ pub(super) struct Plan {
     tasks: usize,
 }
 
-pub(super) const LONG: Plan =
-    Plan { phase: Duration::from_secs(60), pause: Duration::from_secs(5), tasks: 2_000 };
-pub(super) const QUICK: Plan =
-    Plan { phase: Duration::from_secs(6), pause: Duration::from_secs(2), tasks: 100 };
+const LONG: Plan = Plan { phase: Duration::from_secs(60), pause: Duration::from_secs(5), tasks: 2_000 };
+const QUICK: Plan = Plan { phase: Duration::from_secs(6), pause: Duration::from_secs(2), tasks: 100 };
 
 /// Three NATS servers that are one cluster.
-struct ThreeNats {
+pub(super) struct ThreeNats {
     servers: Vec<Option<Server>>,
     ports: Vec<u16>,
     routes: Vec<u16>,
@@ -84,7 +82,8 @@ struct Accepted {
 
 impl World {
     /// Nodes that die every few seconds, and then one of three NATS servers meanwhile.
-    pub(super) fn chaos(&self, plan: Plan) -> Result<(), String> {
+    pub(super) fn chaos(&self) -> Result<(), String> {
+        let plan = if self.is_quick { QUICK } else { LONG };
         let mut nats = ThreeNats::start(self)?;
         let tools = [("again", AGAIN), ("single", SINGLE)];
         let names = ["alpha", "beta", "gamma"];
@@ -366,7 +365,7 @@ fn judge_tasks(accepted: &[Accepted], made: &Made, nodes: &[Node]) -> Result<usi
 }
 
 impl ThreeNats {
-    fn start(world: &World) -> Result<Self, String> {
+    pub(super) fn start(world: &World) -> Result<Self, String> {
         let mut three = Self {
             servers: vec![None, None, None],
             ports: (0..3).map(|_| free_port()).collect::<Result<_, _>>()?,
@@ -378,12 +377,12 @@ impl ThreeNats {
         Ok(three)
     }
 
-    fn kill(&mut self, at: usize) -> Result<(), String> {
+    pub(super) fn kill(&mut self, at: usize) -> Result<(), String> {
         self.servers[at].take().map_or(Ok(()), Server::kill)
     }
 
     /// Starts those that are not there.
-    fn revive(&mut self) -> Result<(), String> {
+    pub(super) fn revive(&mut self) -> Result<(), String> {
         let routes: Vec<String> =
             self.routes.iter().map(|port| format!("nats://127.0.0.1:{port}")).collect();
         for at in 0..3 {
@@ -404,7 +403,7 @@ impl ThreeNats {
         Ok(())
     }
 
-    fn config(&self, node: &str) -> String {
+    pub(super) fn config(&self, node: &str) -> String {
         let addresses: Vec<String> =
             self.ports.iter().map(|port| format!("\"nats://127.0.0.1:{port}\"")).collect();
         format!("cluster: {{nats: [{}], name: t, node: {node}}}\n", addresses.join(", "))

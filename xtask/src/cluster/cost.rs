@@ -19,7 +19,7 @@ const CLIENTS: usize = 12;
 
 /// How much is measured.
 #[derive(Clone, Copy)]
-pub(super) struct Plan {
+struct Plan {
     /// Sequential calls.
     calls: usize,
     /// How often each number of instances is measured, and how long.
@@ -27,8 +27,8 @@ pub(super) struct Plan {
     round: Duration,
 }
 
-pub(super) const LONG: Plan = Plan { calls: 2_000, rounds: 9, round: Duration::from_secs(2) };
-pub(super) const QUICK: Plan = Plan { calls: 200, rounds: 3, round: Duration::from_millis(300) };
+const LONG: Plan = Plan { calls: 2_000, rounds: 9, round: Duration::from_secs(2) };
+const QUICK: Plan = Plan { calls: 200, rounds: 3, round: Duration::from_millis(300) };
 
 /// Nodes that have a tool, and one that has not.
 struct Instances {
@@ -41,8 +41,8 @@ struct Instances {
 
 impl World {
     /// Prints what a call costs here, at another node, and at another instance over HTTP.
-    pub(super) fn cost(&self, plan: Plan) -> Result<(), String> {
-        let (nats, calls) = (self.nats()?, plan.calls);
+    pub(super) fn cost(&self) -> Result<(), String> {
+        let (nats, calls) = (self.nats()?, self.cost_plan().calls);
         let alpha = self.node(&nats, "alpha", &[("three.rtfs", &program())])?;
         let beta = self.node(&nats, "beta", &[])?;
         eventually("beta lists `three`", || beta.lists("three"))?;
@@ -60,8 +60,8 @@ impl World {
     }
 
     /// Prints how many calls one, two and three instances make.
-    pub(super) fn throughput(&self, plan: Plan) -> Result<(), String> {
-        let mut all = Vec::new();
+    pub(super) fn throughput(&self) -> Result<(), String> {
+        let (plan, mut all) = (self.cost_plan(), Vec::new());
         for count in 1..=3 {
             all.push(self.instances(count)?);
         }
@@ -81,6 +81,10 @@ impl World {
             println!("      {what:32}{}", rates.concat());
         }
         Ok(())
+    }
+
+    fn cost_plan(&self) -> Plan {
+        if self.is_quick { QUICK } else { LONG }
     }
 
     /// Starts so many nodes with a tool, and one without.

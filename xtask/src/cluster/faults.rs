@@ -4,14 +4,18 @@ use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use super::chaos::ThreeNats;
 use super::{ECHO, Node, ONCE, TIMEOUT, WHERE, World, eventually, same, signal, write};
 use crate::process;
 
 /// Calls whose input a hostile node announces and never sends.
 const ANNOUNCED: usize = 300;
+/// Longer than the lease of a node, if it was renewed last when the servers died.
+const PAST_LEASE: Duration = Duration::from_secs(16);
 
 impl World {
     /// An instance is suspended while another one takes its name.
@@ -58,6 +62,25 @@ impl World {
             Ok(late.call("where", &json!({})).is_ok_and(|there| there == alpha.folder_value()))
         })?;
         same(&beta.call("where", &json!({}))?, &alpha.folder_value())
+    }
+
+    /// Two of three NATS servers die: the last one passes messages on, and stores none.
+    pub(super) fn leaderless_nats(&self) -> Result<(), String> {
+        let mut nats = ThreeNats::start(self)?;
+        let alpha = self.instance("alpha", &nats.config("alpha"), &[("where", WHERE)])?;
+        let beta = self.instance("beta", &nats.config("beta"), &[])?;
+        let is_called =
+            || Ok(beta.call("where", &json!({})).is_ok_and(|there| there == alpha.folder_value()));
+        eventually("beta calls `where`", is_called)?;
+        nats.kill(0)?;
+        nats.kill(1)?;
+        eventually("beta calls `where` over the last server", is_called)?;
+        let end = Instant::now() + PAST_LEASE;
+        while Instant::now() < end {
+            same(&beta.call("where", &json!({}))?, &alpha.folder_value())?;
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        nats.revive()
     }
 
     /// A client of NATS may do everything, and does.

@@ -10,15 +10,16 @@ use super::{Node, TIMEOUT, World, eventually};
 use crate::durable::kills::{self, Host, Seen};
 
 /// How many programs run, and how many where it has to be quick.
-pub(super) const RUNS: (usize, usize) = (200, 3);
+const RUNS: (usize, usize) = (200, 3);
 /// How many of them run at once, each with nodes and a NATS server of its own.
 const AT_ONCE: usize = 8;
 /// After each so many kills, the node comes back only when another one has gone on.
 const AWAY: usize = 16;
 
 impl World {
-    /// Runs so many programs.
-    pub(super) fn kills(&self, runs: usize) -> Result<(), String> {
+    /// Runs programs.
+    pub(super) fn kills(&self) -> Result<(), String> {
+        let runs = if self.is_quick { RUNS.1 } else { RUNS.0 };
         let seen = kills::run_all(runs, AT_ONCE, |_| self.killed())?;
         println!("      {seen}");
         Ok(())

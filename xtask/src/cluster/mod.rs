@@ -15,6 +15,7 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -30,6 +31,8 @@ use crate::{Outcome, root, target};
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// How long the installation may take.
 const INSTALL: Duration = Duration::from_secs(300);
+/// How many checks run at once, each with nodes and a NATS server of its own. They wait most of the time.
+const AT_ONCE: usize = 5;
 /// How long a node stands still.
 const STANDSTILL: Duration = Duration::from_secs(30);
 
@@ -43,28 +46,27 @@ const ONCE: &str = "#!/bin/sh\n# /// orla\n# description: Takes a while, once.\n
 const ECHO: &str = "#!/bin/sh\n# /// orla\n# description: Returns its input.\n# annotations: {readOnlyHint: true}\n# ///\ncat\n";
 
 pub(crate) fn run(arguments: &[String]) -> Outcome {
-    let mut names: Vec<&str> = CHECKS.iter().map(|(part, ..)| *part).collect();
-    names.extend(["kills", "cost", "chaos"]);
+    let mut names: Vec<&str> = CHECKS.iter().chain(&ALONE).map(|(part, ..)| *part).collect();
     names.dedup();
     let parts = Parts::of(arguments, &[parts::QUICK], &names)?;
     let binary = server::binary()?;
-    let world = World::new(binary)?;
+    let world = World::new(binary, parts.is_quick)?;
     let mut tally = Tally::default();
-    for (_, what, check) in CHECKS.iter().filter(|(part, ..)| parts.has(part)) {
+    let (chosen, told) =
+        (Mutex::new(CHECKS.iter().filter(|(part, ..)| parts.has(part))), Mutex::new(&mut tally));
+    let next = || lock(&chosen).next();
+    std::thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(|| {
+                while let Some((_, what, check)) = next() {
+                    let result = check(&world);
+                    lock(&told).check(what, result);
+                }
+            });
+        }
+    });
+    for (_, what, check) in ALONE.iter().filter(|(part, ..)| parts.has(part)) {
         tally.check(what, check(&world));
-    }
-    if parts.has("kills") {
-        let runs = if parts.is_quick { kills::RUNS.1 } else { kills::RUNS.0 };
-        tally.check("a program whose node is killed after every step ends right", world.kills(runs));
-    }
-    if parts.has("cost") {
-        let plan = if parts.is_quick { cost::QUICK } else { cost::LONG };
-        tally.check("what a call costs", world.cost(plan));
-        tally.check("how many calls one, two and three instances answer", world.throughput(plan));
-    }
-    if parts.has("chaos") {
-        let plan = if parts.is_quick { chaos::QUICK } else { chaos::LONG };
-        tally.check("nodes and NATS servers die under load", world.chaos(plan));
     }
     if parts.has("chaos") && !parts.is_quick {
         tally.check("a node that stands still for 30 s is fenced off", world.fenced(STANDSTILL));
@@ -74,8 +76,21 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
 
 type Check = fn(&World) -> Result<(), String>;
 
-/// The parts by which checks are chosen, what they show, and the checks.
-const CHECKS: [(&str, &str, Check); 25] = [
+/// The checks that need the machine for themselves.
+const ALONE: [(&str, &str, Check); 3] = [
+    ("cost", "what a call costs", World::cost),
+    ("cost", "how many calls one, two and three instances answer", World::throughput),
+    ("chaos", "nodes and NATS servers die under load", World::chaos),
+];
+
+/// The parts by which the other checks are chosen, what they show, and the checks.
+const CHECKS: [(&str, &str, Check); 27] = [
+    // What takes long begins first.
+    ("kills", "a program whose node is killed after every step ends right", World::kills),
+    ("tasks", "the store keeps what every store promises", World::store),
+    ("tasks", "a task is run by any node, and goes on when its node is gone", World::tasks),
+    ("tasks", "a program goes on at another node", World::programs),
+    ("tasks", "a node that stood still or starts alone takes nothing of others", World::judging),
     ("calls", "a tool of another node is listed and called", World::listed_and_called),
     ("calls", "large inputs and results arrive whole", World::large),
     ("calls", "what is here wins, and equal nodes share the calls", World::shared),
@@ -84,14 +99,11 @@ const CHECKS: [(&str, &str, Check); 25] = [
     ("faults", "without NATS the node goes on, and with it again the cluster", World::without_nats),
     ("faults", "of two instances with one name, a call reaches one", World::two_of_one_name),
     ("faults", "a NATS server that lost its data is given it again", World::forgetful_nats),
+    ("faults", "nodes call each other while JetStream has no leader", World::leaderless_nats),
     ("faults", "a node that floods and lies harms its own calls alone", World::hostile_node),
     ("calls", "a node without room passes its calls on", World::full_node),
     ("calls", "a node that drains finishes its calls and takes no more", World::draining),
     ("calls", "a call runs on the node that it names, or fails", World::pinned),
-    ("tasks", "the store keeps what every store promises", World::store),
-    ("tasks", "a task is run by any node, and goes on when its node is gone", World::tasks),
-    ("tasks", "a program goes on at another node", World::programs),
-    ("tasks", "a node that stood still or starts alone takes nothing of others", World::judging),
     ("sessions", "a session is served by every node", World::sessions),
     ("sessions", "a session that moves with each request misses nothing", World::moving_sessions),
     ("limits", "quotas and max_concurrency hold over all nodes", World::limits),
@@ -116,6 +128,7 @@ struct World {
     binary: PathBuf,
     nats: PathBuf,
     folder: PathBuf,
+    is_quick: bool,
     /// Numbers folders.
     next: AtomicUsize,
 }
@@ -135,12 +148,12 @@ struct Node {
 }
 
 impl World {
-    fn new(binary: PathBuf) -> Result<Self, String> {
+    fn new(binary: PathBuf, is_quick: bool) -> Result<Self, String> {
         let nats = install()?;
         let folder = target("cluster/run")?;
         fs::remove_dir_all(&folder).map_err(|err| err.to_string())?;
         fs::create_dir_all(&folder).map_err(|err| err.to_string())?;
-        Ok(Self { binary, nats, folder, next: AtomicUsize::new(1) })
+        Ok(Self { binary, nats, folder, is_quick, next: AtomicUsize::new(1) })
     }
 
     fn fresh(&self, name: &str) -> Result<PathBuf, String> {
@@ -527,6 +540,10 @@ fn signal(pid: u32, name: &str) -> Result<(), String> {
         Ok(status) if status.success() => Ok(()),
         other => Err(format!("kill: {other:?}")),
     }
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn write(path: &Path, text: &str) -> Result<(), String> {

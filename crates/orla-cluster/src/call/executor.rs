@@ -31,6 +31,10 @@ use crate::shared::{Shared, count};
 /// far.
 const GRACE: Duration = Duration::from_millis(250);
 
+/// How often an idempotent call is sent to a node that gives no answer: a message may have been lost with a NATS server,
+/// and the node be well.
+const ATTEMPTS: usize = 2;
+
 /// How many characters of a name that no node has an error repeats.
 const MAX_NAME_SHOWN: usize = 100;
 
@@ -77,10 +81,9 @@ impl ClusterExecutor {
 
     /// Returns the node for the next attempt, which may be a node that joined in the meantime.
     fn next(&self, digest: &str, tried: &[String], wanted: Option<&str>) -> Option<Candidate> {
-        let candidates = self.shared.read(|registry| registry.candidates(digest));
-        candidates.into_iter().find(|candidate| {
-            !tried.contains(&candidate.instance) && wanted.is_none_or(|node| node == candidate.node)
-        })
+        let mut candidates = self.shared.read(|registry| registry.candidates(digest));
+        candidates.retain(|candidate| wanted.is_none_or(|node| node == candidate.node));
+        least_tried(candidates, tried)
     }
 
     async fn call(
@@ -153,15 +156,25 @@ impl ClusterExecutor {
                         return Err(RuntimeError::Unavailable { id: id(), reason, source: None });
                     }
                     lost = Some(reason);
+                    tried.push(candidate.instance);
+                    continue;
                 }
             }
-            tried.push(candidate.instance);
+            tried.extend(vec![candidate.instance; ATTEMPTS]);
         }
         if let Some(reason) = lost {
             return Err(RuntimeError::Unavailable { id: id(), reason, source: None });
         }
         Err(busy.unwrap_or_else(|| unavailable(reason)))
     }
+}
+
+/// Returns the first of the candidates to which the fewest attempts were made, fewer than [`ATTEMPTS`]. `tried` has the
+/// instance of each attempt.
+fn least_tried(candidates: Vec<Candidate>, tried: &[String]) -> Option<Candidate> {
+    let attempts = |candidate: &Candidate| tried.iter().filter(|it| **it == candidate.instance).count();
+    let open = candidates.into_iter().filter(|candidate| attempts(candidate) < ATTEMPTS);
+    open.min_by_key(attempts)
 }
 
 /// A call at one node.
@@ -406,5 +419,27 @@ impl CapabilityExecutor for ClusterExecutor {
             status.source = Some(format!("nodes: {}", nodes.join(", ")));
         }
         status
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_gave_no_answer_is_the_last_choice() {
+        let node = |name: &str| Candidate {
+            node: name.to_owned(),
+            instance: name.to_owned(),
+            sent: Arc::default(),
+        };
+        let next = |tried: &[&str]| {
+            let tried: Vec<String> = tried.iter().map(|&it| it.to_owned()).collect();
+            least_tried(vec![node("a"), node("b")], &tried).map(|it| it.node)
+        };
+        assert_eq!(next(&[]).as_deref(), Some("a"));
+        assert_eq!(next(&["a"]).as_deref(), Some("b"));
+        assert_eq!(next(&["a", "b", "b"]).as_deref(), Some("a"), "the other one has refused");
+        assert_eq!(next(&["a", "b", "b", "a"]), None);
     }
 }

@@ -116,11 +116,15 @@ impl Ledger {
         counts.chain(self.lives.keys().map(|life| format!("{LIVES}{life}"))).collect()
     }
 
-    /// Returns the lives of other nodes that have been silent for so long that they may be gone.
+    /// Returns the lives of other nodes that have been silent for so long that they may be gone, the longest
+    /// silent first.
     pub(super) fn expired_lives(&self, now: Instant) -> Vec<(String, Revision)> {
         let others = self.lives.iter().filter(|(life, _)| self.own_life.as_ref() != Some(life));
         let expired = others.filter(|(_, known)| now.saturating_duration_since(known.since) >= LEASE);
-        expired.map(|(life, known)| (life.clone(), known.revision)).collect()
+        let mut expired: Vec<(String, Revision)> =
+            expired.map(|(life, known)| (life.clone(), known.revision)).collect();
+        expired.sort_unstable_by_key(|(_, revision)| *revision);
+        expired
     }
 
     /// Returns whether this node has no places, and no record claims otherwise.
@@ -285,12 +289,12 @@ impl Ledger {
         let unused = self.counts.iter().filter(|(name, _)| {
             self.tally(name).is_ok_and(|tally| tally.is_some_and(|tally| tally.is_unused(now)))
         });
-        unused
-            .take(most)
-            .map(|(name, known)| {
-                Change::remove(format!("{COUNTS}{name}")).expecting(Expect::Revision(known.revision))
-            })
-            .collect()
+        let remove = |(name, known): (&String, &KnownCount)| {
+            Change::remove(format!("{COUNTS}{name}")).expecting(Expect::Revision(known.revision))
+        };
+        let mut changes: Vec<Change> = unused.take(most).map(remove).collect();
+        changes.sort_unstable_by(|one, other| one.key.cmp(&other.key));
+        changes
     }
 
     /// Returns the usage of a count.

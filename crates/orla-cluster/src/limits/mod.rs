@@ -15,7 +15,7 @@
 //! # Invariants
 //!
 //! - Never more calls run than a count has places, even if nodes crash, are suspended or lose their
-//!   connection (property-tested in `tests`).
+//!   connection (`simulation`, and property-tested in `tests`).
 //! - A call that cannot be counted is refused.
 //!
 //! # What is deliberately absent
@@ -24,6 +24,8 @@
 
 mod ledger;
 mod record;
+#[cfg(test)]
+mod simulation;
 #[cfg(test)]
 mod tests;
 
@@ -138,8 +140,10 @@ impl Life {
             loop {
                 let at = *watched.borrow_and_update();
                 tokio::select! {
-                    () = sleep_until(at) => break,
+                    // A renewal that is known counts, however late this runs.
+                    biased;
                     changed = watched.changed() => if changed.is_err() { break },
+                    () = sleep_until(at) => break,
                 }
             }
             ends.cancel();
@@ -257,7 +261,10 @@ impl PermitServer {
         loop {
             let mut batch = Vec::new();
             tokio::select! {
+                // Each of these is soon over, so the later ones do not wait long.
+                biased;
                 () = stop.cancelled() => break,
+                _ = ticker.tick() => self.tick().await,
                 key = changed.recv() => match key {
                     Ok(key) => {
                         self.on_changed_key(&key).await;
@@ -269,7 +276,6 @@ impl PermitServer {
                     }
                     Err(RecvError::Closed) => break,
                 },
-                _ = ticker.tick() => self.tick().await,
                 () = releases.arrived.notified() => {}
                 Some(request) = requests.recv() => batch.push(request),
             }

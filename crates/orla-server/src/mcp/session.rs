@@ -701,5 +701,7 @@ fn expired(session: &Session, now: u64, idle: Duration) -> bool {
 }
 
 #[cfg(test)]
+mod simulation;
+#[cfg(test)]
 #[path = "session_tests.rs"]
 mod tests;

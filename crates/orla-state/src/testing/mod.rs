@@ -2,10 +2,12 @@
 //!
 //! [`conforms`] checks every promise of [`StateStore`] on an engine. It only uses keys below a prefix,
 //! so that a remote engine can be tested more than once. [`Model`] is a map with the same behaviour, and
-//! property tests compare an engine with it. [`Shared`] is a store for tests of several nodes.
+//! property tests compare an engine with it. [`Shared`] is a store for tests of several nodes, and [`simulation`] has nodes
+//! with clocks of their own, behind a network with faults.
 
 mod model;
 mod shared;
+pub mod simulation;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -161,6 +161,7 @@ impl RunJournal {
                 }
             }
             tokio::select! {
+                biased;
                 () = tasks.closing.cancelled() => return put,
                 () = self.parts.cancellation.cancelled() => return put,
                 () = tokio::time::sleep(wait) => wait = (wait * 2).min(RETRY_WAIT.1),

@@ -3,7 +3,7 @@
 //! A node changes its record every few seconds. All times are those of the local clock, so no clock is
 //! compared with another.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use orla_state::Revision;
@@ -19,7 +19,7 @@ pub(crate) const OWN_LEASE: Duration = Duration::from_secs(8);
 
 /// The nodes whose heartbeats were received.
 #[derive(Debug, Default)]
-pub(crate) struct Nodes(HashMap<String, NodeRecord>);
+pub(crate) struct Nodes(BTreeMap<String, NodeRecord>);
 
 #[derive(Debug)]
 struct NodeRecord {

@@ -3,8 +3,9 @@
 //!
 //! The record is authoritative. It is read before a request of a session: a missing session is created
 //! here, a session that changed elsewhere is updated, and a session that ended elsewhere ends. After a
-//! request, the changes of the request are written. For a local session, the last received version of
-//! the record suffices. While the state is unreachable, only local sessions continue.
+//! request, the changes of the request are written, also if another server has written the record
+//! meanwhile ([`keeps_own`]). For a local session, the last received version of the record suffices.
+//! While the state is unreachable, only local sessions continue.
 //!
 //! A session in use renews its record from time to time. Any server that notices a record that has not
 //! changed for too long removes it. Times are those of each server, so no clock is compared with
@@ -12,14 +13,14 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use http::HeaderMap;
 use orla_marketplace::{JsonText, LogLevel, Principal};
 use orla_state::{Change, Expect, Pages, Record, StateError, StateStore, WriteError};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::mcp::protocol::{Revision, SESSION_ID};
 use crate::mcp::session::{Declared, Session, SessionId, other_nodes};
@@ -30,7 +31,7 @@ const SESSIONS: &str = "session/";
 /// The prefix of the records of listening clients and their subscriptions.
 pub(super) const LISTENING: &str = "listen/";
 /// The value of the record of an ended session. The record is removed like that of an unused session.
-const ENDED: &[u8] = b"ended";
+pub(super) const ENDED: &[u8] = b"ended";
 /// How many records are read at once.
 const PAGE: usize = 1000;
 /// The longest time for which a request waits for the shared state.
@@ -64,8 +65,8 @@ pub(crate) struct SessionData {
 /// The known state of a session's record.
 #[derive(Clone, Debug)]
 pub(crate) struct KnownRecord {
-    revision: u64,
-    data: SessionData,
+    pub(super) revision: u64,
+    pub(super) data: SessionData,
     /// The time at which the record was last written or read.
     at: Instant,
 }
@@ -138,7 +139,7 @@ pub(crate) async fn sweep(core: &Arc<Core>, idle: Duration) {
                 // notice its end.
                 core.sessions.remove(&session);
             } else {
-                save(core, &session).await;
+                save_from(core, &session, false).await;
                 if session.listens() {
                     other_nodes::start_adopting(core, &session);
                 }
@@ -180,7 +181,7 @@ async fn refresh(
         // The session could not be written, or the state was lost. Neither ends a local session.
         if let Some(local) = local {
             *local.record.lock() = None;
-            save(core, &local).await;
+            save_from(core, &local, false).await;
         }
         return Ok(());
     };
@@ -221,47 +222,70 @@ async fn refresh(
             }
         }
     };
-    {
-        let mut known = session.record.lock();
-        if known.as_ref().is_none_or(|known| known.revision < record.revision) {
-            if let Ok(level) = data.log_level.parse::<LogLevel>() {
-                session.set_log_level(level);
-            }
-            *known = Some(KnownRecord { revision: record.revision, data, at: Instant::now() });
-            // Another server used the session in the meantime.
-            core.sessions.touch(&session);
-        }
+    let is_news = session.record.lock().as_ref().is_none_or(|known| known.revision < record.revision);
+    if is_news {
+        session.take_in(record.revision, data, false);
+        // Another server used the session in the meantime.
+        core.sessions.touch(&session);
     }
-    save(core, &session).await;
+    save_from(core, &session, false).await;
     Ok(())
 }
 
 /// Writes the changes that a request made to its session, and from time to time that the session is
 /// used.
 pub(crate) async fn save(core: &Core, session: &Session) {
+    save_from(core, session, true).await;
+}
+
+/// Does the same. `is_latest` is set if a request has just been made.
+async fn save_from(core: &Core, session: &Session, is_latest: bool) {
     let Some(shared) = core.shared_sessions() else { return };
-    let data = session.data();
-    let renew = core.settings.load().options.session_idle / 4;
-    let expect = match &*session.record.lock() {
-        Some(known) if known.data == data && known.at.elapsed() < renew => return,
-        Some(known) => Expect::Revision(known.revision),
-        None => Expect::Absent,
-    };
-    let Ok(value) = serde_json::to_vec(&data) else { return };
-    let put = Change::put(key(session.id), value).expecting(expect);
-    let Ok(written) = timeout(STATE_TIMEOUT, shared.store.write(vec![put])).await else {
-        tracing::debug!("for now, only this server knows a session: the state does not answer");
-        return;
-    };
-    match written {
-        Ok(revisions) => {
-            let revision = revisions.first().copied().unwrap_or_default();
-            *session.record.lock() = Some(KnownRecord { revision, data, at: Instant::now() });
+    match timeout(STATE_TIMEOUT, write(core, shared, session, is_latest)).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::debug!(%error, "for now, only this server knows a session"),
+        Err(_) => {
+            tracing::debug!("for now, only this server knows a session: the state does not answer");
         }
-        // A request on another server changed the session concurrently, or the session has ended.
-        Err(WriteError::Conflict { .. }) => {}
-        Err(WriteError::Failed(error)) => {
-            tracing::debug!(%error, "for now, only this server knows a session");
+    }
+}
+
+async fn write(
+    core: &Core,
+    shared: &SharedSessions,
+    session: &Session,
+    is_latest: bool,
+) -> Result<(), StateError> {
+    let renew = core.settings.load().options.session_idle / 4;
+    loop {
+        let data = session.data();
+        let expect = match &*session.record.lock() {
+            Some(known) if known.data == data && known.at.elapsed() < renew => return Ok(()),
+            Some(known) => Expect::Revision(known.revision),
+            None => Expect::Absent,
+        };
+        let Ok(value) = serde_json::to_vec(&data) else { return Ok(()) };
+        let put = Change::put(key(session.id), value).expecting(expect);
+        match shared.store.write(vec![put]).await {
+            Ok(revisions) => {
+                let revision = revisions.first().copied().unwrap_or_default();
+                *session.record.lock() = Some(KnownRecord { revision, data, at: Instant::now() });
+                return Ok(());
+            }
+            Err(WriteError::Failed(error)) => return Err(error),
+            // Another server has written the record.
+            Err(WriteError::Conflict { .. }) => {}
+        }
+        match shared.store.get(&key(session.id)).await? {
+            None => *session.record.lock() = None,
+            Some(record) if record.value == ENDED => {
+                core.sessions.remove(session);
+                return Ok(());
+            }
+            Some(record) => match serde_json::from_slice(&record.value) {
+                Ok(theirs) => session.take_in(record.revision, theirs, is_latest),
+                Err(_) => return Ok(()),
+            },
         }
     }
 }
@@ -276,9 +300,33 @@ pub(crate) async fn end(core: &Core, id: SessionId) {
     }
 }
 
+/// Returns whether a session keeps its own data rather than that of a newer record. `known` is the record as this server knew
+/// it before. What a request has just changed is the latest change. A change that could not be written before is kept unless
+/// another server has made one too.
+fn keeps_own(
+    known: Option<&SessionData>,
+    own: &SessionData,
+    record: &SessionData,
+    is_latest: bool,
+) -> bool {
+    known.map_or(is_latest, |known| own != known && (is_latest || record == known))
+}
+
 impl Session {
+    /// Takes in a newer record. `is_latest` is set if a request has just been made.
+    fn take_in(&self, revision: u64, record: SessionData, is_latest: bool) {
+        let mut known = self.record.lock();
+        let before = known.as_ref().map(|known| &known.data);
+        if !keeps_own(before, &self.data(), &record, is_latest)
+            && let Ok(level) = record.log_level.parse::<LogLevel>()
+        {
+            self.set_log_level(level);
+        }
+        *known = Some(KnownRecord { revision, data: record, at: Instant::now() });
+    }
+
     /// Returns the data of the session that other servers need.
-    fn data(&self) -> SessionData {
+    pub(super) fn data(&self) -> SessionData {
         SessionData {
             revision: self.revision.version().as_str().to_owned(),
             principal: self.principal.as_ref().map(|principal| principal.id().to_string()),
@@ -290,7 +338,7 @@ impl Session {
 }
 
 /// Returns the key of a session. It does not reveal the id to readers of the state.
-fn key(id: SessionId) -> String {
+pub(super) fn key(id: SessionId) -> String {
     format!("{SESSIONS}{}", id.digest())
 }
 

@@ -6,8 +6,8 @@
 //! few tasks with keys. They repeat each request until they receive an id, and sometimes afterwards.
 //! They also cancel tasks and send events. Some tasks are programs, which make calls, sleep, await
 //! events and each other, and race a call against an instant. Each other task is one call, which may ask
-//! questions. `ORLA_SIMULATION_STEPS` sets the number of steps (10^6 by default, 10^8 with `cargo xtask
-//! simulate`), and `ORLA_SIMULATION_SEED` sets the first seed. A seed that fails is added to [`SEEDS`].
+//! questions. A seed that fails is added to [`SEEDS`]. Several nodes are simulated by
+//! [`nodes_simulation`](crate::nodes_simulation).
 //!
 //! The invariants: [`KEY`], [`KEPT`], [`ONCE`], [`FINISHED`], [`NOTED`], [`RESULT`], [`STATE`],
 //! [`EVENT`], [`AWAKE`], [`OVER`], [`PLACES`] and [`SLEPT`].
@@ -20,6 +20,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use orla_marketplace::rtfs::Wait;
+use orla_state::testing::simulation::{Random, simulate, steps_and_seed};
 use orla_state::{Change, Expect, Revision};
 
 use super::keys;
@@ -55,18 +56,6 @@ const SEEDS: [u64; 3] = [1, 2, 0x5eed];
 const BUSY: u64 = 400;
 /// The maximum number of steps of one world.
 const LONGEST: u64 = 40_000;
-
-/// xorshift64*
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) % end
-    }
-}
 
 /// Whether a call may be repeated.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -817,42 +806,22 @@ fn form(random: &mut Random, task: usize) -> Form {
     }
 }
 
-/// Says how a simulation that fails is repeated.
-struct Repeated {
-    seed: u64,
-    made: u64,
-}
-
-impl Drop for Repeated {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            eprintln!("this fails again with: cargo xtask simulate {} {}", self.made, self.seed);
-        }
-    }
-}
-
-fn simulate(seed: u64, steps: u64) {
-    let mut random = Random(seed | 1);
-    let mut world = World::new(&mut random);
-    let mut worlds = 0_u64;
-    let mut repeated = Repeated { seed, made: 0 };
-    for made in 1..=steps {
-        repeated.made = made;
-        if world.step(&mut random) {
+fn worlds(seed: u64, steps: u64) -> u64 {
+    simulate("programs", seed, steps, World::new, |world, random| {
+        let is_done = world.step(random);
+        if is_done {
             world.check();
-            worlds += 1;
-            world = World::new(&mut random);
         }
-    }
-    assert!(worlds > steps / 2_000, "only {worlds} worlds ended in {steps} steps");
+        is_done
+    })
 }
 
 #[test]
 fn programs_survive_crashes_at_any_step() {
-    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
     for seed in SEEDS {
-        simulate(seed, 50_000);
+        worlds(seed, 50_000);
     }
-    let seed = number("ORLA_SIMULATION_SEED").unwrap_or(20_261_121);
-    simulate(seed, number("ORLA_SIMULATION_STEPS").unwrap_or(1_000_000));
+    let (steps, seed) = steps_and_seed(1_000_000, 20_261_121);
+    let worlds = worlds(seed, steps);
+    assert!(worlds > steps / 2_000, "only {worlds} worlds ended in {steps} steps");
 }
