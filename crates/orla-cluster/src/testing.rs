@@ -83,8 +83,8 @@ impl IsolatedNode {
 
     /// Returns how many calls of other nodes have come.
     pub fn calls(&self) -> u64 {
-        let is_come = |(word, _): &(&str, u64)| ["taken", "refused"].contains(word);
-        self.cluster.events().into_iter().filter(is_come).map(|(_, count)| count).sum()
+        let is_arrival = |(word, _): &(&str, u64)| ["taken", "refused"].contains(word);
+        self.cluster.events().into_iter().filter(is_arrival).map(|(_, count)| count).sum()
     }
 
     /// Waits this long for the calls to end, and then ends them.

@@ -38,7 +38,7 @@ impl World {
         for (port, more, words) in [
             (plain.port, String::new(), "no JetStream"),
             (user.port, String::new(), "refuses the credentials"),
-            (user.port, format!("credentials: {},", none.display()), "credentials"),
+            (user.port, format!("credentials: {},", none.display()), "none.creds"),
             (guarded.port, guard.trust("nodes", Some("node"), "stranger"), "refuses the credentials"),
             (guarded.port, guard.trust("others", Some("node"), "node"), "certificate is not trusted"),
             (guarded.port, guard.trust("nodes", None, "node"), "CertificateRequired"),

@@ -43,6 +43,14 @@ struct Plan {
 const LONG: Plan = Plan { phase: Duration::from_secs(60), pause: Duration::from_secs(5), tasks: 2_000 };
 const QUICK: Plan = Plan { phase: Duration::from_secs(6), pause: Duration::from_secs(2), tasks: 100 };
 
+/// What has died.
+#[derive(Default)]
+struct Deaths {
+    nodes: usize,
+    /// NATS servers.
+    servers: usize,
+}
+
 /// Three NATS servers that are one cluster.
 pub(super) struct ThreeNats {
     servers: Vec<Option<Server>>,
@@ -112,42 +120,54 @@ impl World {
         await_ends(&front, &accepted)?;
         let made = Made::read(&nodes);
         let failed = judge_calls(&answers, &made)?;
+        let Deaths { nodes: node_deaths, servers } = deaths;
         println!(
-            "      {} calls, {deaths} deaths: {failed} failed that may not be repeated, no others",
+            "      {} calls, {node_deaths} deaths of nodes and {servers} of NATS servers: {failed} failed that may not be repeated, no others",
             answers.len()
         );
+        if servers == 0 {
+            return Err("no NATS server died".to_owned());
+        }
+        most_succeeded(failed, answers.iter().filter(|answer| answer.tool == "single").count())?;
         nodes.push(front);
         let interrupted = judge_tasks(&accepted, &made, &nodes)?;
         println!(
             "      {} tasks: {interrupted} were interrupted, which may not be repeated",
             accepted.len()
         );
-        Ok(())
+        most_succeeded(interrupted, accepted.iter().filter(|task| task.tool == "single").count())
     }
 
-    /// Kills and starts again, until the time is over. Returns how often.
+    /// Kills and starts again, until the time is over.
     fn deaths(
         &self,
         nats: &mut ThreeNats,
         nodes: &mut Vec<Node>,
         load: &Load<'_>,
-    ) -> Result<usize, String> {
-        let (plan, mut deaths) = (load.plan, 0);
+    ) -> Result<Deaths, String> {
+        let (plan, mut deaths, mut round) = (load.plan, Deaths::default(), 0);
         while load.began.elapsed() < plan.phase * 2 {
             std::thread::sleep(plan.pause);
-            let at = deaths % nodes.len();
+            let at = deaths.nodes % nodes.len();
             let Node { server, folder } = nodes.remove(at);
             server.kill()?;
             let node = self.start(folder)?;
             load.move_to(at, &node);
             nodes.insert(at, node);
+            deaths.nodes += 1;
+            if load.began.elapsed() < plan.phase {
+                continue;
+            }
             // Each server has the time to catch up before the next one dies.
-            match deaths % 3 {
-                1 if load.began.elapsed() > plan.phase => nats.kill(deaths / 3 % 3)?,
-                2 => nats.revive()?,
+            match round % 3 {
+                0 => {
+                    nats.kill(deaths.servers % 3)?;
+                    deaths.servers += 1;
+                }
+                1 => nats.revive()?,
                 _ => {}
             }
-            deaths += 1;
+            round += 1;
         }
         nats.revive()?;
         Ok(deaths)
@@ -313,6 +333,14 @@ impl Made {
         }
         Ok(())
     }
+}
+
+/// Checks that at least half of the calls or tasks that may not be repeated had a result.
+fn most_succeeded(failed: usize, all: usize) -> Result<(), String> {
+    if failed * 2 > all {
+        return Err(format!("{failed} of {all} that may not be repeated had no result"));
+    }
+    Ok(())
 }
 
 /// Checks the calls. Returns how many failed, as only those may that must not be repeated, and that say why.

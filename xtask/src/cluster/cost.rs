@@ -14,7 +14,7 @@ use crate::bench::stats::median;
 const PROGRAM: &str = "(+ 1 2)";
 /// The answer to a call of it.
 const ANSWER: &[u8] = br#"{"value":3}"#;
-/// Clients at once: as many at each instance, whether there are one, two or three.
+/// Clients at once, spread evenly over one, two or three instances.
 const CLIENTS: usize = 12;
 
 /// How much is measured.

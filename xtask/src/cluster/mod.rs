@@ -47,6 +47,7 @@ const ECHO: &str = "#!/bin/sh\n# /// orla\n# description: Returns its input.\n# 
 
 pub(crate) fn run(arguments: &[String]) -> Outcome {
     let mut names: Vec<&str> = CHECKS.iter().chain(&ALONE).map(|(part, ..)| *part).collect();
+    names.sort_unstable();
     names.dedup();
     let parts = Parts::of(arguments, &[parts::QUICK], &names)?;
     let binary = server::binary()?;

@@ -41,8 +41,8 @@ pub(crate) struct Seen {
 pub(crate) trait Host {
     /// Returns the task of the program, as it is now.
     fn task(&self, id: &str) -> Result<Value, String>;
-    /// Kills the server that runs the program.
-    fn kill(&mut self, id: &str) -> Result<(), String>;
+    /// Kills the server that runs the program, and returns whether there was one.
+    fn kill(&mut self, id: &str) -> Result<bool, String>;
     /// Starts what was killed.
     fn revive(&mut self) -> Result<(), String>;
 }
@@ -127,8 +127,7 @@ pub(crate) fn kill_after_steps(host: &mut impl Host, id: &str, steps: &Path) -> 
         random ^= random >> 7;
         random ^= random << 17;
         std::thread::sleep(Duration::from_millis(random % LATEST));
-        host.kill(id)?;
-        kills += 1;
+        kills += usize::from(host.kill(id)?);
         if kills > MOST_KILLS {
             return Err(format!("it does not end; its calls were {:?}", lines(steps)));
         }
@@ -146,7 +145,8 @@ fn wait_for_more(
     known: usize,
 ) -> Result<Option<Value>, String> {
     let end = Instant::now() + TIMEOUT;
-    for round in 0_u32.. {
+    let mut round = 0_u32;
+    loop {
         if lines(steps).len() > known {
             return Ok(None);
         }
@@ -160,9 +160,9 @@ fn wait_for_more(
                 return Err(format!("it stands still after {known} calls: {task}"));
             }
         }
+        round = round.wrapping_add(1);
         std::thread::sleep(Duration::from_millis(2));
     }
-    Ok(None)
 }
 
 /// The only server of a program.
@@ -193,8 +193,9 @@ impl Host for OneServer<'_> {
         task_at(self.server()?, id)
     }
 
-    fn kill(&mut self, _id: &str) -> Result<(), String> {
-        self.server.take().map_or(Ok(()), Server::kill)
+    fn kill(&mut self, _id: &str) -> Result<bool, String> {
+        let Some(server) = self.server.take() else { return Ok(false) };
+        server.kill().map(|()| true)
     }
 
     fn revive(&mut self) -> Result<(), String> {

@@ -1,7 +1,7 @@
 //! The forms of values: how each is parsed, described and offered to editors.
 //!
 //! A [`Scalar`] is one number, word or text ([`scalars`](super::scalars)). A [`Read`] is any value that a function reads ([`values`](super::values)). The functions of
-//! [`Reader`] that they use take the path of the value for messages (`capabilities[2].timeout`) and its node ([`parts`](super::parts)). They note every
+//! [`Reader`] that they use take the path of the value for messages (`capabilities[2].timeout`) and its node ([`composite`](super::composite)). They note every
 //! problem with its place and then return nothing. No message repeats what [`Reader::secret`] and [`Reader::secrets`] read.
 
 use std::ffi::OsStr;
@@ -9,7 +9,7 @@ use std::ffi::OsStr;
 use orla_document::Node;
 use serde_json::Value as Json;
 
-pub(super) use super::parts::{check_token, header, listed};
+pub(super) use super::composite::{check_token, header, listed};
 use super::read::Reader;
 pub(super) use super::scalars::{
     Amount, Choice, Count, Flag, Milliseconds, Scalar, Seconds, Share, Span, Text,

@@ -15,8 +15,8 @@ use orla_process::confinement::{self, Fallback, Limits, Mode};
 use orla_process::environment::check_pattern;
 use serde_json::{Value as Json, json};
 
+use super::composite::{environment, header, listed};
 use super::forms::{Added, Form};
-use super::parts::{environment, header, listed};
 use super::read::{Reader, shown, unexpected};
 
 /// A path. In a file it is relative to that file; on the command line and in the environment, to the current

@@ -1,4 +1,4 @@
-//! The functions that read lists, mappings, paths and secrets.
+//! The functions that read values of several parts: lists, mappings, paths, secrets.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
