@@ -30,6 +30,11 @@ mod programs;
 use languages::{Interpreter, Language, Lua, Rtfs};
 use programs::{PROGRAMS, Program};
 
+/// That of the product, for all languages in Rust.
+#[cfg(target_os = "linux")]
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 /// The recursive interpreters need it.
 const STACK: usize = 1 << 30;
 
