@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn an_untrusted_certificate_is_told_from_an_unreachable_server() {
-        let untrusted = rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer);
+        let untrusted = rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer);
         let of = |error: io::Error| ClusterError::of_connecting(&error.into());
         let error = of(io::Error::new(io::ErrorKind::InvalidData, untrusted));
         assert_eq!(
