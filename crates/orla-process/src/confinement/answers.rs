@@ -31,7 +31,8 @@ use super::wire::{self, Message};
 
 /// The maximum number of calls of one compartment that block at a time. Each has a thread.
 const MAX_BLOCKED: usize = 64;
-const STACK: usize = 128 * 1024;
+/// Bytes of the stack of a thread. The allocator of a debug build alone takes 64 KiB; unused stack takes no memory.
+const STACK: usize = 256 * 1024;
 
 /// The error number of a failed call.
 pub(super) type Errno = i32;

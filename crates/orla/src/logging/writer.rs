@@ -22,6 +22,8 @@ const QUEUE: usize = 4096;
 const BATCH_DELAY: Duration = Duration::from_millis(10);
 /// Bytes that are written together.
 const BATCH_BYTES: usize = 64 * 1024;
+/// Bytes of the thread's stack. The allocator of a debug build alone takes 64 KiB; unused stack takes no memory.
+const STACK: usize = 256 * 1024;
 
 #[derive(Clone)]
 pub(super) struct Writer {
@@ -43,7 +45,7 @@ impl Writer {
         let (queue, messages) = sync_channel(QUEUE);
         let dropped = Arc::new(AtomicU64::new(0));
         let counter = Arc::clone(&dropped);
-        let thread = std::thread::Builder::new().name("log".to_owned()).stack_size(64 * 1024);
+        let thread = std::thread::Builder::new().name("log".to_owned()).stack_size(STACK);
         // Without a thread, the channel is closed and every line is written by its logger.
         let thread = thread.spawn(move || write_all(&messages, &counter, &settings)).ok();
         Self { queue, dropped, thread: thread.map(|thread| thread.thread().clone()) }
