@@ -69,12 +69,23 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
     let chosen = || SIMULATIONS.iter().filter(|it| names.is_empty() || names.contains(&it.name));
     // So few steps take less time than another build.
     let profile = if steps > QUICK { "bench" } else { "test" };
-    let mut tests = Command::new("cargo");
-    tests.current_dir(root()).args(["test", "--profile", profile, "--lib", "--no-fail-fast"]);
-    for simulation in chosen() {
-        tests.args(["-p", simulation.package]);
+    let tests = |option: &str| {
+        let mut tests = Command::new("cargo");
+        tests.current_dir(root()).args(["test", "--profile", profile, "--lib", "--no-fail-fast"]);
+        for simulation in chosen() {
+            tests.args(["-p", simulation.package]);
+        }
+        tests.args(["--", "--exact", option]).args(chosen().map(|it| it.test));
+        tests
+    };
+    // A name that no test has is no error of `cargo test`.
+    let listed = tests("--list").output().map_err(|err| format!("cargo: {err}"))?;
+    let listed =
+        String::from_utf8_lossy(&listed.stdout).lines().filter(|it| it.ends_with(": test")).count();
+    if listed != chosen().count() {
+        return Err(format!("of {} simulations, {listed} are tests", chosen().count()));
     }
-    tests.args(["--", "--exact", "--nocapture"]).args(chosen().map(|it| it.test));
+    let mut tests = tests("--nocapture");
     tests.env("ORLA_SIMULATION_STEPS", steps.to_string());
     if let Some(seed) = seed {
         tests.env("ORLA_SIMULATION_SEED", seed.to_string());

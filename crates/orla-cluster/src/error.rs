@@ -73,41 +73,34 @@ impl ClusterError {
             ConnectErrorKind::ServerParse => Self::Address,
             ConnectErrorKind::Dns => Self::Unreachable("its name is not known".to_owned()),
             ConnectErrorKind::TimedOut => Self::Unreachable("it does not answer".to_owned()),
-            ConnectErrorKind::Io | ConnectErrorKind::MaxReconnects => match tls_problem(error) {
-                Some(problem) => Self::Tls(problem),
-                None => {
+            ConnectErrorKind::Io | ConnectErrorKind::MaxReconnects => {
+                of_tls(error).unwrap_or_else(|| {
                     let source = error.source().map(ToString::to_string);
                     Self::Unreachable(source.unwrap_or_else(|| error.to_string()))
-                }
-            },
+                })
+            }
         }
     }
 }
 
-/// Returns what is wrong with the certificates, if no connection can be made until they or the configuration are changed. A
-/// certificate that has expired may be renewed, and the clock of one that is not valid yet may be set.
-fn tls_problem(error: &ConnectError) -> Option<String> {
+/// Returns the error if the connection failed because of TLS. What passes by itself is no reason to end: a certificate that has
+/// expired is renewed some time, and a clock set.
+fn of_tls(error: &ConnectError) -> Option<ClusterError> {
     let source = error.source()?.downcast_ref::<io::Error>()?;
-    match source.get_ref()?.downcast_ref::<rustls::Error>()? {
+    Some(match source.get_ref()?.downcast_ref::<rustls::Error>()? {
+        // The text of the library has the time.
         rustls::Error::InvalidCertificate(
-            CertificateError::Expired
-            | CertificateError::ExpiredContext { .. }
-            | CertificateError::NotValidYet
-            | CertificateError::NotValidYetContext { .. },
-        ) => None,
+            CertificateError::Expired | CertificateError::ExpiredContext { .. },
+        ) => ClusterError::Unreachable("the server's certificate has expired".to_owned()),
+        rustls::Error::InvalidCertificate(
+            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. },
+        ) => ClusterError::Unreachable("the server's certificate is not valid yet".to_owned()),
+        rustls::Error::AlertReceived(AlertDescription::InternalError) => return None,
         rustls::Error::InvalidCertificate(why) => {
-            Some(format!("the server's certificate is not trusted ({why})"))
+            ClusterError::Tls(format!("the server's certificate is not trusted ({why})"))
         }
-        rustls::Error::AlertReceived(
-            alert @ (AlertDescription::CertificateRequired
-            | AlertDescription::BadCertificate
-            | AlertDescription::UnsupportedCertificate
-            | AlertDescription::CertificateUnknown
-            | AlertDescription::UnknownCA
-            | AlertDescription::AccessDenied),
-        ) => Some(format!("the server refuses this node's certificate ({alert:?})")),
-        _ => None,
-    }
+        other => ClusterError::Tls(other.to_string()),
+    })
 }
 
 /// Returns whether this error code means that JetStream is absent, rather than not ready.

@@ -36,6 +36,8 @@ use crate::store::ClusterStore;
 const RENEW: Duration = Duration::from_secs(3);
 /// The interval between two searches for expired leases.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// How long after the time of a lease its last one is sent again, and the interval between two looks at that.
+const REPEAT_INTERVAL: Duration = Duration::from_millis(500);
 /// The pause between attempts to join.
 const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 /// The least time between two offers of a node whose capabilities change all the time.
@@ -440,9 +442,6 @@ impl Keeper {
         if !member.link.is_connected() {
             return;
         }
-        if !self.is_written {
-            return Box::pin(self.announce(true)).await;
-        }
         let Some(market) = member.market.upgrade() else { return };
         let lease = Lease {
             v: VERSION,
@@ -458,6 +457,10 @@ impl Keeper {
             stuck_ms: member.store.stuck().map(millis_down),
         };
         let text = Bytes::from(lease.write());
+        if !self.is_written {
+            self.newest.change(text);
+            return Box::pin(self.announce(true)).await;
+        }
         self.newest.set(text.clone(), Instant::now());
         match self.buckets.leases.put(&lease.node, text).await {
             Ok(_) => {
@@ -478,7 +481,7 @@ impl Keeper {
         if self.failures.record_failure(Instant::now()) {
             tracing::warn!(
                 problem,
-                "JetStream takes no lease of this node: nodes that join now do not find it"
+                "JetStream takes no lease of this node: nodes that join now do not learn what it offers"
             );
         }
         match self.member.link.buckets().await {
@@ -493,11 +496,18 @@ impl NewestLease {
         *self.0.lock() = Some((lease, now));
     }
 
+    /// Changes what is sent again, if there is anything.
+    fn change(&self, lease: Bytes) {
+        if let Some((newest, _)) = &mut *self.0.lock() {
+            *newest = lease;
+        }
+    }
+
     /// Returns the lease if it is to be sent again, because no other one follows it in time.
     fn overdue(&self, now: Instant) -> Option<Bytes> {
         let mut newest = self.0.lock();
         let (lease, sent) = newest.as_mut()?;
-        if now.saturating_duration_since(*sent) < RENEW + CHECK_INTERVAL {
+        if now.saturating_duration_since(*sent) < RENEW + REPEAT_INTERVAL {
             return None;
         }
         *sent = now;
@@ -508,7 +518,7 @@ impl NewestLease {
     /// receive the message all the same.
     async fn repeat(&self, link: &Link, bucket: &str) {
         let subject = format!("$KV.{bucket}.{}", link.settings.node);
-        let mut ticker = interval(CHECK_INTERVAL);
+        let mut ticker = interval(REPEAT_INTERVAL);
         ticker.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticker.tick().await;
@@ -540,7 +550,7 @@ mod tests {
 
     #[test]
     fn a_lease_is_repeated_until_the_next_one_is_sent() {
-        let (newest, now, late) = (NewestLease::default(), Instant::now(), RENEW + CHECK_INTERVAL);
+        let (newest, now, late) = (NewestLease::default(), Instant::now(), RENEW + REPEAT_INTERVAL);
         assert_eq!(newest.overdue(now), None);
         newest.set(Bytes::from_static(b"1"), now);
         assert_eq!(newest.overdue(now + RENEW), None);
@@ -549,7 +559,10 @@ mod tests {
         newest.set(Bytes::from_static(b"2"), now + late * 2);
         assert_eq!(newest.overdue(now + late * 2), None);
         assert_eq!(newest.overdue(now + late * 3), Some(Bytes::from_static(b"2")));
-        assert!(late * 2 < LEASE, "one message may be lost");
+        newest.change(Bytes::from_static(b"3"));
+        assert_eq!(newest.overdue(now + late * 3), None, "it was just sent");
+        assert_eq!(newest.overdue(now + late * 4), Some(Bytes::from_static(b"3")));
+        assert!((late + REPEAT_INTERVAL) * 2 < LEASE, "one message may be lost");
     }
 
     #[test]

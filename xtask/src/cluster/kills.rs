@@ -84,8 +84,10 @@ impl Host for Three<'_> {
         self.start_dead()?;
         // A task that is over, or that waits for a node, has none.
         let task = self.task(id)?;
-        let name = task["node"].as_str().unwrap_or_default();
-        let Some((name, node)) = self.alive.remove_entry(name) else { return Ok(false) };
+        let Some(name) = task["node"].as_str() else { return Ok(false) };
+        let Some((name, node)) = self.alive.remove_entry(name) else {
+            return Err(format!("no node is named {name}: {task}"));
+        };
         node.server.kill()?;
         self.dead = Some((name, node.folder));
         self.kills += 1;

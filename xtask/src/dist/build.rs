@@ -116,6 +116,9 @@ impl Folder {
                 "CARGO_BUILD_",
                 "RUSTFLAGS",
                 "CFLAGS",
+                "CPPFLAGS",
+                "LDFLAGS",
+                "JEMALLOC_",
             ]
             .iter()
             .any(|start| variable.starts_with(start))

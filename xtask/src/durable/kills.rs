@@ -217,6 +217,9 @@ fn check(task: &Value, steps: &[String], kills: usize) -> Result<Seen, String> {
     if answered != CALLS {
         return Err(format!("the journal has {answered} answered calls"));
     }
+    if kills == 0 {
+        return Err("no server was killed".to_owned());
+    }
     let mut seen = Seen { kills, interrupted: 0, again: 0 };
     for (at, value) in values.iter().enumerate() {
         let name = if is_once(at) { "once" } else { "again" };

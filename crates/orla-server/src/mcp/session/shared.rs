@@ -222,9 +222,9 @@ async fn refresh(
             }
         }
     };
-    let is_news = session.record.lock().as_ref().is_none_or(|known| known.revision < record.revision);
-    if is_news {
-        session.take_in(record.revision, data, false);
+    let seen = session.record.lock().as_ref().map(|known| known.revision);
+    if seen.is_none_or(|seen| seen < record.revision) {
+        session.take_in(seen, record.revision, data, false);
         // Another server used the session in the meantime.
         core.sessions.touch(&session);
     }
@@ -259,11 +259,11 @@ async fn write(
     let renew = core.settings.load().options.session_idle / 4;
     loop {
         let data = session.data();
-        let expect = match &*session.record.lock() {
+        let seen = match &*session.record.lock() {
             Some(known) if known.data == data && known.at.elapsed() < renew => return Ok(()),
-            Some(known) => Expect::Revision(known.revision),
-            None => Expect::Absent,
+            known => known.as_ref().map(|known| known.revision),
         };
+        let expect = seen.map_or(Expect::Absent, Expect::Revision);
         let Ok(value) = serde_json::to_vec(&data) else { return Ok(()) };
         let put = Change::put(key(session.id), value).expecting(expect);
         match shared.store.write(vec![put]).await {
@@ -283,7 +283,7 @@ async fn write(
                 return Ok(());
             }
             Some(record) => match serde_json::from_slice(&record.value) {
-                Ok(theirs) => session.take_in(record.revision, theirs, is_latest),
+                Ok(theirs) => session.take_in(seen, record.revision, theirs, is_latest),
                 Err(_) => return Ok(()),
             },
         }
@@ -313,9 +313,13 @@ fn keeps_own(
 }
 
 impl Session {
-    /// Takes in a newer record. `is_latest` is set if a request has just been made.
-    fn take_in(&self, revision: u64, record: SessionData, is_latest: bool) {
+    /// Takes in a newer record than `seen`, unless another request has taken in one since. `is_latest` is set if a request has
+    /// just been made.
+    fn take_in(&self, seen: Option<u64>, revision: u64, record: SessionData, is_latest: bool) {
         let mut known = self.record.lock();
+        if known.as_ref().map(|known| known.revision) != seen {
+            return;
+        }
         let before = known.as_ref().map(|known| &known.data);
         if !keeps_own(before, &self.data(), &record, is_latest)
             && let Ok(level) = record.log_level.parse::<LogLevel>()
