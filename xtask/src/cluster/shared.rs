@@ -113,11 +113,14 @@ impl World {
         let mut nats = self.nats()?;
         let tools = [("slow", SLOW), ("once", ONCE)];
         let alpha = self.node(&nats, "alpha", &tools)?;
-        let beta = self.node(&nats, "beta", &tools)?;
-        eventually("they know each other", || Ok(beta.lists("once")? && alpha.lists("once")?))?;
         let (slow, once) = (alpha.start("slow")?, alpha.start("once")?);
         eventually("both tasks run", || {
             Ok(alpha.calls("slow-calls") == 1 && alpha.calls("once-calls") == 1)
+        })?;
+        // A node that is there before them could take one.
+        let beta = self.node(&nats, "beta", &tools)?;
+        eventually("beta knows the tasks", || {
+            Ok([&slow, &once].iter().all(|id| beta.state(id).is_ok_and(|state| state == "working")))
         })?;
         signal(beta.server.pid(), "STOP")?;
         std::thread::sleep(LONGER_THAN_A_LEASE);
