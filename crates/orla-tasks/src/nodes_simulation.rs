@@ -16,7 +16,7 @@ use bytes::Bytes;
 use orla_marketplace::rtfs::Value;
 use orla_marketplace::{CapabilityMarketplace, JsonText, Payload};
 use orla_state::Revision;
-use orla_state::testing::simulation::{Birth, Cluster, Random, Written, simulate, steps_and_seed};
+use orla_state::testing::simulation::{Birth, Cluster, Random, Written, check_repeated, check_worlds};
 use parking_lot::Mutex;
 
 use crate::counting::{Calls, market_with};
@@ -435,28 +435,15 @@ impl World {
     }
 }
 
-fn worlds(common: &Common, seed: u64, steps: u64) -> u64 {
-    simulate("tasks", seed, steps, |random| World::new(common, random), World::step)
-}
-
 #[test]
 fn tasks_survive_any_network_and_any_trouble_of_nodes() {
     let common = Common::new();
-    for seed in SEEDS {
-        worlds(&common, seed, 1);
-    }
-    let (steps, seed) = steps_and_seed(20_000, 20_261_126);
-    assert!(worlds(&common, seed, steps) > steps / LONGEST);
+    check_worlds("tasks", &SEEDS, LONGEST, |random| World::new(&common, random), World::step);
 }
 
 #[test]
 fn a_world_of_tasks_follows_from_its_seed() {
     let common = Common::new();
-    let trace = || {
-        let mut random = Random::new(7);
-        let mut world = World::new(&common, &mut random);
-        while !world.step(&mut random) {}
-        (world.steps, world.cluster.trace())
-    };
-    assert_eq!(trace(), trace());
+    let trace = |world: &World| (world.steps, world.cluster.trace());
+    check_repeated(|random| World::new(&common, random), World::step, trace);
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use orla_marketplace::{Claim, Period, Permits as _, QuotaRule, Rate, Taken};
-use orla_state::testing::simulation::{Birth, Cluster, Random, simulate, steps_and_seed};
+use orla_state::testing::simulation::{Birth, Cluster, Random, check_repeated, check_worlds};
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -172,26 +172,13 @@ impl World {
     }
 }
 
-fn worlds(seed: u64, steps: u64) -> u64 {
-    simulate("permits", seed, steps, World::new, World::step)
-}
-
 #[test]
 fn places_hold_over_any_network_and_any_trouble_of_nodes() {
-    for seed in SEEDS {
-        worlds(seed, 1);
-    }
-    let (steps, seed) = steps_and_seed(20_000, 20_261_126);
-    assert!(worlds(seed, steps) > steps / LONGEST);
+    check_worlds("permits", &SEEDS, LONGEST, World::new, World::step);
 }
 
 #[test]
 fn a_world_of_permits_follows_from_its_seed() {
-    let trace = || {
-        let mut random = Random::new(7);
-        let mut world = World::new(&mut random);
-        while !world.step(&mut random) {}
-        (world.steps, world.cluster.trace())
-    };
-    assert_eq!(trace(), trace());
+    let trace = |world: &World| (world.steps, world.cluster.trace());
+    check_repeated(World::new, World::step, trace);
 }

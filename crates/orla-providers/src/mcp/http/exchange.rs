@@ -246,6 +246,7 @@ impl<'a> Exchange<'a> {
                         return Err("its stream ended before the answer".to_owned().into());
                     };
                     tokio::time::sleep(place.retry()).await;
+                    // Boxed, because it is rare and large.
                     received = match Box::pin(self.resume(&event)).await {
                         Ok(response) => self.receive(response, &mut place).await?,
                         Err(Failure::Lost(_)) => Received::Cut,

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue};
 use orla_marketplace::{CapabilityMarketplace, Limits, LogLevel};
-use orla_state::testing::simulation::{Birth, Cluster, Random, simulate, steps_and_seed};
+use orla_state::testing::simulation::{Birth, Cluster, Random, check_repeated, check_worlds};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -281,26 +281,13 @@ impl World {
     }
 }
 
-fn worlds(seed: u64, steps: u64) -> u64 {
-    simulate("sessions", seed, steps, World::new, World::step)
-}
-
 #[test]
 fn sessions_move_over_any_network() {
-    for seed in SEEDS {
-        worlds(seed, 1);
-    }
-    let (steps, seed) = steps_and_seed(20_000, 20_261_126);
-    assert!(worlds(seed, steps) > steps / LONGEST);
+    check_worlds("sessions", &SEEDS, LONGEST, World::new, World::step);
 }
 
 #[test]
 fn a_world_of_sessions_follows_from_its_seed() {
-    let trace = || {
-        let mut random = Random::new(7);
-        let mut world = World::new(&mut random);
-        while !world.step(&mut random) {}
-        (world.steps, world.cluster.trace())
-    };
-    assert_eq!(trace(), trace());
+    let trace = |world: &World| (world.steps, world.cluster.trace());
+    check_repeated(World::new, World::step, trace);
 }

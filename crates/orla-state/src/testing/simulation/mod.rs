@@ -94,3 +94,39 @@ pub fn steps_and_seed(steps: u64, seed: u64) -> (u64, u64) {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
     (number("ORLA_SIMULATION_STEPS").unwrap_or(steps), number("ORLA_SIMULATION_SEED").unwrap_or(seed))
 }
+
+/// Simulates the worlds of these seeds, and then as many others as there are steps ([`steps_and_seed`]).
+///
+/// # Panics
+/// A world panics, or a world has more than `longest` steps on average.
+pub fn check_worlds<W>(
+    name: &str,
+    seeds: &[u64],
+    longest: u64,
+    new: impl Fn(&mut Random) -> W,
+    step: impl Fn(&mut W, &mut Random) -> bool,
+) {
+    for &seed in seeds {
+        simulate(name, seed, 1, &new, &step);
+    }
+    let (steps, seed) = steps_and_seed(20_000, 20_261_126);
+    assert!(simulate(name, seed, steps, new, step) > steps / longest);
+}
+
+/// Simulates a world twice, and checks that both times the same has happened.
+///
+/// # Panics
+/// The traces differ.
+pub fn check_repeated<W, T: PartialEq + std::fmt::Debug>(
+    new: impl Fn(&mut Random) -> W,
+    step: impl Fn(&mut W, &mut Random) -> bool,
+    trace: impl Fn(&W) -> T,
+) {
+    let simulated = || {
+        let mut random = Random::new(7);
+        let mut world = new(&mut random);
+        while !step(&mut world, &mut random) {}
+        trace(&world)
+    };
+    assert_eq!(simulated(), simulated());
+}
