@@ -116,11 +116,13 @@ impl Events {
         loop {
             line.clear();
             match self.0.read_line(&mut line) {
-                Ok(0) => return Err(format!("the stream ended; told: {}", json!(messages))),
+                Ok(_) if matches!(line.as_str(), "" | "0\r\n") => {
+                    return Err(format!("the stream ended; told: {}", json!(messages)));
+                }
                 Ok(_) => {}
                 Err(err) => return Err(format!("{err}; told: {}", json!(messages))),
             }
-            // Lines between are sizes of chunks.
+            // Other lines are sizes of chunks. The last one is 0.
             if let Some(found) = line.strip_prefix("id: ") {
                 found.trim().clone_into(&mut id);
             } else if let Some(data) = line.strip_prefix("data: ")

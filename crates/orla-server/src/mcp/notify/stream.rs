@@ -86,6 +86,12 @@ impl Stream {
         reader
     }
 
+    /// Continues to read after the message with this number, for the reader with this turn. Its reader
+    /// ends at once if another one has begun since.
+    pub(crate) fn resume(self: &Arc<Self>, turn: u64, number: u64) -> Reader {
+        Reader { stream: Arc::clone(self), turn, next: number.saturating_add(1) }
+    }
+
     /// Waits until a message waits.
     pub(crate) async fn ready(&self) {
         std::future::poll_fn(|cx| {
@@ -151,6 +157,11 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
+    /// Returns the number of this reader among those of its stream, to [resume](Stream::resume) with.
+    pub(crate) fn turn(&self) -> u64 {
+        self.turn
+    }
+
     /// Returns the next message with its number; `None` after the last, or when another reader took
     /// over.
     pub(crate) fn poll_next(&mut self, cx: &Context<'_>) -> Poll<Option<(u64, Bytes)>> {
@@ -288,6 +299,19 @@ mod tests {
         assert!(poll(&mut old, &olds).is_ready());
         stream.send(message("a"));
         assert_eq!((olds.0.load(Ordering::Relaxed), news.0.load(Ordering::Relaxed)), (0, 1));
+    }
+
+    #[test]
+    fn a_reader_that_resumes_does_not_replace_a_newer_one() {
+        let stream = Stream::retained(1);
+        let turn = stream.read_after(0).turn();
+        stream.send(message("a"));
+        assert_eq!(take(&mut stream.resume(turn, 0)), Some(Some((1, message("a")))));
+        let mut newer = stream.read_after(1);
+        assert_eq!(take(&mut stream.resume(turn, 1)), Some(None));
+        assert_eq!(take(&mut newer), None);
+        stream.send(message("b"));
+        assert_eq!(take(&mut newer), Some(Some((2, message("b")))));
     }
 
     #[test]

@@ -63,8 +63,8 @@ const TRIES: usize = 5;
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum NodeRequest {
-    /// Requests the message after this number of a stream, from this byte on.
-    Stream { session: String, stream: u64, after: u64, from: usize },
+    /// Requests a part of a stream.
+    Stream(Part),
     /// Notes that the client listens at the asking node, and requests the changes after this number of
     /// the session's own stream.
     Take { session: String, after: Option<u64> },
@@ -80,6 +80,18 @@ enum NodeRequest {
     Lists { lists: Vec<String> },
 }
 
+/// The message after a number of a stream, from a byte on.
+#[derive(Serialize, Deserialize)]
+struct Part {
+    session: String,
+    stream: u64,
+    after: u64,
+    from: usize,
+    /// The reader that continues. Without it, a new reader begins, and an earlier one ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    turn: Option<u64>,
+}
+
 /// The first line of an answer about a stream. A part of the message follows.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -87,9 +99,12 @@ enum Next {
     Message {
         number: u64,
         bytes: usize,
+        turn: u64,
     },
     /// No message is available yet.
-    Later,
+    Later {
+        turn: u64,
+    },
     /// No further message will come.
     End,
 }
@@ -118,8 +133,8 @@ pub(crate) async fn answer(core: &Arc<Core>, caller: Option<&Principal>, request
         session.filter(|session| session.principal.as_ref() == caller)
     };
     match request {
-        NodeRequest::Stream { session, stream, after, from } => match of(&session) {
-            Some(session) => next_message(core, &session, (stream, after, from)).await,
+        NodeRequest::Stream(part) => match of(&part.session) {
+            Some(session) => next_message(core, &session, &part).await,
             None => encode(&Next::End, &[]),
         },
         NodeRequest::Take { session, after } => {
@@ -173,22 +188,22 @@ fn json(value: &impl Serialize) -> Bytes {
     serde_json::to_vec(value).unwrap_or_default().into()
 }
 
-/// Returns the message after a number of a local stream, from a byte on, up to the size of an answer.
-async fn next_message(
-    core: &Core,
-    session: &Arc<Session>,
-    (stream, after, from): (u64, u64, usize),
-) -> Bytes {
-    let Some(stream) = session.stream(stream) else { return encode(&Next::End, &[]) };
+/// Returns a part of a local stream, up to the size of an answer.
+async fn next_message(core: &Core, session: &Arc<Session>, part: &Part) -> Bytes {
+    let Some(stream) = session.stream(part.stream) else { return encode(&Next::End, &[]) };
     let _open = session.open();
-    let mut reader = stream.read_after(after);
+    let mut reader = match part.turn {
+        None => stream.read_after(part.after),
+        Some(turn) => stream.resume(turn, part.after),
+    };
+    let turn = reader.turn();
     match timeout(POLL, reader.next()).await {
-        Err(_) => encode(&Next::Later, &[]),
+        Err(_) => encode(&Next::Later { turn }, &[]),
         Ok(None) => encode(&Next::End, &[]),
         Ok(Some((number, message))) => {
             let room = core.cluster().map_or(0, Nodes::max_payload).saturating_sub(200);
-            let rest = message.get(from..).unwrap_or_default();
-            let next = Next::Message { number, bytes: message.len() };
+            let rest = message.get(part.from..).unwrap_or_default();
+            let next = Next::Message { number, bytes: message.len(), turn };
             encode(&next, &rest[..rest.len().min(room)])
         }
     }
@@ -315,6 +330,9 @@ struct RemoteStream {
     instance: Arc<str>,
     stream: u64,
     after: u64,
+    /// The number of this reader at the process, once it has begun. A connection that broke unnoticed
+    /// must not take the stream back from the client's new one.
+    turn: Option<u64>,
     _connection: Connection,
 }
 
@@ -332,6 +350,7 @@ pub(crate) fn remote_stream(
         instance: Arc::clone(instance),
         stream: last.stream,
         after: last.number,
+        turn: None,
         _connection: connection,
     };
     events(unfold(stream, |mut stream| async move {
@@ -356,12 +375,13 @@ impl RemoteStream {
         let mut reserved: Option<Reservation> = None;
         let mut restarts = 0;
         loop {
-            let request = NodeRequest::Stream {
+            let request = NodeRequest::Stream(Part {
                 session: self.session.id.to_string(),
                 stream: self.stream,
                 after: self.after,
                 from: message.len(),
-            };
+                turn: self.turn,
+            });
             let answer =
                 ask(cluster, &self.instance, &self.session, &request, POLL + NODE_TIMEOUT).await;
             let answer = answer.map_err(|error| {
@@ -369,7 +389,10 @@ impl RemoteStream {
             });
             let (bytes, part) = match decode(&answer.ok()?)? {
                 (Next::End, _) => return None,
-                (Next::Later, _) => return Some(KEEP_ALIVE),
+                (Next::Later { turn }, _) => {
+                    self.turn = Some(turn);
+                    return Some(KEEP_ALIVE);
+                }
                 (Next::Message { bytes, .. }, _) if bytes > MAX_MESSAGE => return None,
                 // The beginning of the message was dropped in the meantime.
                 (Next::Message { number: now, .. }, _) if !message.is_empty() && now != number => {
@@ -380,7 +403,8 @@ impl RemoteStream {
                     message.clear();
                     continue;
                 }
-                (Next::Message { number: now, bytes }, part) => {
+                (Next::Message { number: now, bytes, turn }, part) => {
+                    self.turn = Some(turn);
                     number = now;
                     (bytes, part)
                 }
@@ -719,7 +743,8 @@ mod tests {
 
     #[test]
     fn message_parts_round_trip() {
-        for next in [Next::Message { number: 3, bytes: 9 }, Next::Later, Next::End] {
+        for next in [Next::Message { number: 3, bytes: 9, turn: 2 }, Next::Later { turn: 2 }, Next::End]
+        {
             let (read_next, part) = decode(&encode(&next, b"a\nb")).unwrap();
             assert_eq!((read_next, &*part), (next, &b"a\nb"[..]));
         }
