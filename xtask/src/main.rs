@@ -118,7 +118,8 @@ usage: cargo xtask COMMAND
                      several nodes of the release binary (or of $ORLA_BIN) over a real NATS server, which is installed
                      below target/cluster; WHAT is any of: calls, faults, tasks, sessions, limits, approvals, example, access,
                      kills (a program of 40 calls, whose node is killed after every step, 200 times), cost, chaos (nodes and
-                     NATS servers die under load, and a node stands still) (default: all; --quick: less of each)
+                     NATS servers die under load, and a node stands still), foreign (the conformance suite and the official
+                     SDKs through a load balancer; not with --quick) (default: all; --quick: less of each)
   state [KILLS|faults]
                      kill -9 a process that writes state KILLS times (default: 1000), and look for writes that were
                      acknowledged and are lost, or made twice; faults: let each of its system calls fail in turn

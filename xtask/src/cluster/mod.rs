@@ -2,9 +2,11 @@
 
 mod access;
 mod approvals;
+mod balancer;
 mod chaos;
 mod cost;
 mod faults;
+mod foreign;
 mod kills;
 mod limits;
 mod sessions;
@@ -47,6 +49,7 @@ const ECHO: &str = "#!/bin/sh\n# /// orla\n# description: Returns its input.\n# 
 
 pub(crate) fn run(arguments: &[String]) -> Outcome {
     let mut names: Vec<&str> = CHECKS.iter().chain(&ALONE).map(|(part, ..)| *part).collect();
+    names.push(FOREIGN);
     names.sort_unstable();
     names.dedup();
     let parts = Parts::of(arguments, &[parts::QUICK], &names)?;
@@ -72,8 +75,14 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
     if parts.has("chaos") && !parts.is_quick {
         tally.check("a node that stands still for 30 s is fenced off", world.fenced(STANDSTILL));
     }
+    if parts.has(FOREIGN) && !parts.is_quick {
+        world.foreign(&mut tally)?;
+    }
     Ok(tally.close())
 }
+
+/// The part that needs programs of others.
+const FOREIGN: &str = "foreign";
 
 type Check = fn(&World) -> Result<(), String>;
 

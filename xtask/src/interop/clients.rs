@@ -75,28 +75,44 @@ pub(crate) fn run(
     foreign: &Foreign,
     tally: &mut Tally,
 ) -> Result<(), String> {
-    let calls = fixtures().join("calls.json");
-    let calls: Value = std::fs::read_to_string(&calls)
-        .map_err(|err| err.to_string())
-        .and_then(|text| serde_json::from_str(&text).map_err(|err| err.to_string()))
-        .map_err(|err| format!("{}: {err}", calls.display()))?;
+    let calls = expected()?;
     let server = Server::start(binary, &crate::root(), &foreign.folder)?;
     let url = format!("http://{}/mcp", server.address);
+    judge_all(client, "http", &[url], foreign, &calls, tally);
     let stdio = [binary.to_string_lossy().into_owned(), "--stdio".to_owned()];
-    for (transport, target) in [("http", &[url][..]), ("stdio", &stdio[..])] {
-        for era in client.eras() {
-            let title = format!("{}, {transport}, {era}", client.title());
-            let report = match client {
-                Client::Inspector => inspect(era, target, foreign, &calls),
-                _ => drive(client, era, target, foreign),
-            };
-            match report {
-                Ok(report) => judge(&title, &report, &calls, client.shows_progress(), tally),
-                Err(problem) => tally.check(&title, Err(problem)),
-            }
+    judge_all(client, "stdio", &stdio, foreign, &calls, tally);
+    Ok(())
+}
+
+/// Returns what is called, and what is right.
+pub(crate) fn expected() -> Result<Value, String> {
+    let calls = fixtures().join("calls.json");
+    std::fs::read_to_string(&calls)
+        .map_err(|err| err.to_string())
+        .and_then(|text| serde_json::from_str(&text).map_err(|err| err.to_string()))
+        .map_err(|err| format!("{}: {err}", calls.display()))
+}
+
+/// Runs a client in every era it knows against a target: a URL, or a command with arguments.
+pub(crate) fn judge_all(
+    client: Client,
+    transport: &str,
+    target: &[String],
+    foreign: &Foreign,
+    calls: &Value,
+    tally: &mut Tally,
+) {
+    for era in client.eras() {
+        let title = format!("{}, {transport}, {era}", client.title());
+        let report = match client {
+            Client::Inspector => inspect(era, target, foreign, calls),
+            _ => drive(client, era, target, foreign),
+        };
+        match report {
+            Ok(report) => judge(&title, &report, calls, client.shows_progress(), tally),
+            Err(problem) => tally.check(&title, Err(problem)),
         }
     }
-    Ok(())
 }
 
 /// Runs a driver script, which does everything in one connection.

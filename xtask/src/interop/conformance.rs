@@ -37,7 +37,7 @@ pub(crate) fn run(binary: &Path, foreign: &Foreign, tally: &mut Tally) -> Result
     let server = Server::start(binary, &folder, &folder)?;
     let pid = folder.join("server.pid");
     std::fs::write(&pid, server.pid().to_string()).map_err(|err| format!("{}: {err}", pid.display()))?;
-    suite(&server, "conformance", false, &folder, foreign, tally)?;
+    suite(&server.address, "conformance", false, &folder, foreign, tally)?;
     // The same server behind another, which has nothing of its own.
     let behind = folder.join("behind");
     std::fs::create_dir_all(behind.join("tools")).map_err(|err| err.to_string())?;
@@ -45,12 +45,12 @@ pub(crate) fn run(binary: &Path, foreign: &Foreign, tally: &mut Tally) -> Result
     let config = serde_json::json!({ "mcpServers": { "upstream": upstream } });
     std::fs::write(behind.join("orla.yaml"), config.to_string()).map_err(|err| err.to_string())?;
     let front = Server::start(binary, &behind, &behind)?;
-    suite(&front, "conformance behind orla", true, &behind, foreign, tally)
+    suite(&front.address, "conformance behind orla", true, &behind, foreign, tally)
 }
 
-/// Runs both sets against one server.
-fn suite(
-    server: &Server,
+/// Runs both sets against a server at this address.
+pub(crate) fn suite(
+    address: &str,
     title: &str,
     may_lack_extensions: bool,
     folder: &Path,
@@ -58,7 +58,7 @@ fn suite(
     tally: &mut Tally,
 ) -> Result<(), String> {
     // The suite insists on the name.
-    let url = format!("http://{}/mcp", server.address.replace("127.0.0.1", "localhost"));
+    let url = format!("http://{}/mcp", address.replace("127.0.0.1", "localhost"));
     for set in SETS {
         let (scenarios, printed) = run_set(foreign, &url, set, &folder.join(set))?;
         let tolerated = if may_lack_extensions { extensions(&printed) } else { BTreeSet::new() };

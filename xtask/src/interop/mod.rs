@@ -12,8 +12,8 @@
 mod agents;
 mod asked;
 mod behind;
-mod clients;
-mod conformance;
+pub(crate) mod clients;
+pub(crate) mod conformance;
 mod cutter;
 mod differential;
 mod examples;
