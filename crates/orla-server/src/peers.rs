@@ -9,6 +9,7 @@ use orla_marketplace::Principal;
 use crate::admin::approvals::other_nodes as approvals;
 use crate::mcp::session::other_nodes as sessions;
 use crate::state::Core;
+use crate::tasks::other_nodes as tasks;
 
 /// Answers a question in the name of this caller. The answer to an unreadable question is empty.
 pub(crate) async fn answer(core: &Arc<Core>, caller: Option<&Principal>, question: &Bytes) -> Bytes {
@@ -17,6 +18,7 @@ pub(crate) async fn answer(core: &Arc<Core>, caller: Option<&Principal>, questio
     match &question[..end] {
         approvals::WORD => approvals::answer(core, caller, &rest),
         sessions::WORD => sessions::answer(core, caller, &rest).await,
+        tasks::WORD => tasks::answer(core, caller, &rest).await,
         _ => Bytes::new(),
     }
 }

@@ -54,6 +54,14 @@ pub enum TaskError {
     /// No question of the task has this key.
     #[error("the task has no open question {0:?}")]
     NotAsked(String),
+    /// The node that runs the task does not take the answer to its question.
+    #[error("the answer did not reach node {node}, which runs the task: {why}; send it again")]
+    Unreachable {
+        /// The name of the node.
+        node: String,
+        /// The reason.
+        why: String,
+    },
     /// The process is shutting down, and its tasks end with it.
     #[error("the server is shutting down; try again later")]
     Closing,

@@ -36,6 +36,7 @@ use super::view::{self, shorten, size};
 use super::work::{self, Texts};
 use crate::options::AgentOptions;
 use crate::rtfs::federation;
+use crate::tasks::other_nodes::answer_question;
 
 /// The agent, created at the first request.
 pub(crate) struct Agent {
@@ -391,15 +392,10 @@ impl Caller {
         });
         changed.await.map_err(broken)?;
         if let Ok(answer) = answer {
-            match self.agent().tasks.answer(id, self.viewer(), &question.key, Ok(answer)).await {
+            let (tasks, caller) = (&self.agent().tasks, self.principal.as_ref());
+            match answer_question(&self.core, tasks, caller, task, &question.key, Ok(answer)).await {
                 Ok(()) => {}
-                Err(TaskError::NotAsked(_)) => {
-                    let other = task.runner().filter(|node| *node != self.agent().node());
-                    return Err(other.map_or_else(no_open_question, |node| {
-                        let what = format!("task {id} runs at node {node}: send the answer there");
-                        A2AError::unsupported_operation(what)
-                    }));
-                }
+                Err(TaskError::NotAsked(_)) => return Err(no_open_question()),
                 Err(TaskError::Over(_)) => return Err(already_ended(id)),
                 Err(error) => return Err(refused(&error)),
             }

@@ -13,6 +13,7 @@
 //! once, and no task is made. Errors have the same form as at `/rtfs`.
 
 mod json;
+pub(crate) mod other_nodes;
 mod request;
 
 use std::sync::Arc;

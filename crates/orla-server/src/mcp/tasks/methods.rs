@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use orla_marketplace::{Client, ClientError, JsonText};
+use orla_marketplace::{Client, ClientError, JsonText, Principal};
 use orla_mcp::object::Object;
 use orla_tasks::{Filter, Question, State, Task, TaskError, TaskId, Tasks, Timestamp, Viewer};
 use rmcp::model::ErrorData;
@@ -17,6 +17,7 @@ use crate::mcp::rpc::{self, Id};
 use crate::mcp::surfaces::method_not_found;
 use crate::mcp::tools::{Form, cursor_after, read_cursor};
 use crate::state::Core;
+use crate::tasks::other_nodes::answer_question;
 
 /// How long one `tasks/result` may ask its client.
 pub(crate) const MAX_WAIT: Duration = Duration::from_secs(24 * 3600);
@@ -68,7 +69,7 @@ impl Request<'_> {
         };
         match self.method {
             "tasks/get" => self.get(tasks, viewer, &id, is_sessionless).await,
-            "tasks/update" => self.update(tasks, viewer, &id).await,
+            "tasks/update" => self.update(core, tasks, caller.principal, &id).await,
             "tasks/cancel" => self.cancel(tasks, viewer, &id, is_sessionless).await,
             _ => self.result(core, tasks, caller, &id).await,
         }
@@ -89,8 +90,14 @@ impl Request<'_> {
         Ok(rpc::result(self.id, &view(tasks, &task, result.as_ref()).got()))
     }
 
-    async fn update(&self, tasks: &Tasks, viewer: Viewer<'_>, id: &str) -> Result<Bytes, ErrorData> {
-        let task = tasks.get(id, viewer).await.map_err(|error| refused(&error))?;
+    async fn update(
+        &self,
+        core: &Core,
+        tasks: &Tasks,
+        caller: Option<&Principal>,
+        id: &str,
+    ) -> Result<Bytes, ErrorData> {
+        let task = tasks.get(id, Viewer::Caller(caller)).await.map_err(|error| refused(&error))?;
         let params = Object::parse(self.params.as_str());
         let responses = params.as_ref().and_then(|params| params.get("inputResponses"));
         let Some(responses) = responses.and_then(Object::parse) else {
@@ -103,7 +110,7 @@ impl Request<'_> {
                 continue;
             }
             let Ok(response) = JsonText::parse(response.to_owned()) else { continue };
-            match tasks.answer(id, viewer, key, Ok(response)).await {
+            match answer_question(core, tasks, caller, &task, key, Ok(response)).await {
                 Ok(()) | Err(TaskError::NotAsked(_) | TaskError::Over(_)) => {}
                 Err(error) => return Err(refused(&error)),
             }
@@ -148,7 +155,8 @@ impl Request<'_> {
                 for question in &task.questions {
                     if !seen.contains(&question.key) {
                         seen.push(question.key.clone());
-                        asking.push(ask(tasks, client, Arc::clone(&task), question.clone(), viewer));
+                        let (task, question) = (Arc::clone(&task), question.clone());
+                        asking.push(ask(core, tasks, caller.principal, client, task, question));
                     }
                 }
             }
@@ -215,11 +223,12 @@ impl Request<'_> {
 
 /// Asks the client of a session a question of a task, and passes the answer to the task.
 async fn ask(
+    core: &Core,
     tasks: &Tasks,
+    caller: Option<&Principal>,
     client: &Arc<dyn Client>,
     task: Arc<Task>,
     question: Question,
-    viewer: Viewer<'_>,
 ) {
     let params = wire::session_question(question.params.get(), &task);
     let answer = client.request(&question.method, params).await;
@@ -227,7 +236,8 @@ async fn ask(
     if matches!(answer, Err(ClientError::Gone)) {
         return;
     }
-    if let Err(error) = tasks.answer(task.id.as_str(), viewer, &question.key, answer).await {
+    let answered = answer_question(core, tasks, caller, &task, &question.key, answer).await;
+    if let Err(error) = answered {
         tracing::debug!(task = %task.id, %error, "an answer was not needed");
     }
 }
