@@ -55,4 +55,4 @@ pub use inquiry::{Answerer, NoReply};
 pub use orders::OrderError;
 pub use presence::{MAX_NAME, NodeStatus, is_name};
 pub use provider::is_of_nodes;
-pub use settings::{ClusterSettings, TlsFiles};
+pub use settings::{Buffering, ClusterSettings, TlsFiles};

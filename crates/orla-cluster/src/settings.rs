@@ -28,6 +28,18 @@ pub struct ClusterSettings {
     pub share: Option<Vec<Pattern>>,
     /// Patterns of the ids that are served from other nodes; all by default.
     pub take: Option<Vec<Pattern>>,
+    /// What becomes of new tasks while NATS cannot be reached.
+    pub buffer: Buffering,
+}
+
+/// What becomes of new tasks while NATS cannot be reached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Buffering {
+    /// They are refused.
+    #[default]
+    None,
+    /// This node keeps them in its own state, and hands them over later.
+    Local,
 }
 
 /// PEM files for the connections to NATS.

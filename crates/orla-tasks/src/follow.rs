@@ -40,6 +40,8 @@ impl Tasks {
         self.0.node.spawn(async move { inner.send_heartbeats().await });
         let inner = Arc::clone(&self.0);
         self.0.node.spawn(async move { inner.follow(changes).await });
+        let inner = Arc::clone(&self.0);
+        self.0.node.spawn(async move { inner.serve_buffer().await });
     }
 }
 

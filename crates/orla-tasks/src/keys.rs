@@ -11,6 +11,7 @@
 //! | `timer/TIME/KIND/ID` | empty: an action that is due at this instant |
 //! | `run/ID/…` | the rows of a durable program |
 //! | `schedule/NAME` | the record of a schedule, JSON |
+//! | `buffered/ID`, `buffered-input/ID` | the record and the input of a task, in the store of a node that keeps it for the shared one |
 //! | `node/NODE` | the heartbeat of a node that shares the store, JSON |
 //!
 //! OWNER and KEY are hashes, so that no text of a caller becomes part of a key.
@@ -24,6 +25,7 @@ use crate::task::{TaskId, Timestamp};
 pub(crate) const TASKS: &str = "task/";
 pub(crate) const OPEN: &str = "open/";
 pub(crate) const TIMERS: &str = "timer/";
+pub(crate) const BUFFERED: &str = "buffered/";
 /// The prefix of the records of schedules and of the idempotency keys of their tasks.
 pub(crate) const SCHEDULES: &str = "schedule/";
 
@@ -33,6 +35,14 @@ pub(crate) fn task(id: &TaskId) -> String {
 
 pub(crate) fn input(id: &TaskId) -> String {
     format!("input/{id}")
+}
+
+pub(crate) fn buffered(id: &TaskId) -> String {
+    format!("{BUFFERED}{id}")
+}
+
+pub(crate) fn buffered_input(id: &TaskId) -> String {
+    format!("buffered-input/{id}")
 }
 
 pub(crate) fn result(id: &TaskId) -> String {

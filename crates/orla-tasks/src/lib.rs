@@ -22,6 +22,7 @@
 #![warn(missing_docs)]
 
 mod awaited;
+mod buffer;
 mod client;
 #[cfg(test)]
 mod counting;

@@ -299,6 +299,7 @@ impl World {
                 runs: Box::new(|_| true),
                 admits: Box::new(|_| true),
                 takes: Box::new(|| true),
+                buffer: None,
             };
             let market = Arc::clone(&markets[birth.node]);
             let tasks = Tasks::open_shared(birth.store, market, TaskOptions::default(), sharing);

@@ -7,7 +7,7 @@ use orla_marketplace::rtfs::Value;
 use orla_marketplace::testing::{Canned, MockExecutor, TEST_TIMEOUT};
 use orla_marketplace::{CapabilityMarketplace, JsonText, Limits, Payload};
 use orla_state::testing::{Fault, Link, LinkState, Shared};
-use orla_state::{Change, Query, StateStore as _};
+use orla_state::{Change, Memory, Query, StateStore};
 use tokio::time::Instant;
 
 use crate::counting::{self, Calls};
@@ -47,6 +47,23 @@ async fn open(
     has_them: bool,
     state: LinkState,
 ) -> Node {
+    open_with(common, name, market, has_them, state, None).await
+}
+
+/// Returns a node that keeps tasks for the shared store here.
+async fn buffering(common: &Arc<Shared>, calls: &Calls, own: &Arc<Memory>, state: LinkState) -> Node {
+    let market = counting::market(calls, "again");
+    open_with(common, "alpha", market, true, state, Some(Arc::<Memory>::clone(own))).await
+}
+
+async fn open_with(
+    common: &Arc<Shared>,
+    name: &str,
+    market: Arc<CapabilityMarketplace>,
+    has_them: bool,
+    state: LinkState,
+    buffer: Option<Arc<dyn StateStore>>,
+) -> Node {
     let (store, link) = common.connect(state);
     let is_closed = name == "closed";
     let sharing = Sharing {
@@ -54,6 +71,7 @@ async fn open(
         runs: Box::new(move |_| has_them),
         admits: Box::new(move |_| !is_closed),
         takes: Box::new(|| true),
+        buffer,
     };
     let tasks = Tasks::open_shared(store, market, TaskOptions::default(), sharing);
     tasks.resume().await.unwrap();
@@ -142,6 +160,48 @@ async fn a_task_that_no_node_can_run_shows_its_reason() {
     for node in [alpha, beta, gamma] {
         node.tasks.close(TEST_TIMEOUT).await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_that_is_accepted_without_the_store_runs_once_when_it_is_back() {
+    let (common, calls) = (common(), Calls::default());
+    let own = Arc::new(Memory::new(orla_state::Limits::default()));
+    let alpha = buffering(&common, &calls, &own, LinkState::Open).await;
+    alpha.link.set(LinkState::Disconnected);
+    let id = alpha.start("once").await;
+    assert_eq!(alpha.tasks.get(&id, ANYONE).await.unwrap().state, State::Queued);
+    let keyed = NewTask {
+        key: Some("k".to_owned()),
+        ..NewTask::call("once", Payload::from_value(Value::from(7)), None)
+    };
+    assert!(matches!(alpha.tasks.start(keyed).await, Err(TaskError::State(_))));
+    alpha.close().await;
+    assert!(calls.lock().is_empty());
+
+    // The next process knows the task, and counts it.
+    let alpha = buffering(&common, &calls, &own, LinkState::Disconnected).await;
+    alpha.tasks.configure(TaskOptions { max_tasks: 1, ..TaskOptions::default() });
+    assert_eq!(alpha.tasks.get(&id, ANYONE).await.unwrap().state, State::Queued);
+    let new = NewTask::call("once", Payload::from_value(Value::from(7)), None);
+    assert!(matches!(alpha.tasks.start(new).await, Err(TaskError::Full(1))));
+    alpha.link.set(LinkState::Open);
+    let task = alpha.reaches(&id, State::Completed).await;
+    let kept = alpha.tasks.0.shared.as_ref().unwrap().buffer.as_ref().unwrap();
+    assert_eq!(kept.get(&task.id).await.unwrap(), None);
+    assert!(own.list(Query::below("", 10)).await.unwrap().is_empty());
+
+    // It is handed over again, as if the process had died before it was forgotten.
+    kept.keep(&task, &alpha.tasks.input(&task.id).await.unwrap().unwrap()).await.unwrap();
+    let forgotten = async {
+        while kept.get(&task.id).await.unwrap().is_some() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(TEST_TIMEOUT, forgotten).await.unwrap();
+    let last = alpha.start("once").await;
+    alpha.reaches(&last, State::Completed).await;
+    assert_eq!(calls.lock().len(), 2, "one for each task");
+    alpha.close().await;
 }
 
 #[tokio::test(start_paused = true)]

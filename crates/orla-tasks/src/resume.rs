@@ -44,6 +44,7 @@ impl Tasks {
             None => Arc::clone(&self.0.taking_up).write_owned().await,
         };
         if self.0.is_shared() {
+            self.0.read_buffer().await?;
             self.serve_shared();
             self.serve_queue(SETTLE);
             self.serve_timers();

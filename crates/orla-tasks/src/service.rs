@@ -243,10 +243,13 @@ impl Tasks {
         let parsed = TaskId::parse(id).ok_or_else(unknown)?;
         let task = match self.0.known(&parsed) {
             Some(task) => task,
-            None => {
-                self.0.store.sync().await?;
-                self.0.load(&parsed).await?.ok_or_else(unknown)?
-            }
+            None => match self.0.buffered(&parsed).await? {
+                Some(task) => task,
+                None => {
+                    self.0.store.sync().await?;
+                    self.0.load(&parsed).await?.ok_or_else(unknown)?
+                }
+            },
         };
         if !viewer.sees(&task) {
             return Err(unknown());

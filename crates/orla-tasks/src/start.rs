@@ -175,9 +175,22 @@ impl Tasks {
         let revisions = match inner.store.write(rows).await {
             Ok(revisions) => revisions,
             Err(WriteError::Failed(error)) => {
-                drop(accepting);
                 // If the task was accepted all the same, a later search finds it.
-                return Err(inner.failed(error).into());
+                let error = inner.failed(error);
+                let can_wait = new.key.is_none() && new.beside.is_empty();
+                let buffer = inner.shared.as_ref().and_then(|shared| shared.buffer.as_ref());
+                let (Some(buffer), Some(count)) = (buffer.filter(|_| can_wait), accepting.withdraw())
+                else {
+                    return Err(error.into());
+                };
+                // Only what the store does not refuse can be handed over.
+                if inner.store.sync().await.is_ok() {
+                    return Err(error.into());
+                }
+                task.runner = None;
+                buffer.keep(&task, &input).await?;
+                count.keep();
+                return Ok(Started { task: Arc::new(task), is_new: true, changes });
             }
             Err(WriteError::Conflict { .. }) => {
                 drop(accepting);
@@ -253,17 +266,27 @@ impl<'a> Accepting<'a> {
             count.keep();
         }
     }
+
+    /// Ends the reservation. Returns the count, unless another party took the task in the meantime, which has uncounted it.
+    fn withdraw(mut self) -> Option<UnfinishedCount<'a>> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Option<UnfinishedCount<'a>> {
+        let count = self.count.take()?;
+        let is_offered =
+            self.inner.shared.as_ref().is_some_and(|shared| shared.remove_offer(&self.id).is_some());
+        if !self.inner.local.remove(&self.id) && !is_offered {
+            count.keep();
+            return None;
+        }
+        Some(count)
+    }
 }
 
 impl Drop for Accepting<'_> {
     fn drop(&mut self) {
-        let Some(count) = self.count.take() else { return };
-        let is_offered =
-            self.inner.shared.as_ref().is_some_and(|shared| shared.remove_offer(&self.id).is_some());
-        // If another party took the task in the meantime, that party has uncounted it.
-        if !self.inner.local.remove(&self.id) && !is_offered {
-            count.keep();
-        }
+        drop(self.end());
     }
 }
 
@@ -303,6 +326,11 @@ impl Inner {
         }
         *unfinished.entry(owner.clone()).or_default() += 1;
         Ok(UnfinishedCount { inner: self, owner: Some(owner.clone()) })
+    }
+
+    /// Counts a task among those that wait or run, even if there is no room.
+    pub(crate) fn count_anyway(&self, owner: &OwnerKey) {
+        *self.unfinished.lock().entry(owner.clone()).or_default() += 1;
     }
 
     /// Returns the task that the caller started with this key. A caller whom the policy denies the capability by now gets the

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use orla_cluster::{Answerer, Cluster, NoReply, NodeStatus, OrderError};
 use orla_marketplace::Principal;
 use orla_server::{DrainError, NoAnswer, NodeRow, Nodes, OtherNode, Server};
+use orla_state::StateStore;
 use orla_tasks::{Foreign, Sharing};
 
 /// The nodes of the cluster that this instance is one of.
@@ -88,8 +89,9 @@ fn row(status: NodeStatus) -> NodeRow {
     NodeRow { node, alive, cut_off, draining, capabilities, running, places, lag_ms, stuck_ms }
 }
 
-/// Returns how this node shares the tasks of its cluster. It runs the tasks of its own capabilities.
-pub(crate) fn sharing(cluster: &Arc<Cluster>) -> Sharing {
+/// Returns how this node shares the tasks of its cluster. It runs the tasks of its own capabilities. `buffer` keeps the tasks that it
+/// accepts without the cluster.
+pub(crate) fn sharing(cluster: &Arc<Cluster>, buffer: Option<Arc<dyn StateStore>>) -> Sharing {
     let draining = Arc::clone(cluster);
     Sharing {
         node: cluster.node().to_owned(),
@@ -101,5 +103,6 @@ pub(crate) fn sharing(cluster: &Arc<Cluster>) -> Sharing {
             })
         },
         takes: Box::new(move || !draining.is_draining()),
+        buffer,
     }
 }

@@ -94,12 +94,13 @@ const ALONE: [(&str, &str, Check); 3] = [
 ];
 
 /// The parts by which the other checks are chosen, what they show, and the checks.
-const CHECKS: [(&str, &str, Check); 27] = [
+const CHECKS: [(&str, &str, Check); 28] = [
     // What takes long begins first.
     ("kills", "a program whose node is killed after every step ends right", World::kills),
     ("tasks", "the store keeps what every store promises", World::store),
     ("tasks", "a task is run by any node, and goes on when its node is gone", World::tasks),
     ("tasks", "a program goes on at another node", World::programs),
+    ("tasks", "a task accepted without NATS runs when it is back", World::buffered_tasks),
     ("tasks", "a node that stood still or starts alone takes nothing of others", World::judging),
     ("calls", "a tool of another node is listed and called", World::listed_and_called),
     ("calls", "large inputs and results arrive whole", World::large),

@@ -36,6 +36,38 @@ impl World {
         if status.success() { Ok(()) } else { Err("a promise is broken".to_owned()) }
     }
 
+    /// A node accepts tasks without NATS, is killed, and hands them over when it has started again and NATS is back.
+    pub(super) fn buffered_tasks(&self) -> Result<(), String> {
+        let mut nats = self.nats()?;
+        let config = nats.config("alpha").replace('}', ", buffer: local}");
+        let alpha = self.instance("alpha", &config, &[("once", ONCE)])?;
+        let beta = self.node(&nats, "beta", &[])?;
+        write(&alpha.folder.join("go"), "")?;
+        eventually("beta lists `once`", || beta.lists("once"))?;
+        nats.kill()?;
+        let refused = || beta.start("once").is_err_and(|why| why.contains("503"));
+        eventually("a node without a buffer refuses tasks", || Ok(refused()))?;
+        let tasks = (0..5).map(|_| alpha.start("once")).collect::<Result<Vec<_>, String>>()?;
+        let keyed = json!({"capability": "once", "input": {}, "key": "k"}).to_string();
+        match alpha.request("POST", "/tasks", &keyed) {
+            Err(why) if why.contains("503") => {}
+            other => return Err(format!("a task with a key: {other:?}")),
+        }
+        let folder = alpha.folder.clone();
+        alpha.server.kill()?;
+        let alpha = self.start(folder)?;
+        for task in &tasks {
+            same(&json!(alpha.state(task)?), &json!("queued"))?;
+        }
+        nats.start()?;
+        eventually("the tasks have ended, as each node knows", || {
+            let nodes = [&alpha, &beta].into_iter();
+            let mut states = nodes.flat_map(|node| tasks.iter().map(|task| node.state(task)));
+            states.try_fold(true, |all, state| Ok(all & (state? == "completed")))
+        })?;
+        same(&json!(alpha.calls("once-calls")), &json!(tasks.len()))
+    }
+
     /// A node that has none of the capabilities accepts tasks, and the nodes that have them run
     /// them.
     pub(super) fn tasks(&self) -> Result<(), String> {

@@ -26,9 +26,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use orla_marketplace::program::IDS;
 use orla_marketplace::{CapabilityMarketplace, Entry};
+use orla_state::StateStore;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use crate::buffer::Buffer;
 use crate::keys::OwnerKey;
 use crate::task::{Runner, Task, TaskId};
 
@@ -47,6 +49,8 @@ pub struct Sharing {
     pub admits: Box<dyn Fn(Foreign<'_>) -> bool + Send + Sync>,
     /// Whether this node currently takes tasks of others.
     pub takes: Box<dyn Fn() -> bool + Send + Sync>,
+    /// Keeps the tasks that are accepted while the shared store cannot be reached. Without it, they are refused.
+    pub buffer: Option<Arc<dyn StateStore>>,
 }
 
 /// A task that another node accepted.
@@ -69,6 +73,7 @@ pub(crate) struct Shared {
     takes: Box<dyn Fn() -> bool + Send + Sync>,
     /// The time of this node's last heartbeat, if the node knows which others are present.
     last_heartbeat: Mutex<Option<Instant>>,
+    pub(crate) buffer: Option<Buffer>,
     /// Whether a scan of all tasks is requested.
     scan_requested: AtomicBool,
     pub(crate) nodes: Mutex<Nodes>,
@@ -82,13 +87,14 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn new(sharing: Sharing) -> Self {
         let life = uuid::Uuid::now_v7().simple().to_string();
-        let Sharing { node, runs, admits, takes } = sharing;
+        let Sharing { node, runs, admits, takes, buffer } = sharing;
         Self {
             me: Runner { node, life },
             runs,
             admits,
             takes,
             last_heartbeat: Mutex::default(),
+            buffer: buffer.map(Buffer::new),
             scan_requested: AtomicBool::new(false),
             nodes: Mutex::default(),
             offered: Mutex::default(),

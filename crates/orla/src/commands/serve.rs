@@ -10,7 +10,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use orla_cluster::ClusterError;
+use orla_cluster::{Buffering, ClusterError};
 use orla_console::{Console, Embedder};
 use orla_history::History;
 use orla_marketplace::Approvers;
@@ -188,7 +188,7 @@ impl Running {
         let days = QuotaDays::open(&config, app.marketplace().quotas());
         let server = server_of(&config, &app, &console);
         let state = state::of_server(&config).await?;
-        let tasks = open_tasks(&config, &app, &state);
+        let tasks = open_tasks(&config, &app, &state)?;
         let alone = keep_state(&server, &app, &state).await?;
         if let Some(history) = &history {
             server.serve_history(history.clone());
@@ -417,14 +417,27 @@ fn server_of(config: &Config, app: &App, console: &Console) -> Server {
 }
 
 /// Opens the tasks of the cluster or of this server. There are none if another process uses the state.
-fn open_tasks(config: &Config, app: &App, state: &ServerState) -> Option<Tasks> {
+///
+/// # Errors
+///
+/// Returns an error if the state is to keep tasks for the cluster, and another process uses it.
+fn open_tasks(config: &Config, app: &App, state: &ServerState) -> Result<Option<Tasks>, Failure> {
     let (market, options) = (Arc::clone(app.marketplace()), config.task_options.clone());
     match (app.cluster(), state) {
-        (Some(cluster), _) => {
-            Some(Tasks::open_shared(cluster.store(), market, options, sharing(cluster)))
+        (Some(cluster), state) => {
+            let buffers = config.cluster.as_ref().is_some_and(|it| it.buffer == Buffering::Local);
+            let buffer = match state {
+                ServerState::Usable(store) => buffers.then(|| Arc::clone(store)),
+                ServerState::InUse(why) if buffers => {
+                    return Err(Failure::usage(format!("cluster.buffer: local: {why}")));
+                }
+                ServerState::InUse(_) => None,
+            };
+            let sharing = sharing(cluster, buffer);
+            Ok(Some(Tasks::open_shared(cluster.store(), market, options, sharing)))
         }
-        (None, ServerState::Usable(store)) => Some(Tasks::open(Arc::clone(store), market, options)),
-        (None, ServerState::InUse(_)) => None,
+        (None, ServerState::Usable(store)) => Ok(Some(Tasks::open(Arc::clone(store), market, options))),
+        (None, ServerState::InUse(_)) => Ok(None),
     }
 }
 

@@ -2,15 +2,17 @@
 //!
 //! An address may hold a password: no message repeats one.
 
-use orla_cluster::{ClusterError, ClusterSettings, MAX_NAME, is_name};
+use orla_cluster::{Buffering, ClusterError, ClusterSettings, MAX_NAME, is_name};
 use orla_document::{Key as Name, Kind as Shape, Node};
 use serde_json::{Value, json};
 
-use super::forms::{PATH, PATTERNS, Read, text_schema};
+use super::forms::{Choice, PATH, PATTERNS, Read, text_schema};
 use super::keys::{Key, key, object, section};
 use super::read::Reader;
 use super::{Config, Placed};
 
+/// The words of `buffer`.
+const BUFFERING: &[(&str, Buffering)] = &[("none", Buffering::None), ("local", Buffering::Local)];
 /// The maximum number of addresses of NATS servers.
 const MAX_ADDRESSES: usize = 32;
 
@@ -30,6 +32,8 @@ fn keys() -> Vec<Key<ClusterSettings>> {
             "patterns of the ids that other nodes may call; all by default"),
         key("take", PATTERNS, |c| &mut c.take,
             "patterns of the ids of other nodes that are served here; all by default"),
+        key("buffer", Choice(BUFFERING), |c| &mut c.buffer,
+            "what becomes of new [tasks](cluster.md#losing-nats) while NATS cannot be reached: `none`, they are refused; `local`, this node keeps those without an idempotency key in its `state_dir`, and hands them over later"),
     ]
 }
 
@@ -167,6 +171,21 @@ mod tests {
         config
             .map(|config| config.cluster.expect("a cluster"))
             .map_err(|problems| problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
+    }
+
+    #[test]
+    fn tasks_are_kept_for_the_cluster_in_a_state_that_lasts() {
+        let text = "cluster: {nats: nats://h, name: lab, buffer: local}\n";
+        let buffer = |config: Config| config.cluster.expect("a cluster").buffer;
+        assert_eq!(Config::of(text).map(buffer).ok(), Some(Buffering::Local));
+        let problems = Config::of(&format!("{text}state: memory\n")).err().unwrap_or_default();
+        let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            problems,
+            [
+                "orla.yaml:1:1: cluster.buffer: `local` needs a state that lasts, and `state: memory` keeps nothing"
+            ]
+        );
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! Settings that contradict each other though each is valid, and addresses that no client could reach.
 
+use orla_cluster::Buffering;
 use orla_identity::BearerToken;
 use orla_server::TlsSettings;
 
-use super::{Config, Problem, Transport};
+use super::{Config, Problem, StateKind, Transport};
 
 /// Characters that a token has at least where other machines can reach the server.
 const MIN_TOKEN: usize = 16;
@@ -68,6 +69,13 @@ impl Config {
             let text = "agent.max_cost: needs input_price and output_price, those of a million tokens"
                 .to_owned();
             problems.push(self.problem("agent", text));
+        }
+        if self.cluster.as_ref().is_some_and(|cluster| cluster.buffer == Buffering::Local)
+            && self.state == StateKind::Memory
+        {
+            let text =
+                "cluster.buffer: `local` needs a state that lasts, and `state: memory` keeps nothing";
+            problems.push(self.problem("cluster", text.to_owned()));
         }
         if self.governance.audit.as_os_str().is_empty() {
             let key = self.governance.audit_key.as_os_str();
