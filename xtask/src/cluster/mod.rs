@@ -7,6 +7,7 @@ mod cost;
 mod faults;
 mod kills;
 mod limits;
+mod questions;
 mod sessions;
 mod shared;
 
@@ -85,7 +86,7 @@ const ALONE: [(&str, &str, Check); 3] = [
 ];
 
 /// The parts by which the other checks are chosen, what they show, and the checks.
-const CHECKS: [(&str, &str, Check); 27] = [
+const CHECKS: [(&str, &str, Check); 28] = [
     // What takes long begins first.
     ("kills", "a program whose node is killed after every step ends right", World::kills),
     ("tasks", "the store keeps what every store promises", World::store),
@@ -107,6 +108,7 @@ const CHECKS: [(&str, &str, Check); 27] = [
     ("calls", "a call runs on the node that it names, or fails", World::pinned),
     ("sessions", "a session is served by every node", World::sessions),
     ("sessions", "a session that moves with each request misses nothing", World::moving_sessions),
+    ("sessions", "a question to a client without a session is answered at any node", World::questions),
     ("limits", "quotas and max_concurrency hold over all nodes", World::limits),
     (
         "approvals",
