@@ -10,7 +10,7 @@ use crate::bench::client::Connection;
 impl World {
     /// Calls at alpha ask their client for an approval, which comes to another node.
     pub(super) fn questions(&self) -> Result<(), String> {
-        let nats = self.nats()?;
+        let mut nats = self.nats()?;
         let node = |name: &str, rules: &str, tools: &[(&str, &str)]| {
             let limits = "max_body_bytes: 10000000\nmax_output_bytes: 10000000\n";
             self.instance(name, &format!("{}{limits}{rules}", nats.config(name)), tools)
@@ -33,13 +33,16 @@ impl World {
             same(&node.sessionless(&next)?["error"]["code"], &json!(-32602))?;
         }
 
-        // The notices of the call reach the client where it is.
-        write(&alpha.folder.join("go"), "")?;
+        // The notices of the call reach the client where it is, and none is lost with a NATS server.
         let steps = json!({"name": "steps", "arguments": {}, "_meta": {"progressToken": "p"}});
         let mut next = alpha.asked(&steps)?;
         next["_meta"]["progressToken"] = json!("q");
         let mut messages = Vec::new();
         let mut stream = Events::open(&gamma, &request(&next))?;
+        stream.until(&mut messages, |message| message["params"]["progressToken"] == "q")?;
+        nats.kill()?;
+        nats.start()?;
+        write(&alpha.folder.join("go"), "")?;
         stream.until(&mut messages, |message| message["id"] == 1)?;
         let steps: Vec<&Value> = messages
             .iter()
