@@ -9,6 +9,7 @@ mod faults;
 mod foreign;
 mod kills;
 mod limits;
+mod questions;
 mod sessions;
 mod shared;
 
@@ -117,6 +118,7 @@ const CHECKS: [(&str, &str, Check); 28] = [
     ("calls", "a call runs on the node that it names, or fails", World::pinned),
     ("sessions", "a session is served by every node", World::sessions),
     ("sessions", "a session that moves with each request misses nothing", World::moving_sessions),
+    ("sessions", "a question to a client without a session is answered at any node", World::questions),
     ("limits", "quotas and max_concurrency hold over all nodes", World::limits),
     (
         "approvals",

@@ -11,7 +11,7 @@ use super::shared::message;
 use super::{Node, TIMEOUT, WHERE, World, eventually, same, write};
 
 /// A tool that says how far it is, and goes on when it may.
-const STEPS: &str = "#!/bin/sh\n# /// orla\n# description: Says how far it is.\n# ///\necho '::progress 1/4' >&2; while [ ! -f go ]; do sleep 0.05; done; for i in 2 3 4; do echo \"::progress $i/4\" >&2; done; echo done\n";
+pub(super) const STEPS: &str = "#!/bin/sh\n# /// orla\n# description: Says how far it is.\n# ///\necho '::progress 1/4' >&2; while [ ! -f go ]; do sleep 0.05; done; for i in 2 3 4; do echo \"::progress $i/4\" >&2; done; echo done\n";
 /// A stream with an item whenever the file changes.
 const NEWS: &str = "#!/bin/sh\nn=0; while :; do m=$(wc -l < items 2>/dev/null || echo 0); while [ $n -lt $m ]; do n=$((n+1)); echo $n; done; sleep 0.05; done\n";
 
@@ -85,10 +85,10 @@ impl World {
 }
 
 /// A stream of events of a session.
-struct Events(BufReader<TcpStream>);
+pub(super) struct Events(BufReader<TcpStream>);
 
 impl Events {
-    fn open(node: &Node, request: &[u8]) -> Result<Self, String> {
+    pub(super) fn open(node: &Node, request: &[u8]) -> Result<Self, String> {
         let open = || {
             let mut stream = TcpStream::connect(&node.server.address)?;
             stream.set_read_timeout(Some(TIMEOUT))?;
@@ -107,7 +107,7 @@ impl Events {
     }
 
     /// Reads messages until one is as wanted, and gives the id of its event.
-    fn until(
+    pub(super) fn until(
         &mut self,
         messages: &mut Vec<Value>,
         is_wanted: impl Fn(&Value) -> bool,

@@ -122,7 +122,12 @@ pub(crate) struct Malformed {
 pub(crate) struct Id(Box<str>);
 
 impl Id {
-    fn read(raw: &RawValue) -> Result<Self, ErrorData> {
+    /// Reads an id.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if it is neither a string nor an integer.
+    pub(crate) fn read(raw: &RawValue) -> Result<Self, ErrorData> {
         let text = raw.get();
         let digits = text.strip_prefix('-').unwrap_or(text);
         if text.starts_with('"') || digits.bytes().all(|byte| byte.is_ascii_digit()) {

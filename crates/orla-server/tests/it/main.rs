@@ -7,6 +7,7 @@ mod http;
 mod lifecycle;
 mod nodes;
 mod questions;
+mod questions_of_nodes;
 mod sessions;
 mod shared_sessions;
 mod stdio;

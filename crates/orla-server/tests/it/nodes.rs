@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
@@ -16,13 +17,18 @@ use tokio_util::task::TaskTracker;
 use super::subscriptions::{Resources, load, subscribe, updated};
 use super::support::{Connection, World, eventually};
 
-/// The servers that run, by their instances.
-type LiveServers = Arc<Mutex<BTreeMap<&'static str, Server>>>;
+/// The servers that run, by their instances, and the network between them.
+#[derive(Default)]
+pub(super) struct Network {
+    pub(super) servers: Mutex<BTreeMap<&'static str, Server>>,
+    /// How many of the next answers about pending requests are lost.
+    pub(super) losses: AtomicUsize,
+}
 
 /// One of them.
 struct Node {
     instance: &'static str,
-    servers: LiveServers,
+    network: Arc<Network>,
 }
 
 #[async_trait]
@@ -48,7 +54,7 @@ impl Nodes for Node {
     }
 
     fn others(&self) -> Vec<OtherNode> {
-        let servers = self.servers.lock();
+        let servers = self.network.servers.lock();
         let others = servers.keys().filter(|instance| **instance != self.instance);
         others.map(|name| OtherNode { node: (*name).to_owned(), instance: (*name).to_owned() }).collect()
     }
@@ -65,30 +71,38 @@ impl Nodes for Node {
         question: Bytes,
         max_wait: Duration,
     ) -> Result<Bytes, NoAnswer> {
-        let server = self.servers.lock().get(instance).cloned().ok_or(NoAnswer::Gone)?;
+        let silent = || NoAnswer::Silent("it took too long".to_owned());
+        let server = self.network.servers.lock().get(instance).cloned().ok_or(NoAnswer::Gone)?;
         let answer = tokio::time::timeout(max_wait, server.answer_node(caller, &question)).await;
-        answer.map_err(|_| NoAnswer::Silent("it took too long".to_owned()))
+        let losses = &self.network.losses;
+        let is_lost = question.starts_with(br#"pending {"read"#)
+            && losses
+                .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1))
+                .is_ok();
+        answer.ok().filter(|_| !is_lost).ok_or_else(silent)
     }
 }
 
 const NAMES: [&str; 2] = ["a1", "b2"];
 
 /// Two servers that share a state, and what each serves.
-async fn servers() -> ([World; 2], [Arc<Resources>; 2], LiveServers) {
+pub(super) async fn servers() -> ([World; 2], [Arc<Resources>; 2], Arc<Network>) {
     servers_with(ServerOptions::default()).await
 }
 
-async fn servers_with(options: ServerOptions) -> ([World; 2], [Arc<Resources>; 2], LiveServers) {
-    let (records, live) = (Arc::new(Memory::default()), LiveServers::default());
+pub(super) async fn servers_with(
+    options: ServerOptions,
+) -> ([World; 2], [Arc<Resources>; 2], Arc<Network>) {
+    let (records, network) = (Arc::new(Memory::default()), Arc::<Network>::default());
     let worlds = [World::with(options.clone()).await, World::with(options).await];
     let resources = [Resources::new("file:"), Resources::new("file:")];
     for ((world, resources), instance) in worlds.iter().zip(&resources).zip(NAMES) {
-        world.server.show_nodes(Node { instance, servers: Arc::clone(&live) });
+        world.server.show_nodes(Node { instance, network: Arc::clone(&network) });
         world.server.share_sessions(Arc::clone(&records) as Arc<dyn orla_state::StateStore>);
-        live.lock().insert(instance, world.server.clone());
+        network.servers.lock().insert(instance, world.server.clone());
         load(world, &[resources]).await;
     }
-    (worlds, resources, live)
+    (worlds, resources, network)
 }
 
 /// Returns a connection to a server in this session.
@@ -194,10 +208,10 @@ async fn a_subscription_lasts_while_any_server_uses_its_session() {
 
 #[tokio::test]
 async fn subscriptions_of_a_lost_node_are_taken_over() {
-    let ([alpha, beta], [_, others], live) = servers().await;
+    let ([alpha, beta], [_, others], network) = servers().await;
     let mut at_alpha = alpha.session().await;
     subscribe(&mut at_alpha, "file:1").await;
-    live.lock().remove("a1");
+    network.servers.lock().remove("a1");
     let mut stream = listen(&at_alpha, &beta, None).await;
     // It may have changed.
     assert_eq!(updated(&mut stream).await["uri"], "file:1");
@@ -208,11 +222,11 @@ async fn subscriptions_of_a_lost_node_are_taken_over() {
 
 #[tokio::test]
 async fn a_client_of_a_lost_node_is_notified_that_all_may_have_changed() {
-    let ([alpha, beta], _, live) = servers().await;
+    let ([alpha, beta], _, network) = servers().await;
     let at_alpha = alpha.session().await;
     let mut stream = listen(&at_alpha, &alpha, None).await;
     stream.event().await;
-    live.lock().remove("a1");
+    network.servers.lock().remove("a1");
     let mut stream = listen(&at_alpha, &beta, Some("0-0-a1")).await;
     let mut methods = Vec::new();
     while methods.len() < 3 {

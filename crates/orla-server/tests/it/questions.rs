@@ -13,11 +13,11 @@ fn question(method: &str, key: &str) -> Value {
     json!({"method": method, "params": {"message": "Which?", "_meta": {"orla/key": key}}})
 }
 
-fn elicitation(key: &str) -> Value {
+pub(super) fn elicitation(key: &str) -> Value {
     question("elicitation/create", key)
 }
 
-fn call(rounds: &Value) -> Value {
+pub(super) fn call(rounds: &Value) -> Value {
     json!({"name": "ask", "arguments": {"rounds": rounds}})
 }
 
@@ -35,7 +35,7 @@ async fn send(world: &World, session: Option<&String>, message: Value) -> u16 {
 }
 
 /// Returns the next message of a stream that is not empty.
-async fn message(client: &mut Connection) -> Option<Value> {
+pub(super) async fn message(client: &mut Connection) -> Option<Value> {
     loop {
         let event = client.event().await?;
         if !event.message.is_null() && event.message["method"] != "notifications/message" {
@@ -148,14 +148,18 @@ async fn abandoned_questions_are_withdrawn() {
 }
 
 /// Makes a sessionless call, and provides the requests of the first answer.
-async fn ask(client: &mut Connection, mut params: Value, capabilities: Value) -> (u16, Value) {
+pub(super) async fn ask(
+    client: &mut Connection,
+    mut params: Value,
+    capabilities: Value,
+) -> (u16, Value) {
     params["_meta"]["io.modelcontextprotocol/clientCapabilities"] = capabilities;
     let (head, answer) = client.ask("tools/call", params).await;
     (head.status, answer)
 }
 
 /// Returns the next request of a client that was asked.
-fn retry(rounds: &Value, answer: &Value, responses: Value) -> Value {
+pub(super) fn retry(rounds: &Value, answer: &Value, responses: Value) -> Value {
     let mut params = call(rounds);
     params["inputResponses"] = responses;
     params["requestState"] = answer["result"]["requestState"].clone();

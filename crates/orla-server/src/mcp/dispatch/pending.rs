@@ -6,9 +6,12 @@
 //! and the work continues in a task that the server waits for. The client's next request brings a
 //! `requestState` that was sealed here. The state identifies the work and the round trip. It is valid
 //! once, for this process, for the same method, name, arguments and principal, and until the work's
-//! deadline. The deadline moves only while the work waits for an approval.
+//! deadline. The deadline moves only while the work waits for an approval. In a cluster, a state also
+//! names the process that sealed it, and another node continues the request [there](other_nodes).
 //!
 //! Work that finishes between two requests keeps its reply for the next one.
+
+pub(crate) mod other_nodes;
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -23,6 +26,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use self::other_nodes::Continuations;
 use crate::mcp::dispatch::{self, Caller, Job, Reply};
 use crate::mcp::input::requests::InputRequests;
 use crate::mcp::notify::notices::{NoticeOptions, NoticeReceiver, Outlet};
@@ -63,8 +67,7 @@ struct Target {
 
 impl Target {
     fn bytes(&self) -> Vec<u8> {
-        let principal = self.principal.as_ref().map_or("", |principal| principal.id());
-        format!("{}\0{}\0{principal}\0{}", self.method, self.name, self.digest()).into_bytes()
+        target_bytes(&self.method, &self.name, self.principal.as_ref(), &self.digest())
     }
 
     /// Returns the digest of the arguments. All notations of the same arguments have the same digest.
@@ -74,6 +77,11 @@ impl Target {
         let form = canonical_json(text).unwrap_or_else(|_| text.to_owned());
         hash_text(form.as_bytes())
     }
+}
+
+fn target_bytes(method: &str, name: &str, principal: Option<&Principal>, digest: &str) -> Vec<u8> {
+    let principal = principal.map_or("", |principal| principal.id());
+    format!("{method}\0{name}\0{principal}\0{digest}").into_bytes()
 }
 
 /// The work of a request, until it is answered.
@@ -137,7 +145,7 @@ async fn begin(
         done: Notify::new(),
         taken: CancellationToken::new(),
     };
-    core.pending.add(core, pending, work)?.ask(&core.pending, &id, target)
+    core.pending.add(core, pending, work)?.ask(core, &id, &target.bytes())
 }
 
 /// Continues a request.
@@ -148,37 +156,40 @@ async fn resume(
     target: &Target,
 ) -> Result<Reply, ErrorData> {
     let state = job.input.state.as_ref().map(JsonText::as_str).unwrap_or_default();
-    let attended = core.pending.find(state, target)?;
-    let pending = &attended.pending;
-    if let Some(receiver) = &pending.requests.receiver {
-        receiver.attach(notice_receiver(job, caller));
-    }
-    let capabilities = job.input.capabilities.clone().unwrap_or_else(orla_mcp::object::empty);
-    pending.requests.resume(capabilities, job.input.responses.as_ref());
-    let next = tokio::select! {
-        biased;
-        next = pending.next() => next,
-        () = caller.cancellation.cancelled() => {
-            // The client has disconnected: cancel the work, and drop its messages.
-            pending.cancellation.cancel();
-            pending.next().await
+    let state: String = serde_json::from_str(state).map_err(|err| refused(&err.to_string()))?;
+    let sealed = match core.cluster().zip(state.split_once('.')) {
+        Some((cluster, (instance, sealed))) if instance == cluster.instance() => sealed,
+        Some((_, (instance, sealed))) => {
+            // Boxed, because it is rare and large.
+            return Box::pin(other_nodes::resume(core, instance, sealed, job, caller, target)).await;
         }
+        None => &*state,
     };
-    match next {
-        None => attended.ask(&core.pending, &job.id, target),
-        Some(reply) => {
-            // The state counts as used, even if a request arrives before the work is removed.
-            pending.state.lock().round += 1;
-            pending.taken.cancel();
-            Ok(Reply { message: rpc::readdressed(reply.message, &pending.id, &job.id), ..reply })
-        }
-    }
+    let target = target.bytes();
+    let attended = core.pending.find(sealed, &target)?;
+    let retry = Retry {
+        id: job.id.clone(),
+        capabilities: job.input.capabilities.clone(),
+        responses: job.input.responses.clone(),
+        notices: notice_receiver(job, caller),
+        cancellation: caller.cancellation.clone(),
+    };
+    attended.resume(core, retry, &target).await
 }
 
 /// Receives the notices of the work while this request is open.
 fn notice_receiver(job: &Job, caller: &Caller) -> Option<(NoticeOptions, Arc<dyn Outlet>)> {
     let wanted = job.notice_options(None);
     caller.outlet.clone().filter(|_| wanted.wants_any()).map(|outlet| (wanted, outlet))
+}
+
+/// The next request of a client that was asked.
+struct Retry {
+    id: Id,
+    capabilities: Option<JsonText>,
+    responses: Option<JsonText>,
+    notices: Option<(NoticeOptions, Arc<dyn Outlet>)>,
+    cancellation: CancellationToken,
 }
 
 impl InputFields {
@@ -208,6 +219,8 @@ pub(crate) struct PendingRequests {
     open: Mutex<Requests>,
     /// Seals states with a random key, which is created when first needed.
     codec: OnceLock<Option<RequestStateCodec>>,
+    /// The requests that are continued for other nodes.
+    continuations: Continuations,
 }
 
 #[derive(Default)]
@@ -293,29 +306,25 @@ impl PendingRequests {
     ///
     /// Returns −32602 for a state that was forged, belongs to another request, has expired, was used, or
     /// whose work has ended.
-    fn find(&self, state: &str, target: &Target) -> Result<Attended, ErrorData> {
-        let refuse = |why: String| ErrorData::invalid_params(format!("requestState: {why}"), None);
-        let sealed: String = serde_json::from_str(state).map_err(|err| refuse(err.to_string()))?;
+    fn find(&self, sealed: &str, target: &[u8]) -> Result<Attended, ErrorData> {
         let codec = self.codec().ok_or_else(no_randomness)?;
-        let opened = codec.open_with(&sealed, &target.bytes()).map_err(|err| refuse(err.to_string()))?;
-        let ended = || refuse("the request that it continues has ended".to_owned());
+        let opened = codec.open_with(sealed, target).map_err(|err| refused(&err.to_string()))?;
         let (number, round) = opened.split_at_checked(8).ok_or_else(ended)?;
         let number = number.try_into().map(u64::from_le_bytes).map_err(|_| ended())?;
         let round = round.try_into().map(u64::from_le_bytes).map_err(|_| ended())?;
         let pending = self.open.lock().pending.get(&number).cloned().ok_or_else(ended)?;
         let mut state = pending.state.lock();
         if state.round != round || state.is_awaited {
-            return Err(refuse("it was used already".to_owned()));
+            return Err(refused("it was used already"));
         }
         state.is_awaited = true;
         drop(state);
         Ok(Attended { pending, number })
     }
 
-    fn seal(&self, number: u64, round: u64, left: Duration, target: &Target) -> Option<String> {
+    fn seal(&self, number: u64, round: u64, left: Duration, target: &[u8]) -> Option<String> {
         let payload = [number.to_le_bytes(), round.to_le_bytes()].concat();
-        let target = target.bytes();
-        let options = SealOptions::new().associated_data(&target).ttl(left);
+        let options = SealOptions::new().associated_data(target).ttl(left);
         Some(self.codec()?.seal_with(&payload, &options))
     }
 
@@ -329,6 +338,14 @@ impl PendingRequests {
     }
 }
 
+fn refused(why: &str) -> ErrorData {
+    ErrorData::invalid_params(format!("requestState: {why}"), None)
+}
+
+fn ended() -> ErrorData {
+    refused("the request that it continues has ended")
+}
+
 fn no_randomness() -> ErrorData {
     ErrorData::internal_error("the system has no random bytes for a requestState", None)
 }
@@ -340,15 +357,47 @@ struct Attended {
 }
 
 impl Attended {
+    /// Continues the work with the answers of this request, until it has a reply or asks again.
+    async fn resume(self, core: &Core, retry: Retry, target: &[u8]) -> Result<Reply, ErrorData> {
+        let pending = &self.pending;
+        if let Some(receiver) = &pending.requests.receiver {
+            receiver.attach(retry.notices);
+        }
+        let capabilities = retry.capabilities.unwrap_or_else(orla_mcp::object::empty);
+        pending.requests.resume(capabilities, retry.responses.as_ref());
+        let next = tokio::select! {
+            biased;
+            next = pending.next() => next,
+            () = retry.cancellation.cancelled() => {
+                // The client has disconnected: cancel the work, and drop its messages.
+                pending.cancellation.cancel();
+                pending.next().await
+            }
+        };
+        match next {
+            None => self.ask(core, &retry.id, target),
+            Some(reply) => {
+                // The state counts as used, even if a request arrives before the work is removed.
+                pending.state.lock().round += 1;
+                pending.taken.cancel();
+                Ok(Reply { message: rpc::readdressed(reply.message, &pending.id, &retry.id), ..reply })
+            }
+        }
+    }
+
     /// Answers the open request with the questions.
-    fn ask(self, all: &PendingRequests, id: &Id, target: &Target) -> Result<Reply, ErrorData> {
+    fn ask(self, core: &Core, id: &Id, target: &[u8]) -> Result<Reply, ErrorData> {
         let round = {
             let mut state = self.pending.state.lock();
             state.round += 1;
             state.round
         };
         let left = self.pending.latest.saturating_duration_since(Instant::now());
-        let state = all.seal(self.number, round, left, target).ok_or_else(no_randomness)?;
+        let sealed = core.pending.seal(self.number, round, left, target).ok_or_else(no_randomness)?;
+        let state = match core.cluster() {
+            Some(cluster) => format!("{}.{sealed}", cluster.instance()),
+            None => sealed,
+        };
         let mut out = rpc::begin_result(id, 256);
         out.extend_from_slice(br#"{"resultType":"input_required","inputRequests":"#);
         out.extend_from_slice(&self.pending.requests.input_requests());

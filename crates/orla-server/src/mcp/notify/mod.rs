@@ -2,6 +2,7 @@
 
 pub(crate) mod changes;
 pub(crate) mod notices;
+pub(crate) mod parts;
 pub(crate) mod pending_changes;
 pub(crate) mod sent_changes;
 pub(crate) mod stream;

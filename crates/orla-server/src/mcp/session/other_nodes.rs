@@ -17,11 +17,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures_util::future::join_all;
 use futures_util::stream::unfold;
 use http::Response;
-use orla_marketplace::{Call, Principal, Reservation};
+use orla_marketplace::{Call, Principal};
 use orla_state::{Change as Write, Expect, StateError, StateStore, WriteError};
 use rmcp::model::ErrorCode;
 use serde::{Deserialize, Serialize};
@@ -31,6 +31,7 @@ use tokio::time::timeout;
 
 use crate::http::body::Body;
 use crate::http::response::events;
+use crate::mcp::notify::parts::{self, Part, Read, RemoteReader};
 use crate::mcp::notify::sent_changes::Change;
 use crate::mcp::notify::stream::{EventId, KEEP_ALIVE, event};
 use crate::mcp::rpc::{self, Message};
@@ -44,14 +45,8 @@ use crate::state::Core;
 pub(crate) const WORD: &[u8] = b"session";
 /// How long a node may take to answer.
 const NODE_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long a node waits for a message before it answers without one.
-const POLL: Duration = Duration::from_secs(5);
 /// The interval between two attempts to pass on changes.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
-/// The largest message of a stream that is read from another node, in bytes.
-const MAX_MESSAGE: usize = 64 << 20;
-/// How often the beginning of a message may be lost while it is read.
-const MAX_RESTARTS: usize = 3;
 /// The largest record of the subscriptions of a session, in bytes.
 const MAX_RECORD: usize = 256 << 10;
 /// The maximum number of sessions whose changes are passed on at once.
@@ -64,7 +59,7 @@ const TRIES: usize = 5;
 #[serde(rename_all = "snake_case")]
 enum NodeRequest {
     /// Requests a part of a stream.
-    Stream(Part),
+    Stream(StreamPart),
     /// Notes that the client listens at the asking node, and requests the changes after this number of
     /// the session's own stream.
     Take { session: String, after: Option<u64> },
@@ -80,33 +75,15 @@ enum NodeRequest {
     Lists { lists: Vec<String> },
 }
 
-/// The message after a number of a stream, from a byte on.
+/// A [`Part`] of a stream of a session.
 #[derive(Serialize, Deserialize)]
-struct Part {
+struct StreamPart {
     session: String,
     stream: u64,
     after: u64,
     from: usize,
-    /// The reader that continues. Without it, a new reader begins, and an earlier one ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     turn: Option<u64>,
-}
-
-/// The first line of an answer about a stream. A part of the message follows.
-#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Next {
-    Message {
-        number: u64,
-        bytes: usize,
-        turn: u64,
-    },
-    /// No message is available yet.
-    Later {
-        turn: u64,
-    },
-    /// No further message will come.
-    End,
 }
 
 /// The changes that a client has not received.
@@ -135,7 +112,7 @@ pub(crate) async fn answer(core: &Arc<Core>, caller: Option<&Principal>, request
     match request {
         NodeRequest::Stream(part) => match of(&part.session) {
             Some(session) => next_message(core, &session, &part).await,
-            None => encode(&Next::End, &[]),
+            None => parts::end(),
         },
         NodeRequest::Take { session, after } => {
             let undelivered = of(&session).map(|session| take_undelivered(core, &session, after));
@@ -188,37 +165,12 @@ fn json(value: &impl Serialize) -> Bytes {
     serde_json::to_vec(value).unwrap_or_default().into()
 }
 
-/// Returns a part of a local stream, up to the size of an answer.
-async fn next_message(core: &Core, session: &Arc<Session>, part: &Part) -> Bytes {
-    let Some(stream) = session.stream(part.stream) else { return encode(&Next::End, &[]) };
+/// Returns a part of a local stream.
+async fn next_message(core: &Core, session: &Arc<Session>, part: &StreamPart) -> Bytes {
+    let Some(stream) = session.stream(part.stream) else { return parts::end() };
     let _open = session.open();
-    let mut reader = match part.turn {
-        None => stream.read_after(part.after),
-        Some(turn) => stream.resume(turn, part.after),
-    };
-    let turn = reader.turn();
-    match timeout(POLL, reader.next()).await {
-        Err(_) => encode(&Next::Later { turn }, &[]),
-        Ok(None) => encode(&Next::End, &[]),
-        Ok(Some((number, message))) => {
-            let room = core.cluster().map_or(0, Nodes::max_payload).saturating_sub(200);
-            let rest = message.get(part.from..).unwrap_or_default();
-            let next = Next::Message { number, bytes: message.len(), turn };
-            encode(&next, &rest[..rest.len().min(room)])
-        }
-    }
-}
-
-fn encode(next: &Next, part: &[u8]) -> Bytes {
-    let mut bytes = serde_json::to_vec(next).unwrap_or_default();
-    bytes.push(b'\n');
-    bytes.extend_from_slice(part);
-    bytes.into()
-}
-
-fn decode(answer: &Bytes) -> Option<(Next, Bytes)> {
-    let end = answer.iter().position(|byte| *byte == b'\n')?;
-    Some((serde_json::from_slice(&answer[..end]).ok()?, answer.slice(end + 1..)))
+    let StreamPart { after, from, turn, .. } = *part;
+    parts::next_part(core, &stream, &Part { after, from, turn }).await
 }
 
 /// Returns the changes that a client has not received and that the node at which it now listens will
@@ -291,9 +243,13 @@ async fn ask_as(
     request: &NodeRequest,
     max_wait: Duration,
 ) -> Result<Bytes, NoAnswer> {
+    cluster.ask(instance, caller, question(request), max_wait).await
+}
+
+fn question(request: &NodeRequest) -> Bytes {
     let mut question = [WORD, b" "].concat();
     question.extend(serde_json::to_vec(request).unwrap_or_default());
-    cluster.ask(instance, caller, question.into(), max_wait).await
+    question.into()
 }
 
 /// Passes a client's message about a request that is not open on this node to all nodes.
@@ -329,10 +285,7 @@ struct RemoteStream {
     session: Arc<Session>,
     instance: Arc<str>,
     stream: u64,
-    after: u64,
-    /// The number of this reader at the process, once it has begun. A connection that broke unnoticed
-    /// must not take the stream back from the client's new one.
-    turn: Option<u64>,
+    reader: RemoteReader,
     _connection: Connection,
 }
 
@@ -346,11 +299,10 @@ pub(crate) fn remote_stream(
 ) -> Response<Body> {
     let stream = RemoteStream {
         core: Arc::clone(core),
+        reader: RemoteReader::new(Arc::clone(instance), session.principal.clone(), last.number),
         session,
         instance: Arc::clone(instance),
         stream: last.stream,
-        after: last.number,
-        turn: None,
         _connection: connection,
     };
     events(unfold(stream, |mut stream| async move {
@@ -369,62 +321,21 @@ impl RemoteStream {
     /// Returns the next event, or a keep-alive comment. Returns `None` after the last event, and if the
     /// process is gone.
     async fn next(&mut self) -> Option<Bytes> {
-        let core = Arc::clone(&self.core);
-        let cluster = core.cluster()?;
-        let (mut number, mut message, mut total) = (0, BytesMut::new(), 0);
-        let mut reserved: Option<Reservation> = None;
-        let mut restarts = 0;
-        loop {
-            let request = NodeRequest::Stream(Part {
-                session: self.session.id.to_string(),
-                stream: self.stream,
-                after: self.after,
-                from: message.len(),
-                turn: self.turn,
-            });
-            let answer =
-                ask(cluster, &self.instance, &self.session, &request, POLL + NODE_TIMEOUT).await;
-            let answer = answer.map_err(|error| {
-                tracing::debug!(%error, "a stream of another node cannot be read on");
-            });
-            let (bytes, part) = match decode(&answer.ok()?)? {
-                (Next::End, _) => return None,
-                (Next::Later { turn }, _) => {
-                    self.turn = Some(turn);
-                    return Some(KEEP_ALIVE);
-                }
-                (Next::Message { bytes, .. }, _) if bytes > MAX_MESSAGE => return None,
-                // The beginning of the message was dropped in the meantime.
-                (Next::Message { number: now, .. }, _) if !message.is_empty() && now != number => {
-                    restarts += 1;
-                    if restarts > MAX_RESTARTS {
-                        return None;
-                    }
-                    message.clear();
-                    continue;
-                }
-                (Next::Message { number: now, bytes, turn }, part) => {
-                    self.turn = Some(turn);
-                    number = now;
-                    (bytes, part)
-                }
-            };
-            if message.is_empty() {
-                total = bytes;
-                reserved = Some(core.market.memory().reserve(total).ok()?);
+        let (session, stream) = (self.session.id.to_string(), self.stream);
+        let part = |Part { after, from, turn }| {
+            let part = StreamPart { session: session.clone(), stream, after, from, turn };
+            question(&NodeRequest::Stream(part))
+        };
+        let read = self.reader.next(&self.core, part).await.map_err(|error| {
+            tracing::debug!(%error, "a stream of another node cannot be read on");
+        });
+        match read.ok()? {
+            Read::Message(number, message) => {
+                let instance = Some(Arc::clone(&self.instance));
+                Some(event(Some(&EventId { stream, number, instance }), &message))
             }
-            if number <= self.after || part.is_empty() && total > 0 || message.len() + part.len() > total
-            {
-                return None;
-            }
-            message.extend_from_slice(&part);
-            if message.len() == total {
-                self.after = number;
-                drop(reserved);
-                let id =
-                    EventId { stream: self.stream, number, instance: Some(Arc::clone(&self.instance)) };
-                return Some(event(Some(&id), &message.freeze()));
-            }
+            Read::Nothing => Some(KEEP_ALIVE),
+            Read::End => None,
         }
     }
 }
@@ -740,18 +651,6 @@ async fn lists_changed(core: &Core, lists: &BTreeSet<&'static str>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn message_parts_round_trip() {
-        for next in [Next::Message { number: 3, bytes: 9, turn: 2 }, Next::Later { turn: 2 }, Next::End]
-        {
-            let (read_next, part) = decode(&encode(&next, b"a\nb")).unwrap();
-            assert_eq!((read_next, &*part), (next, &b"a\nb"[..]));
-        }
-        for bad in ["", "{}", "\n", "7\n", "{\"message\":{}}\n"] {
-            assert!(decode(&Bytes::from(bad)).is_none(), "{bad:?}");
-        }
-    }
 
     #[test]
     fn unknown_lists_in_undelivered_changes_are_ignored() {
