@@ -171,9 +171,9 @@ impl Serving {
         let Some(market) = self.market.upgrade() else {
             return out.send(Kind::Gone, 0, Bytes::new()).await;
         };
-        // A call that waited for its way here may be withdrawn in the next message. Where more of the input is to come, that is
-        // noticed while it comes.
-        tokio::task::yield_now().await;
+        // A call that waited for its way here may be withdrawn already. The messages that came with it are delivered before this task
+        // begins. To yield for later ones would wake another thread for each call. Where more of the input is to come, a withdrawal
+        // is noticed while it comes.
         if first.len() == head.bytes && exchange.is_withdrawn() {
             return Ok(());
         }
