@@ -1,24 +1,26 @@
 //! Tasks that a node accepts while the shared store cannot be reached.
 //!
-//! The node keeps them in a store of its own, and hands them over to the shared store later. They do not run before. A task keeps its
-//! id and is written only if it is absent, so it is handed over once even if an answer of the shared store was lost. A process
-//! that dies between both writes hands the task over again, which changes nothing while the shared store keeps the task
-//! (`task_keep`).
+//! The node keeps them in a store of its own, and hands them over to the shared store later. They do not run before.
+//!
+//! The shared store may have a task already, because an answer was lost, or the process died between both writes. So a task keeps
+//! its id, and is written only if it is absent. That is enough as long as the shared store remembers its tasks (`task_keep`): an older task is
+//! given up.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use orla_marketplace::JsonText;
 use orla_state::{Change, Pages, StateError, StateStore, WriteError};
 use parking_lot::Mutex;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::keys::{self, OwnerKey};
-use crate::records::{read, record};
+use crate::records::{changed_concurrently, read, record};
 use crate::service::Inner;
-use crate::start::accepted;
-use crate::task::{Task, TaskId};
+use crate::start::{NewTask, accepted};
+use crate::task::{Task, TaskId, Timestamp};
 
 /// The interval between two attempts to hand over tasks.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -30,13 +32,33 @@ const PAGE: usize = 1000;
 /// Keeps tasks for the shared store.
 pub(crate) struct Buffer {
     store: Arc<dyn StateStore>,
+    /// Whether it takes further tasks.
+    pub(crate) takes: bool,
     /// The tasks that it keeps. They count as unfinished tasks of this node.
-    kept: Mutex<BTreeMap<TaskId, OwnerKey>>,
+    kept: Mutex<BTreeMap<TaskId, Kept>>,
+}
+
+#[derive(Clone)]
+struct Kept {
+    owner: OwnerKey,
+    /// Whether nothing is left to do but to remove its rows.
+    is_settled: bool,
+}
+
+/// Returns whether a task may be kept for the shared store. Only that store knows who used an idempotency key, and how long a task
+/// of its caller's own time is remembered. Other rows of a task are not kept.
+pub(crate) fn can_wait(new: &NewTask) -> bool {
+    new.key.is_none() && new.keep_ms.is_none() && new.beside.is_empty()
 }
 
 impl Buffer {
-    pub(crate) fn new(store: Arc<dyn StateStore>) -> Self {
-        Self { store, kept: Mutex::default() }
+    pub(crate) fn new(store: Arc<dyn StateStore>, takes: bool) -> Self {
+        Self { store, takes, kept: Mutex::default() }
+    }
+
+    fn add(&self, task: &Task) {
+        let kept = Kept { owner: task.owner_key(), is_settled: false };
+        self.kept.lock().insert(task.id.clone(), kept);
     }
 
     /// Keeps a task durably.
@@ -46,9 +68,9 @@ impl Buffer {
             Change::put(keys::buffered_input(&task.id), input.bytes().clone()),
         ];
         match self.store.write(rows).await {
-            Ok(_) => drop(self.kept.lock().insert(task.id.clone(), task.owner_key())),
+            Ok(_) => self.add(task),
             Err(WriteError::Failed(error)) => return Err(error),
-            Err(WriteError::Conflict { .. }) => {}
+            Err(WriteError::Conflict { .. }) => return Err(changed_concurrently()),
         }
         Ok(())
     }
@@ -61,11 +83,10 @@ impl Buffer {
         Ok(self.store.get(&keys::buffered(id)).await?.and_then(|row| read(id, &row)))
     }
 
-    /// Returns what the shared store is to keep of a task. `None` if it is unreadable.
-    async fn rows(&self, id: &TaskId, owner: &OwnerKey) -> Result<Option<Vec<Change>>, StateError> {
-        let Some(task) = self.get(id).await? else { return Ok(None) };
-        let Some(input) = self.store.get(&keys::buffered_input(id)).await? else { return Ok(None) };
-        Ok(Some(accepted(id, owner, None, record(&task)?, input.value)))
+    /// Returns a task and its input. `None` if they are unreadable.
+    async fn read(&self, id: &TaskId) -> Result<Option<(Task, Bytes)>, StateError> {
+        let input = self.store.get(&keys::buffered_input(id)).await?;
+        Ok(self.get(id).await?.zip(input.map(|row| row.value)))
     }
 
     async fn remove(&self, id: &TaskId) -> Result<(), StateError> {
@@ -103,7 +124,7 @@ impl Inner {
                 let id = row.key.strip_prefix(keys::BUFFERED).and_then(TaskId::parse);
                 let Some(task) = id.and_then(|id| read(&id, &row)) else { continue };
                 self.count_anyway(&task.owner_key());
-                buffer.kept.lock().insert(task.id.clone(), task.owner_key());
+                buffer.add(&task);
             }
         }
     }
@@ -140,8 +161,8 @@ impl Inner {
     async fn hand_over(&self, buffer: &Buffer) -> Result<(), StateError> {
         let kept = buffer.kept.lock().clone();
         let (mut count, mut result) = (0, Ok(()));
-        for (id, owner) in kept {
-            match self.hand_over_one(buffer, &id, &owner).await {
+        for (id, kept) in kept {
+            match self.hand_over_one(buffer, &id, &kept).await {
                 Ok(()) => count += 1,
                 Err(error) => result = Err(error),
             }
@@ -158,23 +179,46 @@ impl Inner {
         result
     }
 
-    async fn hand_over_one(
-        &self,
-        buffer: &Buffer,
-        id: &TaskId,
-        owner: &OwnerKey,
-    ) -> Result<(), StateError> {
-        match buffer.rows(id, owner).await? {
-            // This node may take the task like any other.
-            Some(rows) => match self.store.write(rows).await {
-                Ok(_) | Err(WriteError::Conflict { .. }) => {}
-                Err(WriteError::Failed(error)) => return Err(error),
-            },
-            None => tracing::error!(task = %id, "the record of a task cannot be read: the task is lost"),
+    async fn hand_over_one(&self, buffer: &Buffer, id: &TaskId, kept: &Kept) -> Result<(), StateError> {
+        if !kept.is_settled {
+            match buffer.read(id).await? {
+                Some((task, input)) if !self.is_forgotten(&task) => {
+                    self.write_kept(task, input, kept).await?
+                }
+                given_up => {
+                    let why =
+                        given_up.map_or("its record cannot be read", |_| "it is older than task_keep");
+                    tracing::error!(task = %id, why, "a task that was accepted without the cluster is given up");
+                    self.uncount_unfinished(&kept.owner);
+                }
+            }
+            if let Some(kept) = buffer.kept.lock().get_mut(id) {
+                kept.is_settled = true;
+            }
         }
         buffer.remove(id).await?;
-        if buffer.kept.lock().remove(id).is_some() {
-            self.uncount_unfinished(owner);
+        buffer.kept.lock().remove(id);
+        Ok(())
+    }
+
+    /// Returns whether the shared store may have had a task and have forgotten it since.
+    fn is_forgotten(&self, task: &Task) -> bool {
+        Timestamp::now() > task.created_at.plus_millis(self.keep_millis(task))
+    }
+
+    /// Writes a task to the shared store. This node may take it like any other.
+    async fn write_kept(&self, task: Task, input: Bytes, kept: &Kept) -> Result<(), StateError> {
+        // Until another node takes it, it counts here.
+        let offered = self.shared.as_ref().filter(|shared| !shared.runs(&self.market, &task));
+        offered.inspect(|shared| shared.offer(&task.id, &kept.owner));
+        let rows = accepted(&task.id, &kept.owner, None, record(&task)?, input);
+        match self.store.write(rows).await {
+            Ok(_) | Err(WriteError::Conflict { .. }) if offered.is_some() => self.request_scan(),
+            Ok(_) | Err(WriteError::Conflict { .. }) => self.uncount_unfinished(&kept.owner),
+            Err(WriteError::Failed(error)) => {
+                offered.inspect(|shared| drop(shared.remove_offer(&task.id)));
+                return Err(error);
+            }
         }
         Ok(())
     }

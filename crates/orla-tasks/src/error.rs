@@ -54,8 +54,8 @@ pub enum TaskError {
     /// No question of the task has this key.
     #[error("the task has no open question {0:?}")]
     NotAsked(String),
-    /// The node that runs the task does not take the answer to its question.
-    #[error("the answer did not reach node {node}, which runs the task: {why}; send it again")]
+    /// The node that runs the task did not confirm that it has taken the answer to a question.
+    #[error("node {node}, which runs the task, did not confirm the answer: {why}")]
     Unreachable {
         /// The name of the node.
         node: String,

@@ -299,7 +299,8 @@ impl World {
                 runs: Box::new(|_| true),
                 admits: Box::new(|_| true),
                 takes: Box::new(|| true),
-                buffer: None,
+                own: None,
+                accepts_alone: false,
             };
             let market = Arc::clone(&markets[birth.node]);
             let tasks = Tasks::open_shared(birth.store, market, TaskOptions::default(), sharing);

@@ -62,7 +62,7 @@ async fn open_with(
     market: Arc<CapabilityMarketplace>,
     has_them: bool,
     state: LinkState,
-    buffer: Option<Arc<dyn StateStore>>,
+    own: Option<Arc<dyn StateStore>>,
 ) -> Node {
     let (store, link) = common.connect(state);
     let is_closed = name == "closed";
@@ -71,7 +71,8 @@ async fn open_with(
         runs: Box::new(move |_| has_them),
         admits: Box::new(move |_| !is_closed),
         takes: Box::new(|| true),
-        buffer,
+        own,
+        accepts_alone: true,
     };
     let tasks = Tasks::open_shared(store, market, TaskOptions::default(), sharing);
     tasks.resume().await.unwrap();

@@ -8,6 +8,7 @@ use orla_marketplace::program::{IDS, check_syntax};
 use orla_marketplace::{Call, JsonText, Payload, Principal};
 use orla_state::{Change, Expect, WriteError};
 
+use crate::buffer;
 use crate::error::TaskError;
 use crate::keys::{self, OwnerKey};
 use crate::preloaded::{LoadedTask, StoredState};
@@ -177,10 +178,10 @@ impl Tasks {
             Err(WriteError::Failed(error)) => {
                 // If the task was accepted all the same, a later search finds it.
                 let error = inner.failed(error);
-                let can_wait = new.key.is_none() && new.beside.is_empty();
+                let can_wait = buffer::can_wait(&new);
                 let buffer = inner.shared.as_ref().and_then(|shared| shared.buffer.as_ref());
-                let (Some(buffer), Some(count)) = (buffer.filter(|_| can_wait), accepting.withdraw())
-                else {
+                let buffer = buffer.filter(|buffer| buffer.takes && can_wait);
+                let (Some(buffer), Some(count)) = (buffer, accepting.withdraw()) else {
                     return Err(error.into());
                 };
                 // Only what the store does not refuse can be handed over.

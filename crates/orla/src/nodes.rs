@@ -89,9 +89,13 @@ fn row(status: NodeStatus) -> NodeRow {
     NodeRow { node, alive, cut_off, draining, capabilities, running, places, lag_ms, stuck_ms }
 }
 
-/// Returns how this node shares the tasks of its cluster. It runs the tasks of its own capabilities. `buffer` keeps the tasks that it
+/// Returns how this node shares the tasks of its cluster. It runs the tasks of its own capabilities. `own` keeps the tasks that it
 /// accepts without the cluster.
-pub(crate) fn sharing(cluster: &Arc<Cluster>, buffer: Option<Arc<dyn StateStore>>) -> Sharing {
+pub(crate) fn sharing(
+    cluster: &Arc<Cluster>,
+    own: Option<Arc<dyn StateStore>>,
+    accepts_alone: bool,
+) -> Sharing {
     let draining = Arc::clone(cluster);
     Sharing {
         node: cluster.node().to_owned(),
@@ -103,6 +107,7 @@ pub(crate) fn sharing(cluster: &Arc<Cluster>, buffer: Option<Arc<dyn StateStore>
             })
         },
         takes: Box::new(move || !draining.is_draining()),
-        buffer,
+        own,
+        accepts_alone,
     }
 }

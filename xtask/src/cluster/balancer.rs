@@ -28,8 +28,11 @@ impl Balancer {
                     return;
                 }
                 let server = server.clone();
-                // An error ends the connection, which the client notices.
-                std::thread::spawn(move || relay(client, &server).unwrap_or_default());
+                std::thread::spawn(move || {
+                    // An error ends the connection, which the client notices.
+                    let _ = relay(&client, &server);
+                    let _ = client.shutdown(Shutdown::Both);
+                });
             }
         });
         Ok(Self { address, stop })
@@ -45,8 +48,8 @@ impl Drop for Balancer {
 }
 
 /// Relays one request and its answer.
-fn relay(mut client: TcpStream, server: &str) -> std::io::Result<()> {
-    let Some((head, rest)) = read_head(&mut client)? else { return Ok(()) };
+fn relay(mut client: &TcpStream, server: &str) -> std::io::Result<()> {
+    let Some((head, rest)) = read_head(client)? else { return Ok(()) };
     let mut server = TcpStream::connect(server)?;
     server.set_nodelay(true)?;
     server.write_all(&[closing(&head), rest].concat())?;
@@ -59,17 +62,16 @@ fn relay(mut client: TcpStream, server: &str) -> std::io::Result<()> {
     let mut piece = vec![0; 64 << 10];
     loop {
         match server.read(&mut piece) {
-            Ok(0) => break,
+            Ok(0) => return Ok(()),
             Ok(count) => client.write_all(&piece[..count])?,
             Err(err) if err.kind() == ErrorKind::Interrupted => {}
             Err(err) => return Err(err),
         }
     }
-    client.shutdown(Shutdown::Both)
 }
 
 /// Reads the head of a request, and what came with it. Returns `None` if the client sends nothing.
-fn read_head(client: &mut TcpStream) -> std::io::Result<Option<(Vec<u8>, Vec<u8>)>> {
+fn read_head(mut client: &TcpStream) -> std::io::Result<Option<(Vec<u8>, Vec<u8>)>> {
     const END: &[u8] = b"\r\n\r\n";
     let (mut head, mut piece) = (Vec::new(), [0; 4096]);
     loop {
@@ -108,7 +110,7 @@ mod tests {
                 let address = listener.local_addr().unwrap().to_string();
                 std::thread::spawn(move || {
                     for mut client in listener.incoming().flatten() {
-                        let (head, body) = read_head(&mut client).unwrap().unwrap();
+                        let (head, body) = read_head(&client).unwrap().unwrap();
                         let _ = client.write_all(&[&head[..], &body, &[b'0' + number]].concat());
                     }
                 });

@@ -58,19 +58,21 @@ pub(crate) async fn answer_question(
     question: &str,
     answer: Result<JsonText, ClientError>,
 ) -> Result<(), TaskError> {
-    let other = core.cluster().and_then(|cluster| {
-        let others = cluster.others();
-        let node = task.runner()?;
-        Some((cluster, others.into_iter().find(|other| other.node == node)?))
-    });
-    let (Some((cluster, other)), Some(reply)) = (other, Reply::of(&answer)) else {
+    let node = task.runner().filter(|node| Some(*node) != tasks.node());
+    let (Some(cluster), Some(node), Some(reply)) = (core.cluster(), node, Reply::of(&answer)) else {
         return tasks.answer(task.id.as_str(), Viewer::Caller(caller), question, answer).await;
     };
+    let unreachable = |why: &str| TaskError::Unreachable { node: node.to_owned(), why: why.to_owned() };
+    let others = cluster.others();
+    let other =
+        others.iter().find(|other| other.node == node).ok_or_else(|| unreachable("it is gone"))?;
     let answer = Answer { task: task.id.to_string(), question: question.to_owned(), reply };
     let mut message = [WORD, b" "].concat();
     message.extend(serde_json::to_vec(&answer).unwrap_or_default());
-    let unreachable =
-        |why: &str| TaskError::Unreachable { node: other.node.clone(), why: why.to_owned() };
+    if message.len() > cluster.max_payload() {
+        let max = cluster.max_payload();
+        return Err(unreachable(&format!("an answer for another node has at most {max} bytes")));
+    }
     let taken = cluster.ask(&other.instance, caller, message.into(), NODE_TIMEOUT).await;
     let taken = taken.map_err(|error| unreachable(&error.to_string()))?;
     match serde_json::from_slice(&taken).map_err(|_| unreachable("its answer cannot be read"))? {

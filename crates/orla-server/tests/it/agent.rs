@@ -59,7 +59,8 @@ async fn a_node_starts_without_the_shared_state_and_posts_when_it_is_reachable()
         runs: Box::new(|_| true),
         admits: Box::new(|_| true),
         takes: Box::new(|| true),
-        buffer: None,
+        own: None,
+        accepts_alone: false,
     };
     let market = Arc::clone(&world.market);
     world.server.serve_tasks(Tasks::open_shared(store, market, TaskOptions::default(), sharing));

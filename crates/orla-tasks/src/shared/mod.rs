@@ -49,8 +49,10 @@ pub struct Sharing {
     pub admits: Box<dyn Fn(Foreign<'_>) -> bool + Send + Sync>,
     /// Whether this node currently takes tasks of others.
     pub takes: Box<dyn Fn() -> bool + Send + Sync>,
-    /// Keeps the tasks that are accepted while the shared store cannot be reached. Without it, they are refused.
-    pub buffer: Option<Arc<dyn StateStore>>,
+    /// The store of this node alone. Tasks that this node has kept there for the shared store are handed over.
+    pub own: Option<Arc<dyn StateStore>>,
+    /// Whether tasks are accepted and kept there while the shared store cannot be reached.
+    pub accepts_alone: bool,
 }
 
 /// A task that another node accepted.
@@ -87,14 +89,14 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn new(sharing: Sharing) -> Self {
         let life = uuid::Uuid::now_v7().simple().to_string();
-        let Sharing { node, runs, admits, takes, buffer } = sharing;
+        let Sharing { node, runs, admits, takes, own, accepts_alone } = sharing;
         Self {
             me: Runner { node, life },
             runs,
             admits,
             takes,
             last_heartbeat: Mutex::default(),
-            buffer: buffer.map(Buffer::new),
+            buffer: own.map(|own| Buffer::new(own, accepts_alone)),
             scan_requested: AtomicBool::new(false),
             nodes: Mutex::default(),
             offered: Mutex::default(),

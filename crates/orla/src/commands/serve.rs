@@ -426,14 +426,14 @@ fn open_tasks(config: &Config, app: &App, state: &ServerState) -> Result<Option<
     match (app.cluster(), state) {
         (Some(cluster), state) => {
             let buffers = config.cluster.as_ref().is_some_and(|it| it.buffer == Buffering::Local);
-            let buffer = match state {
-                ServerState::Usable(store) => buffers.then(|| Arc::clone(store)),
+            let own = match state {
+                ServerState::Usable(store) => Some(Arc::clone(store)),
                 ServerState::InUse(why) if buffers => {
                     return Err(Failure::usage(format!("cluster.buffer: local: {why}")));
                 }
                 ServerState::InUse(_) => None,
             };
-            let sharing = sharing(cluster, buffer);
+            let sharing = sharing(cluster, own, buffers);
             Ok(Some(Tasks::open_shared(cluster.store(), market, options, sharing)))
         }
         (None, ServerState::Usable(store)) => Ok(Some(Tasks::open(Arc::clone(store), market, options))),

@@ -86,7 +86,6 @@ enum Resumed {
 pub(super) struct Continuations(Mutex<HashMap<String, Arc<Continuation>>>);
 
 struct Continuation {
-    caller: Option<Principal>,
     stream: Arc<Stream>,
     /// Notified when another node reads.
     read: Notify,
@@ -128,10 +127,10 @@ pub(super) async fn resume(
             Err(ErrorData::internal_error("the client has withdrawn the request", None))
         }
     };
-    let (core, instance, principal) = (Arc::clone(core), instance.to_owned(), caller.principal.clone());
+    let (core, instance) = (Arc::clone(core), instance.to_owned());
     core.tracker.clone().spawn(async move {
         let end = NodeRequest::End { id };
-        if let Err(error) = ask(&core, &instance, principal.as_ref(), &end).await {
+        if let Err(error) = ask(&core, &instance, None, &end).await {
             tracing::debug!(%error, "a node was not told that nobody reads a stream any more");
         }
     });
@@ -146,13 +145,19 @@ async fn follow(
     id: &str,
     caller: &Caller,
 ) -> Result<Reply, ErrorData> {
-    let answer = ask(core, instance, caller.principal.as_ref(), request).await.map_err(unanswered)?;
-    match serde_json::from_slice(&answer) {
-        Ok(Resumed::Begun) => {}
-        Ok(Resumed::Refused(error)) => return Err(error),
-        Err(_) => return Err(unanswered(NoAnswer::Silent("its answer cannot be read".to_owned()))),
+    let mut doubt = None;
+    match ask(core, instance, caller.principal.as_ref(), request).await {
+        Ok(answer) => match serde_json::from_slice(&answer) {
+            Ok(Resumed::Begun) => {}
+            Ok(Resumed::Refused(error)) => return Err(error),
+            Err(_) => return Err(unanswered(NoAnswer::Silent("its answer cannot be read".to_owned()))),
+        },
+        Err(NoAnswer::Gone) => return Err(ended()),
+        // If it has begun all the same, its stream is there.
+        Err(silent) => doubt = Some(silent),
     }
-    let mut reader = RemoteReader::new(instance.into(), caller.principal.clone(), 0);
+    // The random id of the stream is enough to read it, also after the credential of the caller has expired.
+    let mut reader = RemoteReader::new(instance.into(), None, 0);
     let mut heard = Instant::now();
     loop {
         let part = |part| question(&NodeRequest::Read { id: id.to_owned(), part });
@@ -166,16 +171,24 @@ async fn follow(
                 }
             },
             Ok(Read::Nothing) => {}
-            Ok(Read::End) => return Err(ended()),
-            // A message is lost if a connection breaks.
-            Err(NoAnswer::Silent(_)) if heard.elapsed() < MAX_SILENCE => {
+            Ok(Read::End) => return Err(doubt.map_or_else(ended, unanswered)),
+            // A message is lost if a connection breaks, and nobody may receive it until the node has its own connection again.
+            Err(error)
+                if heard.elapsed() < MAX_SILENCE
+                    && (error != NoAnswer::Gone || is_present(core, instance)) =>
+            {
                 tokio::time::sleep(PAUSE).await;
                 continue;
             }
             Err(error) => return Err(unanswered(error)),
         }
+        doubt = None;
         heard = Instant::now();
     }
+}
+
+fn is_present(core: &Core, instance: &str) -> bool {
+    core.cluster().is_some_and(|cluster| cluster.others().iter().any(|it| it.instance == instance))
 }
 
 fn unanswered(error: NoAnswer) -> ErrorData {
@@ -206,10 +219,7 @@ fn question(request: &NodeRequest) -> Bytes {
 
 /// Answers another node.
 pub(crate) async fn answer(core: &Arc<Core>, caller: Option<&Principal>, request: &[u8]) -> Bytes {
-    let of = |id: &str| {
-        let continuation = core.pending.continuations.0.lock().get(id).cloned();
-        continuation.filter(|continuation| continuation.caller.as_ref() == caller)
-    };
+    let of = |id: &str| core.pending.continuations.0.lock().get(id).cloned();
     match serde_json::from_slice(request) {
         Ok(NodeRequest::Resume(resume)) => {
             let resumed = begin(core, caller, *resume).err().map_or(Resumed::Begun, Resumed::Refused);
@@ -247,7 +257,6 @@ fn begin(core: &Arc<Core>, caller: Option<&Principal>, resume: Resume) -> Result
     let id = Id::read(&resume.request_id)?;
     let attended = core.pending.find(&resume.sealed, &target)?;
     let continuation = Arc::new(Continuation {
-        caller: caller.cloned(),
         stream: Stream::retained(0),
         read: Notify::new(),
         ended: core.abort.child_token(),
@@ -358,7 +367,6 @@ mod tests {
         });
         let attended = core.pending.add(&core, pending, work).unwrap();
         let continuation = Continuation {
-            caller: None,
             stream: Stream::retained(0),
             read: Notify::new(),
             ended: CancellationToken::new(),
