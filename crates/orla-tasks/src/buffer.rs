@@ -183,7 +183,7 @@ impl Inner {
         if !kept.is_settled {
             match buffer.read(id).await? {
                 Some((task, input)) if !self.is_forgotten(&task) => {
-                    self.write_kept(task, input, kept).await?
+                    self.write_kept(task, input, kept).await?;
                 }
                 given_up => {
                     let why =
