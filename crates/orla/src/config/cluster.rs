@@ -183,7 +183,7 @@ mod tests {
         assert_eq!(
             problems,
             [
-                "orla.yaml:1:1: cluster.buffer: `local` needs a state that lasts, and `state: memory` keeps nothing"
+                "cluster.buffer: `local` needs a state that lasts, and `state: memory` keeps nothing at orla.yaml:1:10"
             ]
         );
     }
