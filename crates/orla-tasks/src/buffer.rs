@@ -99,13 +99,9 @@ impl Buffer {
 }
 
 impl Inner {
-    fn buffer(&self) -> Option<&Buffer> {
-        self.shared.as_ref()?.buffer.as_ref()
-    }
-
     /// Returns a task that this node keeps until it can be handed over.
     pub(crate) async fn buffered(&self, id: &TaskId) -> Result<Option<Task>, StateError> {
-        match self.buffer() {
+        match &self.buffer {
             Some(buffer) => buffer.get(id).await,
             None => Ok(None),
         }
@@ -113,7 +109,7 @@ impl Inner {
 
     /// Reads the tasks that an earlier process has kept.
     pub(crate) async fn read_buffer(&self) -> Result<(), StateError> {
-        let Some(buffer) = self.buffer() else { return Ok(()) };
+        let Some(buffer) = &self.buffer else { return Ok(()) };
         let mut pages = Pages::below(&*buffer.store, keys::BUFFERED, PAGE);
         loop {
             let rows = pages.next().await?;
@@ -131,7 +127,7 @@ impl Inner {
 
     /// Hands tasks over until this node ends.
     pub(crate) async fn serve_buffer(self: Arc<Self>) {
-        let (Some(shared), Some(buffer)) = (&self.shared, self.buffer()) else { return };
+        let (Some(shared), Some(buffer)) = (&self.shared, &self.buffer) else { return };
         let mut ticker = interval(INTERVAL);
         ticker.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {

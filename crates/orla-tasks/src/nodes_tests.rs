@@ -187,7 +187,7 @@ async fn a_task_that_is_accepted_without_the_store_runs_once_when_it_is_back() {
     assert!(matches!(alpha.tasks.start(new).await, Err(TaskError::Full(1))));
     alpha.link.set(LinkState::Open);
     let task = alpha.reaches(&id, State::Completed).await;
-    let kept = alpha.tasks.0.shared.as_ref().unwrap().buffer.as_ref().unwrap();
+    let kept = alpha.tasks.0.buffer.as_ref().unwrap();
     assert!(kept.get(&task.id).await.unwrap().is_none());
     assert!(own.list(Query::below("", 10)).await.unwrap().is_empty());
 

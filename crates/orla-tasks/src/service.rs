@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::awaited::Awaited;
+use crate::buffer::Buffer;
 use crate::error::TaskError;
 use crate::keys::{self, OwnerKey};
 use crate::live::{Live, Update};
@@ -44,6 +45,8 @@ pub(crate) struct Inner {
     pub(crate) market: Arc<CapabilityMarketplace>,
     /// Set if several nodes share the store.
     pub(crate) shared: Option<Shared>,
+    /// Set if the store of this node alone may have tasks for the shared one.
+    pub(crate) buffer: Option<Buffer>,
     pub(crate) options: ArcSwap<TaskOptions>,
     pub(crate) live: Arc<Live>,
     pub(crate) local: LocalTasks,
@@ -172,7 +175,7 @@ impl Tasks {
         market: Arc<CapabilityMarketplace>,
         options: TaskOptions,
     ) -> Self {
-        Self::open_with(store, market, options, None)
+        Self::open_with(store, market, options, (None, None))
     }
 
     /// Opens the tasks in a store that several nodes share.
@@ -180,16 +183,17 @@ impl Tasks {
         store: Arc<dyn StateStore>,
         market: Arc<CapabilityMarketplace>,
         options: TaskOptions,
-        sharing: Sharing,
+        mut sharing: Sharing,
     ) -> Self {
-        Self::open_with(store, market, options, Some(Shared::new(sharing)))
+        let buffer = sharing.own.take().map(|own| Buffer::new(own, sharing.accepts_alone));
+        Self::open_with(store, market, options, (Some(Shared::new(sharing)), buffer))
     }
 
     fn open_with(
         store: Arc<dyn StateStore>,
         market: Arc<CapabilityMarketplace>,
         options: TaskOptions,
-        shared: Option<Shared>,
+        (shared, buffer): (Option<Shared>, Option<Buffer>),
     ) -> Self {
         /// The maximum number of tasks that wait for a permit of the marketplace at once. The others
         /// wait in the queue of tasks, so that calls find room in the queue of the marketplace.
@@ -201,6 +205,7 @@ impl Tasks {
             store,
             market,
             shared,
+            buffer,
             options: ArcSwap::from_pointee(options),
             live: Arc::default(),
             local: LocalTasks::default(),

@@ -179,8 +179,7 @@ impl Tasks {
                 // If the task was accepted all the same, a later search finds it.
                 let error = inner.failed(error);
                 let can_wait = buffer::can_wait(&new);
-                let buffer = inner.shared.as_ref().and_then(|shared| shared.buffer.as_ref());
-                let buffer = buffer.filter(|buffer| buffer.takes && can_wait);
+                let buffer = inner.buffer.as_ref().filter(|buffer| buffer.takes && can_wait);
                 let (Some(buffer), Some(count)) = (buffer, accepting.withdraw()) else {
                     return Err(error.into());
                 };

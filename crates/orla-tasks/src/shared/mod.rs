@@ -30,7 +30,6 @@ use orla_state::StateStore;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::buffer::Buffer;
 use crate::keys::OwnerKey;
 use crate::task::{Runner, Task, TaskId};
 
@@ -75,7 +74,6 @@ pub(crate) struct Shared {
     takes: Box<dyn Fn() -> bool + Send + Sync>,
     /// The time of this node's last heartbeat, if the node knows which others are present.
     last_heartbeat: Mutex<Option<Instant>>,
-    pub(crate) buffer: Option<Buffer>,
     /// Whether a scan of all tasks is requested.
     scan_requested: AtomicBool,
     pub(crate) nodes: Mutex<Nodes>,
@@ -89,14 +87,13 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn new(sharing: Sharing) -> Self {
         let life = uuid::Uuid::now_v7().simple().to_string();
-        let Sharing { node, runs, admits, takes, own, accepts_alone } = sharing;
+        let Sharing { node, runs, admits, takes, .. } = sharing;
         Self {
             me: Runner { node, life },
             runs,
             admits,
             takes,
             last_heartbeat: Mutex::default(),
-            buffer: own.map(|own| Buffer::new(own, accepts_alone)),
             scan_requested: AtomicBool::new(false),
             nodes: Mutex::default(),
             offered: Mutex::default(),
