@@ -109,6 +109,10 @@ impl Follower {
                         return Some(event);
                     }
                     Ok(Update::Line(text)) if live.first.state != State::InputRequired => {
+                        // The change by which the task begins may come later, and is no news then.
+                        if live.first.state == State::Queued {
+                            Arc::make_mut(&mut live.first).state = State::Working;
+                        }
                         let task = Arc::clone(&live.first);
                         self.working(&task, Some(&text));
                     }
