@@ -180,7 +180,7 @@ async fn follow(
                 tokio::time::sleep(PAUSE).await;
                 continue;
             }
-            Err(error) => return Err(unanswered(error)),
+            Err(error) => return Err(unanswered(doubt.unwrap_or(error))),
         }
         doubt = None;
         heard = Instant::now();
