@@ -62,6 +62,13 @@ pub trait Nodes: Send + Sync {
     ) -> Result<Bytes, NoAnswer>;
 }
 
+/// Returns a question to another node. Its first word names the part of the server that answers it.
+pub(crate) fn question(word: &[u8], request: &impl Serialize) -> Bytes {
+    let mut question = [word, b" "].concat();
+    question.extend(serde_json::to_vec(request).unwrap_or_default());
+    question.into()
+}
+
 /// Another node that is present.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OtherNode {

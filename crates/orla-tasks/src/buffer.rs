@@ -33,7 +33,7 @@ const PAGE: usize = 1000;
 pub(crate) struct Buffer {
     store: Arc<dyn StateStore>,
     /// Whether it takes further tasks.
-    pub(crate) takes: bool,
+    is_open: bool,
     /// The tasks that it keeps. They count as unfinished tasks of this node.
     kept: Mutex<BTreeMap<TaskId, Kept>>,
 }
@@ -45,15 +45,15 @@ struct Kept {
     is_settled: bool,
 }
 
-/// Returns whether a task may be kept for the shared store. Only that store knows who used an idempotency key, and how long a task
-/// of its caller's own time is remembered. Other rows of a task are not kept.
-pub(crate) fn can_wait(new: &NewTask) -> bool {
-    new.key.is_none() && new.keep_ms.is_none() && new.beside.is_empty()
-}
-
 impl Buffer {
-    pub(crate) fn new(store: Arc<dyn StateStore>, takes: bool) -> Self {
-        Self { store, takes, kept: Mutex::default() }
+    pub(crate) fn new(store: Arc<dyn StateStore>, is_open: bool) -> Self {
+        Self { store, is_open, kept: Mutex::default() }
+    }
+
+    /// Returns whether it takes this task. Only the shared store knows who used an idempotency key, and how long it remembers a task
+    /// of which its caller says that. Other rows of a task are not kept.
+    pub(crate) fn takes(&self, new: &NewTask) -> bool {
+        self.is_open && new.key.is_none() && new.keep_ms.is_none() && new.beside.is_empty()
     }
 
     fn add(&self, task: &Task) {
@@ -139,31 +139,29 @@ impl Inner {
             if buffer.kept.lock().is_empty() || !shared.is_present() {
                 continue;
             }
-            let handed_over = tokio::select! {
+            let is_refused = tokio::select! {
                 biased;
                 () = self.drained.cancelled() => return,
-                handed_over = self.hand_over(buffer) => handed_over,
+                is_refused = self.hand_over(buffer) => is_refused,
             };
-            if let Err(error) = handed_over
-                && self.store.sync().await.is_ok()
-            {
-                tracing::error!(%error, "a task that was accepted without the cluster cannot be handed over to it yet");
+            if is_refused {
                 ticker.reset_after(REFUSED_PAUSE);
             }
         }
     }
 
-    /// Hands over all tasks. Returns the last error; the others are handed over all the same.
-    async fn hand_over(&self, buffer: &Buffer) -> Result<(), StateError> {
+    /// Hands over all tasks, while the shared store can be reached. Returns whether one was refused all the same.
+    async fn hand_over(&self, buffer: &Buffer) -> bool {
         let kept = buffer.kept.lock().clone();
-        let (mut count, mut result) = (0, Ok(()));
+        let (mut count, mut is_refused) = (0, false);
         for (id, kept) in kept {
             match self.hand_over_one(buffer, &id, &kept).await {
                 Ok(()) => count += 1,
-                Err(error) => result = Err(error),
-            }
-            if result.is_err() && self.store.sync().await.is_err() {
-                break;
+                Err(_) if self.store.sync().await.is_err() => break,
+                Err(error) => {
+                    is_refused = true;
+                    tracing::error!(task = %id, %error, "a task that was accepted without the cluster cannot be handed over to it yet");
+                }
             }
         }
         if count > 0 {
@@ -172,7 +170,7 @@ impl Inner {
                 "tasks that were accepted without the cluster are handed over to it"
             );
         }
-        result
+        is_refused
     }
 
     async fn hand_over_one(&self, buffer: &Buffer, id: &TaskId, kept: &Kept) -> Result<(), StateError> {

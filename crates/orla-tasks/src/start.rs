@@ -8,7 +8,6 @@ use orla_marketplace::program::{IDS, check_syntax};
 use orla_marketplace::{Call, JsonText, Payload, Principal};
 use orla_state::{Change, Expect, WriteError};
 
-use crate::buffer;
 use crate::error::TaskError;
 use crate::keys::{self, OwnerKey};
 use crate::preloaded::{LoadedTask, StoredState};
@@ -178,8 +177,7 @@ impl Tasks {
             Err(WriteError::Failed(error)) => {
                 // If the task was accepted all the same, a later search finds it.
                 let error = inner.failed(error);
-                let can_wait = buffer::can_wait(&new);
-                let buffer = inner.buffer.as_ref().filter(|buffer| buffer.takes && can_wait);
+                let buffer = inner.buffer.as_ref().filter(|buffer| buffer.takes(&new));
                 let (Some(buffer), Some(count)) = (buffer, accepting.withdraw()) else {
                     return Err(error.into());
                 };

@@ -11,6 +11,7 @@ use orla_tasks::{State, Task, TaskError, Tasks, Viewer};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use crate::nodes;
 use crate::state::Core;
 
 /// The first word of messages between nodes about tasks.
@@ -67,13 +68,12 @@ pub(crate) async fn answer_question(
     let other =
         others.iter().find(|other| other.node == node).ok_or_else(|| unreachable("it is gone"))?;
     let answer = Answer { task: task.id.to_string(), question: question.to_owned(), reply };
-    let mut message = [WORD, b" "].concat();
-    message.extend(serde_json::to_vec(&answer).unwrap_or_default());
+    let message = nodes::question(WORD, &answer);
     if message.len() > cluster.max_payload() {
         let max = cluster.max_payload();
         return Err(unreachable(&format!("an answer for another node has at most {max} bytes")));
     }
-    let taken = cluster.ask(&other.instance, caller, message.into(), NODE_TIMEOUT).await;
+    let taken = cluster.ask(&other.instance, caller, message, NODE_TIMEOUT).await;
     let taken = taken.map_err(|error| unreachable(&error.to_string()))?;
     match serde_json::from_slice(&taken).map_err(|_| unreachable("its answer cannot be read"))? {
         // What this node says next of the task has to follow the answer.

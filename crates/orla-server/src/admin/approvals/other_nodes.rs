@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::local::{self, has_others};
-use crate::nodes::{NoAnswer, Nodes, OtherNode};
+use crate::nodes::{NoAnswer, Nodes, OtherNode, question};
 use crate::state::Core;
 use crate::waiting::{ApprovalRefused, ApprovalRequest};
 
@@ -188,9 +188,7 @@ async fn ask<T: serde::de::DeserializeOwned>(
     caller: Option<&Principal>,
     request: &NodeRequest,
 ) -> Result<T, NoAnswer> {
-    let mut question = [WORD, b" "].concat();
-    question.extend(serde_json::to_vec(request).unwrap_or_default());
-    let answer = cluster.ask(&other.instance, caller, question.into(), NODE_TIMEOUT).await?;
+    let answer = cluster.ask(&other.instance, caller, question(WORD, request), NODE_TIMEOUT).await?;
     serde_json::from_slice(&answer).map_err(|_| NoAnswer::Silent("its answer cannot be read".to_owned()))
 }
 

@@ -38,7 +38,7 @@ use crate::mcp::rpc::{self, Message};
 use crate::mcp::session::shared::{LISTENING, STATE_TIMEOUT, listening_key};
 use crate::mcp::session::{Connection, Session, SessionId};
 use crate::mcp::surfaces::{self, SurfaceRequest};
-use crate::nodes::{NoAnswer, Nodes};
+use crate::nodes::{NoAnswer, Nodes, question};
 use crate::state::Core;
 
 /// The first word of messages between nodes about sessions.
@@ -80,10 +80,8 @@ enum NodeRequest {
 struct StreamPart {
     session: String,
     stream: u64,
-    after: u64,
-    from: usize,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    turn: Option<u64>,
+    #[serde(flatten)]
+    part: Part,
 }
 
 /// The changes that a client has not received.
@@ -110,8 +108,8 @@ pub(crate) async fn answer(core: &Arc<Core>, caller: Option<&Principal>, request
         session.filter(|session| session.principal.as_ref() == caller)
     };
     match request {
-        NodeRequest::Stream(part) => match of(&part.session) {
-            Some(session) => next_message(core, &session, &part).await,
+        NodeRequest::Stream(request) => match of(&request.session) {
+            Some(session) => next_message(core, &session, &request).await,
             None => parts::end(),
         },
         NodeRequest::Take { session, after } => {
@@ -166,11 +164,10 @@ fn json(value: &impl Serialize) -> Bytes {
 }
 
 /// Returns a part of a local stream.
-async fn next_message(core: &Core, session: &Arc<Session>, part: &StreamPart) -> Bytes {
-    let Some(stream) = session.stream(part.stream) else { return parts::end() };
+async fn next_message(core: &Core, session: &Arc<Session>, request: &StreamPart) -> Bytes {
+    let Some(stream) = session.stream(request.stream) else { return parts::end() };
     let _open = session.open();
-    let StreamPart { after, from, turn, .. } = *part;
-    parts::next_part(core, &stream, &Part { after, from, turn }).await
+    parts::next_part(core, &stream, &request.part).await
 }
 
 /// Returns the changes that a client has not received and that the node at which it now listens will
@@ -243,13 +240,7 @@ async fn ask_as(
     request: &NodeRequest,
     max_wait: Duration,
 ) -> Result<Bytes, NoAnswer> {
-    cluster.ask(instance, caller, question(request), max_wait).await
-}
-
-fn question(request: &NodeRequest) -> Bytes {
-    let mut question = [WORD, b" "].concat();
-    question.extend(serde_json::to_vec(request).unwrap_or_default());
-    question.into()
+    cluster.ask(instance, caller, question(WORD, request), max_wait).await
 }
 
 /// Passes a client's message about a request that is not open on this node to all nodes.
@@ -322,9 +313,9 @@ impl RemoteStream {
     /// process is gone.
     async fn next(&mut self) -> Option<Bytes> {
         let (session, stream) = (self.session.id.to_string(), self.stream);
-        let part = |Part { after, from, turn }| {
-            let part = StreamPart { session: session.clone(), stream, after, from, turn };
-            question(&NodeRequest::Stream(part))
+        let part = |part| {
+            let session = session.clone();
+            question(WORD, &NodeRequest::Stream(StreamPart { session, stream, part }))
         };
         let read = self.reader.next(&self.core, part).await.map_err(|error| {
             tracing::debug!(%error, "a stream of another node cannot be read on");

@@ -31,7 +31,7 @@ use crate::mcp::notify::notices::{NoticeOptions, Outlet};
 use crate::mcp::notify::parts::{self, Part, Read, RemoteReader};
 use crate::mcp::notify::stream::Stream;
 use crate::mcp::rpc::Id;
-use crate::nodes::NoAnswer;
+use crate::nodes::{NoAnswer, question};
 use crate::state::Core;
 use crate::step_up::StepUp;
 
@@ -160,7 +160,7 @@ async fn follow(
     let mut reader = RemoteReader::new(instance.into(), None, 0);
     let mut heard = Instant::now();
     loop {
-        let part = |part| question(&NodeRequest::Read { id: id.to_owned(), part });
+        let part = |part| question(WORD, &NodeRequest::Read { id: id.to_owned(), part });
         match reader.next(core, part).await {
             Ok(Read::Message(_, message)) => match decode(&message) {
                 Some(reply) => return Ok(reply),
@@ -208,13 +208,7 @@ async fn ask(
     request: &NodeRequest,
 ) -> Result<Bytes, NoAnswer> {
     let cluster = core.cluster().ok_or(NoAnswer::Gone)?;
-    cluster.ask(instance, caller, question(request), NODE_TIMEOUT).await
-}
-
-fn question(request: &NodeRequest) -> Bytes {
-    let mut question = [WORD, b" "].concat();
-    question.extend(serde_json::to_vec(request).unwrap_or_default());
-    question.into()
+    cluster.ask(instance, caller, question(WORD, request), NODE_TIMEOUT).await
 }
 
 /// Answers another node.
@@ -412,7 +406,7 @@ mod tests {
             progress_token: Some(raw("7")),
             log_level: None,
         }));
-        let question = question(&request);
+        let question = question(WORD, &request);
         let text = question.strip_prefix(b"pending ").unwrap();
         let Ok(NodeRequest::Resume(read)) = serde_json::from_slice(text) else { panic!("{text:?}") };
         assert_eq!(read.request_id.get(), r#""\u0031""#);
