@@ -6,7 +6,7 @@ use crate::syntax::{Kind, NodeId, Span};
 
 impl Lower<'_> {
     pub(super) fn at_top(&self) -> bool {
-        self.frames.len() == 1
+        self.frames.len() == 1 && self.inlined == 0
     }
 
     /// `(def name :- :int expr)`

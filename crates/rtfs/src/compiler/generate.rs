@@ -1,5 +1,6 @@
 //! Generates code for the register machine.
 
+use super::Optimization;
 use super::ir::{Arity, Function, Id, Ir, Var};
 use super::liveness::{self, CHUNK, Liveness};
 use super::lower::Lower;
@@ -12,7 +13,11 @@ use crate::value::Value;
 
 /// Generates code for all functions of a unit.
 pub(super) fn all(lower: &mut Lower<'_>) {
-    let live = liveness::analyse(&lower.arena, &lower.functions, lower.session.always_copy);
+    let live = liveness::analyse(
+        &lower.arena,
+        &lower.functions,
+        lower.session.left_out == Some(Optimization::Moves),
+    );
     let mut made = Vec::new();
     let mut errors = Vec::new();
     for function in &lower.functions {

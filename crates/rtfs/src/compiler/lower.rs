@@ -45,6 +45,8 @@ pub(super) struct Lower<'s> {
     pub(super) unknown: u32,
     /// Whether a pattern belongs to a parameter: unused names in it are no mistake.
     pub(super) is_param: bool,
+    /// The number of functions around this form that are lowered in place.
+    pub(super) inlined: u32,
 }
 
 pub(super) struct Bound {
@@ -446,6 +448,9 @@ impl Lower<'_> {
                 self.add(Ir::Apply(function, list), span)
             }
             Resolved::Builtin(Builtin::Code(code)) => {
+                if let Some(id) = self.inlined(name, node, args) {
+                    return id;
+                }
                 let ids = self.exprs(args);
                 match self.session.select(code, ids.len()) {
                     Some(found) if !self.session.has_rest(found) => {

@@ -11,6 +11,7 @@ mod control;
 mod flow;
 mod functions;
 mod generate;
+mod inline;
 pub(crate) mod ir;
 mod liveness;
 mod lower;
@@ -70,17 +71,26 @@ impl Default for Options {
 /// All that is wrong with it, up to 20. What a program does wrong when it runs (an unknown name, a
 /// wrong number of arguments) is found by the run, where `catch` sees it, or by the checker.
 pub fn compile(source: &Source, options: &Options) -> Result<Arc<Program>, Diagnostics> {
-    compile_as(source, options, false)
+    compile_without(source, options, None)
 }
 
-fn compile_as(
+/// What makes code faster and nothing else. Tests leave it out and compare.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Optimization {
+    /// The last read of a local takes its value: see [`liveness`].
+    Moves,
+    /// Functions of the library are loops in place: see [`inline`].
+    Inlining,
+}
+
+fn compile_without(
     source: &Source,
     options: &Options,
-    always_copy: bool,
+    left_out: Option<Optimization>,
 ) -> Result<Arc<Program>, Diagnostics> {
     let tree = Tree::read(source.clone())?;
     let mut session = Session::new(options.base.as_deref(), options.clone());
-    session.always_copy = always_copy;
+    session.left_out = left_out;
     let roots = tree.roots.clone();
     let mut unit = Unit::new(&mut session, tree);
     if let Some(base) = &options.base {
@@ -203,8 +213,8 @@ pub(crate) struct Session {
     macro_steps: Option<u64>,
     options: Options,
     is_prelude: bool,
-    /// For tests: see [`liveness`].
-    always_copy: bool,
+    /// For tests.
+    left_out: Option<Optimization>,
     /// The state of the checker, if it is active.
     checking: Option<Box<check::State>>,
     /// The number of initially known names: those of an interactive session so far, and inputs.
@@ -263,7 +273,7 @@ impl Session {
             macro_steps: Some(options.macro_steps),
             options,
             is_prelude: false,
-            always_copy: false,
+            left_out: None,
             checking: None,
             predefined: 0,
         };
@@ -430,6 +440,7 @@ impl<'s> Unit<'s> {
             matches: Vec::new(),
             unknown: 0,
             is_param: false,
+            inlined: 0,
         };
         Self { lower }
     }

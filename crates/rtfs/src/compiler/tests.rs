@@ -1,17 +1,17 @@
-//! Any program means the same whether values are moved at their last use or copied at each; and none
-//! makes the compiler or the machine panic.
+//! Any program means the same whether values are moved at their last use or copied at each, and whether functions of the
+//! library are compiled in place or called; and none makes the compiler or the machine panic.
 
 use proptest::prelude::*;
 
-use super::{Options, compile_as};
+use super::{Optimization, Options, compile_without};
 use crate::limits::Limits;
 use crate::machine::{Event, Outcome, Run};
 use crate::syntax::Source;
 use crate::{Error, Value};
 
 /// What a program comes to; calls give their input, those of `:bad` fail.
-fn outcome(text: &str, always_copy: bool) -> String {
-    let program = match compile_as(&Source::new("", text), &Options::default(), always_copy) {
+fn outcome(text: &str, left_out: Option<Optimization>) -> String {
+    let program = match compile_without(&Source::new("", text), &Options::default(), left_out) {
         Ok(program) => program,
         Err(errors) => return format!("invalid {errors}"),
     };
@@ -93,7 +93,13 @@ fn any_expression() -> impl Strategy<Value = String> {
             1 => two().prop_map(|(x, y)| format!("{{:k {x} :j {y}}}")),
             2 => (name(), two()).prop_map(|(n, (x, y))| format!("((fn [{n}] {x}) {y})")),
             2 => (name(), one()).prop_map(|(n, x)| format!("(map (fn [{n}] {x}) [1 2])")),
-            1 => (name(), name(), two()).prop_map(|(n, m, (x, y))| format!("(reduce (fn [{n} {m}] {x}) {y} [1 2])")),
+            2 => (name(), name(), three()).prop_map(|(n, m, (x, y, z))| format!("(reduce (fn [{n} {m}] {x}) {y} {z})")),
+            1 => (name(), name(), two()).prop_map(|(n, m, (x, y))| format!("(reduce (fn [[{n} & {m}] e] {x}) [{y}] [[1] [2]])")),
+            1 => (name(), three()).prop_map(|(n, (x, y, z))| format!(
+                "(reduce (fn [{n} i] (if (< i 3) (recur {x} (inc i)) [i {y}])) {z} [1 5])"
+            )),
+            1 => (name(), name(), two()).prop_map(|(n, m, (x, y))| format!("(sort (fn [{n} {m}] {x}) {y})")),
+            1 => two().prop_map(|(x, y)| format!("(reduce #(conj [%2] %1) {x} {y})")),
             1 => (name(), two()).prop_map(|(n, (x, y))| format!("(update {{:k {x}}} :k (fn [{n}] {y}))")),
             2 => (name(), name(), three()).prop_map(|(n, m, (x, y, z))| format!(
                 "(loop [i 0 {n} {x} {m} {y}] (if (< i 3) (recur (inc i) {z} {n}) [{n} {m}]))"
@@ -127,11 +133,30 @@ proptest! {
 
     #[test]
     fn moving_and_copying_mean_the_same(expression in any_expression()) {
-        let text = format!("(let [a 1 b [1 [2] 3] c {{:k 1 :j [2 3]}} d \"text\" e nil] {expression})");
-        prop_assert_eq!(outcome(&text, false), outcome(&text, true), "{}", text);
-        let text = format!("(defn f [a b c d e] {expression}) [(f 1 [1 2] {{:k {{:k 1}}}} \"s\" :k) (f 2 nil 3 [] {{}})]");
-        prop_assert_eq!(outcome(&text, false), outcome(&text, true), "{}", text);
+        check(&expression, Optimization::Moves)?;
     }
+
+    #[test]
+    fn functions_in_place_and_calls_mean_the_same(expression in any_expression()) {
+        check(&expression, Optimization::Inlining)?;
+    }
+}
+
+fn check(expression: &str, left_out: Optimization) -> Result<(), TestCaseError> {
+    let texts = [
+        format!("(let [a 1 b [1 [2] 3] c {{:k 1 :j [2 3]}} d \"text\" e nil] {expression})"),
+        format!(
+            "(defn f [a b c d e] {expression}) [(f 1 [1 2] {{:k {{:k 1}}}} \"s\" :k) (f 2 nil 3 [] {{}})]"
+        ),
+    ];
+    for text in texts {
+        let (with, without) = (outcome(&text, None), outcome(&text, Some(left_out)));
+        // Calls need depth and steps that loops in place do not.
+        if left_out != Optimization::Inlining || without != "limit" {
+            prop_assert_eq!(with, without, "{}", text);
+        }
+    }
+    Ok(())
 }
 
 /// More when more is asked for.
