@@ -36,8 +36,8 @@ const SESSIONS: &str = "session/";
 pub(super) const LISTENING: &str = "listen/";
 /// The prefix of the records of versions that sessions have listed.
 const LISTED: &str = "listed/";
-/// The maximum number of different lists that the sessions of a server name anew in a quarter of `session_idle`.
-const MAX_LISTED: usize = 32;
+/// The maximum size of all different lists that the sessions of a server name anew in a quarter of `session_idle`, in bytes.
+const MAX_LISTED: usize = 4 * 1024 * 1024;
 /// The value of the record of an ended session. The record is removed like that of an unused session.
 pub(super) const ENDED: &[u8] = b"ended";
 /// How many records are read at once.
@@ -52,8 +52,8 @@ pub(crate) struct SharedSessions {
     pub(super) store: Arc<dyn StateStore>,
     /// The revision of each record, and when it was first seen.
     seen: Mutex<HashMap<String, (u64, Instant)>>,
-    /// When this server wrote the versions of each name last.
-    listed: Mutex<HashMap<Box<str>, Instant>>,
+    /// When this server wrote the versions of each name last, and their bytes.
+    listed: Mutex<HashMap<Box<str>, (Instant, usize)>>,
 }
 
 /// The data of a session that other servers need.
@@ -93,16 +93,18 @@ impl SharedSessions {
     /// Returns whether sessions can name these versions in their records.
     pub(crate) fn has_place_for(&self, versions: &Versions, renewal: Duration) -> bool {
         let mut listed = self.listed.lock();
-        listed.retain(|_, written| written.elapsed() < renewal);
-        let has_place = listed.len() < MAX_LISTED || listed.contains_key(versions.name());
+        listed.retain(|_, (written, _)| written.elapsed() < renewal);
+        let bytes: usize = listed.values().map(|(_, bytes)| bytes).sum();
+        let has_place =
+            listed.contains_key(versions.name()) || bytes + versions.text().len() <= MAX_LISTED;
         has_place && versions.is_shareable()
     }
 
     /// Notes that the text of these versions has been written.
     fn note_renewal(&self, versions: &Versions, renewal: Duration) {
         let mut listed = self.listed.lock();
-        listed.retain(|_, written| written.elapsed() < renewal);
-        listed.insert(versions.name().into(), Instant::now());
+        listed.retain(|_, (written, _)| written.elapsed() < renewal);
+        listed.insert(versions.name().into(), (Instant::now(), versions.text().len()));
     }
 
     /// Returns the change that writes the text of these versions, if it is due.
@@ -113,7 +115,7 @@ impl SharedSessions {
     ) -> Result<Option<Change>, StateError> {
         let written = self.listed.lock().get(versions.name()).copied();
         let key = listed_key(versions.name());
-        let is_recent = written.is_some_and(|written| written.elapsed() < renewal);
+        let is_recent = written.is_some_and(|(written, _)| written.elapsed() < renewal);
         if is_recent && self.store.get(&key).await?.is_some() {
             return Ok(None);
         }
@@ -440,4 +442,86 @@ fn listed_key(name: &str) -> String {
 /// Returns the key of where the client of a session listens.
 pub(super) fn listening_key(id: SessionId) -> String {
     format!("{LISTENING}{}", id.digest())
+}
+
+#[cfg(test)]
+mod tests {
+    use orla_state::Memory;
+
+    use super::*;
+
+    const IDLE: Duration = Duration::from_secs(40);
+
+    fn store() -> Arc<dyn StateStore> {
+        Arc::new(Memory::new(orla_state::Limits::default()))
+    }
+
+    fn versions(of: &str) -> Versions {
+        Versions::new([("a".to_owned(), of.to_owned())])
+    }
+
+    async fn renew(shared: &SharedSessions, versions: &Versions) -> bool {
+        let Some(change) = shared.renewal_of(versions, IDLE / 4).await.unwrap() else { return false };
+        shared.store.write(vec![change]).await.unwrap();
+        shared.note_renewal(versions, IDLE / 4);
+        true
+    }
+
+    #[test]
+    fn a_record_of_an_earlier_version_names_no_list() {
+        let text = r#"{"revision": "2025-11-25", "log_level": "info"}"#;
+        let data: SessionData = serde_json::from_str(text).unwrap();
+        assert_eq!(data.listed, None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn sessions_with_one_list_write_its_text_once_in_a_quarter_of_their_time() {
+        let shared = SharedSessions::new(store());
+        let (one, other) = (versions("1"), versions("2"));
+        assert!(renew(&shared, &one).await && renew(&shared, &other).await);
+        assert!(!renew(&shared, &one).await);
+        tokio::time::advance(IDLE / 4).await;
+        assert!(renew(&shared, &one).await);
+        shared.store.write(vec![Change::remove(listed_key(one.name()))]).await.unwrap();
+        assert!(renew(&shared, &one).await, "the state has lost it");
+        assert_eq!(shared.versions(one.name()).await.unwrap(), Some(one));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_text_is_removed_once_no_server_has_renewed_it_for_long() {
+        let shared = SharedSessions::new(store());
+        let (used, unused) = (versions("1"), versions("2"));
+        assert!(renew(&shared, &used).await && renew(&shared, &unused).await);
+        for _ in 0..10 {
+            shared.sweep(IDLE).await.unwrap();
+            tokio::time::advance(IDLE / 4).await;
+            renew(&shared, &used).await;
+        }
+        shared.sweep(IDLE).await.unwrap();
+        assert!(shared.versions(used.name()).await.unwrap().is_some());
+        assert_eq!(shared.versions(unused.name()).await.unwrap(), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_texts_of_a_server_are_bounded() {
+        let shared = SharedSessions::new(store());
+        let large = |of: usize| versions(&format!("{of:0>200000}"));
+        let count = (0..100).take_while(|of| {
+            let has_place = shared.has_place_for(&large(*of), IDLE / 4);
+            shared.note_renewal(&large(*of), IDLE / 4);
+            has_place
+        });
+        assert_eq!(count.count(), MAX_LISTED / large(0).text().len());
+        assert!(shared.has_place_for(&large(0), IDLE / 4), "it is there already");
+        tokio::time::advance(IDLE / 4).await;
+        assert!(shared.has_place_for(&large(200), IDLE / 4));
+    }
+
+    #[test]
+    fn a_field_that_another_server_changed_is_taken_unless_a_request_has_just_changed_it() {
+        assert!(keeps_own(Some(&1), &2, &1, false), "not written yet");
+        assert!(keeps_own(Some(&1), &2, &3, true), "just changed");
+        assert!(!keeps_own(Some(&1), &2, &3, false) && !keeps_own(Some(&1), &1, &3, true));
+        assert!(!keeps_own(None, &2, &3, false));
+    }
 }
