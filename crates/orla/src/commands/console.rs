@@ -9,7 +9,7 @@ use orla_cluster::Cluster;
 use orla_console::{AuditLog, Caller, Connection, Embedder, Explanation, Process, Setting, Verified};
 use orla_marketplace::catalog::Entry;
 use orla_process::supervisor::Managed;
-use orla_server::{NodeRow, Nodes};
+use orla_server::NodeRow;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
