@@ -9,8 +9,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use orla_marketplace::{
-    CapabilityMarketplace, Entry, Permits, Principal, ProviderProblem, Registration, Source, Surface,
-    millis_down,
+    CapabilityMarketplace, Catalog, Entry, Permits, Principal, ProviderProblem, Registration, Source,
+    Surface, millis_down,
 };
 use orla_state::StateStore;
 use parking_lot::Mutex;
@@ -25,10 +25,10 @@ use crate::inquiry::{Answerer, Inquiries, NoReply};
 use crate::learner::Learner;
 use crate::limits::ClusterPermits;
 use crate::link::Link;
-use crate::member::{DescribeTool, Member};
+use crate::member::{DescribeTool, Member, offered};
 use crate::orders::{self, OrderError};
 use crate::presence::{NodeStatus, Registry};
-use crate::provider::{registration, requires};
+use crate::provider::{ClusterProvider, registration, requires, without_nodes};
 use crate::settings::ClusterSettings;
 use crate::shared::Shared;
 use crate::store::ClusterStore;
@@ -37,6 +37,19 @@ use crate::store::ClusterStore;
 const LEARN_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long the start of an instance waits for its cluster.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The number of hexadecimal digits by which versions of a capability are told apart.
+const VERSION_DIGITS: usize = 32;
+
+/// A version of a capability of other nodes.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Version {
+    /// The capability here.
+    pub registration: Registration,
+    /// Whether a node offers it now. If not, its calls fail with that reason.
+    pub is_offered: bool,
+}
 
 /// The cluster of an instance, with the capabilities of its other nodes.
 ///
@@ -242,6 +255,44 @@ impl Cluster {
             }
         };
         is_shared && (is_identified || self.link.admits_anonymous.load(Ordering::Relaxed))
+    }
+
+    /// Returns the versions of the capabilities of a snapshot that nodes share: the id of each, and the beginning of its
+    /// digest.
+    pub fn versions_in(&self, catalog: &Catalog) -> Vec<(String, String)> {
+        let version = |entry: &Arc<Entry>| {
+            let (id, mut digest) = match entry.manifest.provider.settings::<ClusterProvider>() {
+                Ok(provider) => (provider.id.clone(), provider.digest.clone()),
+                Err(_) => {
+                    let own = offered(&self.link.settings, &self.describe, entry)?;
+                    (own.id, own.digest)
+                }
+            };
+            digest.truncate(VERSION_DIGITS);
+            Some((id, digest))
+        };
+        catalog.entries().iter().filter_map(version).collect()
+    }
+
+    /// Returns these versions, each named as in [`versions_in`](Self::versions_in), as capabilities of other nodes.
+    /// Leaves out what this node does not take from others.
+    pub fn versions(&self, wanted: &[(&str, &str)]) -> Vec<Version> {
+        let takes = |(id, _): &(&str, &str)| self.link.settings.takes(id);
+        let mut wanted: HashMap<&str, &str> = wanted.iter().copied().filter(takes).collect();
+        let offered = self.shared.read(|registry| registry.versions(&wanted));
+        let mut versions = Vec::with_capacity(wanted.len());
+        for offered in offered {
+            if let Some(registration) = registration(&offered, &self.requires) {
+                wanted.remove(offered.id.as_str());
+                versions.push(Version { registration, is_offered: true });
+            }
+        }
+        let gone = wanted.into_iter().map(|(id, digest)| Version {
+            registration: without_nodes(id, digest, &self.requires),
+            is_offered: false,
+        });
+        versions.extend(gone);
+        versions
     }
 
     /// Returns whether this node receives messages of the others.

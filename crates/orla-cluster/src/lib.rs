@@ -49,7 +49,7 @@ mod store;
 pub mod testing;
 
 pub use call::ClusterExecutor;
-pub use cluster::Cluster;
+pub use cluster::{Cluster, Version};
 pub use error::ClusterError;
 pub use inquiry::{Answerer, NoReply};
 pub use orders::OrderError;

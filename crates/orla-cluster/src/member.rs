@@ -29,6 +29,7 @@ use crate::link::{Buckets, Link};
 use crate::orders;
 use crate::presence::{LEASE, Lease, MAX_OFFER, Offered, Offers, VERSION};
 use crate::provider::is_of_nodes;
+use crate::settings::ClusterSettings;
 use crate::shared::Shared;
 use crate::store::ClusterStore;
 
@@ -255,17 +256,25 @@ impl Member {
     fn offers(&self) -> Offers {
         let Some(market) = self.market.upgrade() else { return Offers::default() };
         let snapshot = market.snapshot();
-        let entries = snapshot.entries().iter().filter(|entry| {
-            !is_of_nodes(&entry.manifest.provider) && self.link.settings.shares(&entry.manifest.id)
-        });
-        let offered = entries.filter_map(|entry| {
-            let (manifest, tool) = (&entry.manifest, (self.describe)(entry)?);
-            let limit = entry.policy.timeout.or_else(|| manifest.provider.timeout());
-            let limit = limit.map(millis_down);
-            Some(Arc::new(Offered::new(manifest.id.as_str(), tool, manifest.task_support(), limit)))
-        });
-        Offers { capabilities: offered.collect(), left_out: 0 }
+        let entries = snapshot.entries().iter();
+        let offered = entries.filter_map(|entry| offered(&self.link.settings, &self.describe, entry));
+        Offers { capabilities: offered.map(Arc::new).collect(), left_out: 0 }
     }
+}
+
+/// Returns a capability of this node as it offers it; `None` if it is of another node or not shared.
+pub(crate) fn offered(
+    settings: &ClusterSettings,
+    describe: &DescribeTool,
+    entry: &Entry,
+) -> Option<Offered> {
+    let manifest = &entry.manifest;
+    if is_of_nodes(&manifest.provider) || !settings.shares(&manifest.id) {
+        return None;
+    }
+    let tool = describe(entry)?;
+    let limit = entry.policy.timeout.or_else(|| manifest.provider.timeout()).map(millis_down);
+    Some(Offered::new(manifest.id.as_str(), tool, manifest.task_support(), limit))
 }
 
 /// Returns the next message, until it is stopped.

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
-use orla_marketplace::{CapabilityManifest, CustomProvider, ProviderType, Registration};
+use orla_marketplace::{CapabilityManifest, CustomProvider, Listing, ProviderType, Registration};
 use orla_mcp::answer::{ListedTool, ToolPage};
 use orla_mcp::describe;
 use orla_mcp::object::trusted;
@@ -68,6 +68,21 @@ pub(crate) fn registration(offered: &Offered, requires: &Arc<[String]>) -> Optio
         registration.manifest.set_task_support(support);
     }
     Some(registration)
+}
+
+/// Returns a capability in a version that no node offers. Its calls fail with that reason.
+pub(crate) fn without_nodes(id: &str, digest: &str, requires: &Arc<[String]>) -> Registration {
+    let provider = ClusterProvider {
+        id: id.to_owned(),
+        digest: digest.to_owned(),
+        is_idempotent: false,
+        timeout: None,
+        requires: Arc::clone(requires),
+    };
+    let provider = ProviderType::Custom(Arc::new(provider));
+    let mut registration = Registration::from(CapabilityManifest::new(id, "", provider));
+    registration.policy.listing = Listing::Unlisted;
+    registration
 }
 
 /// One tool, read as a page of one is.

@@ -3,12 +3,13 @@
 //! `POST /cluster/nodes/NODE` with `{"drain": true | false}` makes a node stop taking calls of other
 //! nodes, or take them again.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use http::{Response, StatusCode};
-use orla_marketplace::Principal;
+use orla_marketplace::{Catalog, Principal};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -30,6 +31,13 @@ pub trait Nodes: Send + Sync {
 
     /// Returns the counts of events of calls between nodes, each with its word.
     fn events(&self) -> Vec<(&'static str, u64)>;
+
+    /// Returns the versions of the capabilities of a snapshot that nodes share: the id of each, and a digest of its version.
+    fn versions(&self, catalog: &Catalog) -> Vec<(String, String)>;
+
+    /// Returns a snapshot like the newest one that has these versions in place of others, if it can be made. Calls of a version go
+    /// to the nodes that offer it. A version that no node offers is that of this node, or unavailable if this node has none.
+    fn with_versions(&self, versions: &[(&str, &str)]) -> Option<Arc<Catalog>>;
 
     /// Makes a node stop taking calls of other nodes, or take them again.
     ///

@@ -27,8 +27,9 @@ use crate::mcp::dispatch::pending::PendingRequests;
 use crate::mcp::notify::changes::Lists;
 use crate::mcp::notify::pending_changes::PendingChanges;
 use crate::mcp::notify::subscriptions::Subscriptions;
-use crate::mcp::session::Sessions;
+use crate::mcp::session::listed::{KnownVersions, Versions};
 use crate::mcp::session::shared::SharedSessions;
+use crate::mcp::session::{Session, Sessions};
 use crate::mcp::surfaces;
 use crate::mcp::tools::{CacheHint, Listings};
 use crate::metrics::Metrics;
@@ -51,6 +52,8 @@ pub(crate) struct Core {
     pub(crate) settings: ArcSwap<Settings>,
     pub(crate) sessions: Sessions,
     pub(crate) listings: Listings,
+    /// The versions of capabilities that sessions have listed.
+    pub(crate) versions: KnownVersions,
     pub(crate) metrics: Metrics,
     /// Numbers the questions to clients of sessions.
     pub(crate) question_numbers: Arc<AtomicU64>,
@@ -121,6 +124,7 @@ impl Core {
             settings: ArcSwap::from_pointee(Settings::new(options, None, None)),
             sessions: Sessions::new(),
             listings: Listings::default(),
+            versions: KnownVersions::default(),
             metrics,
             question_numbers: Arc::default(),
             pending: PendingRequests::default(),
@@ -234,6 +238,25 @@ impl Core {
     /// Where sessions are shared with other servers, if they are.
     pub(crate) fn shared_sessions(&self) -> Option<&SharedSessions> {
         self.shared_sessions.get()
+    }
+
+    /// Returns the snapshot whose tools a session calls: the one that it listed here last, or else the newest one, with the
+    /// versions that it listed at another server.
+    pub(crate) fn tools_of(&self, session: &Session) -> Arc<Catalog> {
+        let (Some(listed), Some(nodes)) = (session.listed_elsewhere(), self.cluster()) else {
+            return session.tools();
+        };
+        let catalog = self.versions.catalog(nodes, &listed, self.market.snapshot());
+        session.begin_tools_with(&catalog);
+        catalog
+    }
+
+    /// Returns the versions in a snapshot that a session lists, if other servers can know them.
+    pub(crate) fn shared_versions(&self, catalog: &Arc<Catalog>) -> Option<Arc<Versions>> {
+        let (nodes, shared) = (self.cluster()?, self.shared_sessions()?);
+        let versions = self.versions.of(nodes, catalog);
+        let renewal = self.settings.load().options.session_idle / 4;
+        shared.has_place_for(&versions, renewal).then_some(versions)
     }
 
     /// Returns whether there are callers without a credential.

@@ -306,6 +306,11 @@ impl App {
         self.served.refresh();
     }
 
+    /// Returns the served capabilities.
+    pub(crate) fn served(&self) -> &Arc<Served> {
+        &self.served
+    }
+
     /// Returns the cluster that this instance is a node of, if it is one.
     pub(crate) fn cluster(&self) -> Option<&Arc<Cluster>> {
         self.cluster.as_ref()

@@ -6,46 +6,59 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use orla_cluster::{Answerer, Cluster, NoReply, NodeStatus, OrderError};
-use orla_marketplace::Principal;
+use orla_marketplace::{Catalog, Principal};
 use orla_server::{DrainError, NoAnswer, NodeRow, Nodes, OtherNode, Server};
 use orla_state::StateStore;
 use orla_tasks::{Foreign, Sharing};
 
+use crate::served::Served;
+
 /// The nodes of the cluster that this instance is one of.
-pub(crate) struct ClusterNodes(pub(crate) Arc<Cluster>);
+pub(crate) struct ClusterNodes {
+    pub(crate) cluster: Arc<Cluster>,
+    pub(crate) served: Arc<Served>,
+}
 
 #[async_trait]
 impl Nodes for ClusterNodes {
     fn rows(&self) -> Vec<NodeRow> {
-        self.0.status().into_iter().map(row).collect()
+        node_rows(&self.cluster)
     }
 
     fn is_connected(&self) -> bool {
-        self.0.is_connected()
+        self.cluster.is_connected()
     }
 
     fn events(&self) -> Vec<(&'static str, u64)> {
-        self.0.events()
+        self.cluster.events()
+    }
+
+    fn versions(&self, catalog: &Catalog) -> Vec<(String, String)> {
+        self.cluster.versions_in(catalog)
+    }
+
+    fn with_versions(&self, versions: &[(&str, &str)]) -> Option<Arc<Catalog>> {
+        self.served.with_versions(&self.cluster.versions(versions))
     }
 
     async fn drain(&self, node: &str, drains: bool) -> Result<(), DrainError> {
-        self.0.drain(node, drains).await.map_err(|error| match error {
+        self.cluster.drain(node, drains).await.map_err(|error| match error {
             OrderError::Unknown => DrainError::Unknown,
             other => DrainError::Unavailable(other.to_string()),
         })
     }
 
     fn instance(&self) -> &str {
-        self.0.instance()
+        self.cluster.instance()
     }
 
     fn others(&self) -> Vec<OtherNode> {
-        let peers = self.0.peers().into_iter();
+        let peers = self.cluster.peers().into_iter();
         peers.map(|(node, instance)| OtherNode { node, instance }).collect()
     }
 
     fn max_payload(&self) -> usize {
-        self.0.max_payload()
+        self.cluster.max_payload()
     }
 
     async fn ask(
@@ -55,7 +68,7 @@ impl Nodes for ClusterNodes {
         question: Bytes,
         max_wait: Duration,
     ) -> Result<Bytes, NoAnswer> {
-        let answer = self.0.ask(instance, caller, question, max_wait).await;
+        let answer = self.cluster.ask(instance, caller, question, max_wait).await;
         answer.map_err(|error| match error {
             NoReply::Gone => NoAnswer::Gone,
             other => NoAnswer::Silent(other.to_string()),
@@ -71,6 +84,11 @@ impl Answerer for Answers {
     async fn answer(&self, caller: Option<Principal>, question: Bytes) -> Bytes {
         self.0.answer_node(caller.as_ref(), &question).await
     }
+}
+
+/// Returns the nodes that there are now.
+pub(crate) fn node_rows(cluster: &Cluster) -> Vec<NodeRow> {
+    cluster.status().into_iter().map(row).collect()
 }
 
 fn row(status: NodeStatus) -> NodeRow {

@@ -10,6 +10,7 @@ use std::pin::pin;
 use std::sync::{Arc, Weak};
 
 use futures_util::future::{join_all, select_all};
+use orla_cluster::Version;
 use orla_document::Position;
 use orla_marketplace::attestation::ContentSource;
 use orla_marketplace::id::{Pattern, mcp_name};
@@ -92,7 +93,7 @@ impl Served {
         let mut newest = self.newest.lock();
         let Some(marketplace) = self.marketplace.upgrade() else { return };
         let changes = self.changes();
-        let (catalog, duplicates) = sources.catalog(&marketplace, &self.providers, findings);
+        let (catalog, duplicates) = sources.catalog(&marketplace, &self.providers, &[], findings);
         *self.duplicates.lock() = duplicates;
         check_prompt_tools(&sources.prompts, &catalog, &self.providers, findings);
         marketplace.replace(catalog);
@@ -111,7 +112,7 @@ impl Served {
             return;
         }
         let mut findings = Findings::default();
-        let (catalog, duplicates) = sources.catalog(&marketplace, &self.providers, &mut findings);
+        let (catalog, duplicates) = sources.catalog(&marketplace, &self.providers, &[], &mut findings);
         marketplace.refine(catalog);
         *included = changes;
         let known = std::mem::replace(&mut *self.duplicates.lock(), duplicates);
@@ -120,6 +121,17 @@ impl Served {
         for problem in findings.problems {
             tracing::warn!("{problem}");
         }
+    }
+
+    /// Returns a snapshot of the newest sources that has these versions of capabilities in place of others, by the rules of
+    /// this node. It is not published.
+    pub(crate) fn with_versions(&self, versions: &[Version]) -> Option<Arc<Catalog>> {
+        let newest = self.newest.lock();
+        let (marketplace, (sources, _)) = (self.marketplace.upgrade()?, newest.as_ref()?);
+        // All remarks were made when the sources were loaded.
+        let mut findings = Findings::default();
+        let (catalog, _) = sources.catalog(&marketplace, &self.providers, versions, &mut findings);
+        Some(Arc::new(catalog))
     }
 
     /// Asks the providers for their capabilities if these are not known yet, and publishes them.
@@ -212,11 +224,12 @@ impl Sources {
         &self,
         marketplace: &Arc<CapabilityMarketplace>,
         providers: &[Arc<dyn Source>],
+        versions: &[Version],
         findings: &mut Findings,
     ) -> (Catalog, Vec<(String, String)>) {
         let config = &self.config;
         let mut builder = marketplace.builder(limits(config));
-        let duplicates = self.add_tools(&mut builder, providers, findings);
+        let duplicates = self.add_tools(&mut builder, providers, versions, findings);
         findings.problems.extend(duplicates.iter().map(|(_, text)| text.clone()));
         findings.problems.extend(providers.iter().flat_map(|source| source.missing()));
         if let Some(allow) = &config.allow {
@@ -254,8 +267,8 @@ impl Sources {
 
     /// Returns the tools to serve. If ids are equal, the declarations of the configuration come before
     /// the tools of the directory, both before the tools of providers, all tools of this node before
-    /// built-ins, and built-ins before the tools of other nodes.
-    fn gather(&self, providers: &[Arc<dyn Source>]) -> Vec<Tool> {
+    /// built-ins, and built-ins before the tools of other nodes. `versions` replace tools with their ids.
+    fn gather(&self, providers: &[Arc<dyn Source>], versions: &[Version]) -> Vec<Tool> {
         let declared = self.declared.iter();
         let declared = declared.map(|one| Tool { registration: one.value.clone(), at: Some(one.at) });
         let mut tools: Vec<Tool> = declared.collect();
@@ -284,6 +297,8 @@ impl Sources {
         let named = ids(&tools);
         let builtins = self.builtins.iter().filter(|builtin| !named.contains(&builtin.manifest.id));
         tools.extend(builtins.cloned().map(Tool::from));
+        // Only these have versions. Each instance provides the others itself.
+        let is_shareable = |id: &str| named.contains(id) && own_ids().all(|own| own != id);
         // A capability of this node takes precedence over the same capability of another node, and so do
         // capabilities that each instance provides itself.
         let mut own = ids(&tools);
@@ -295,6 +310,16 @@ impl Sources {
             |id: &str| !own.contains(id) && !near_sources.iter().any(|near| near.may_serve(id));
         let far = far.into_iter().filter(|registration| is_free(&registration.manifest.id));
         tools.extend(far.map(Tool::from));
+        // Once no node offers a version, a node that has the capability itself calls its own.
+        let replaces = |version: &&Version| {
+            let id = &version.registration.manifest.id;
+            is_free(id) || (version.is_offered && is_shareable(id))
+        };
+        let versions: Vec<&Version> = versions.iter().filter(replaces).collect();
+        let replaced: HashSet<&str> =
+            versions.iter().map(|version| version.registration.manifest.id.as_str()).collect();
+        tools.retain(|tool| !replaced.contains(tool.id()));
+        tools.extend(versions.into_iter().map(|version| Tool::from(version.registration.clone())));
         tools
     }
 
@@ -328,10 +353,11 @@ impl Sources {
         &self,
         builder: &mut CatalogBuilder,
         providers: &[Arc<dyn Source>],
+        versions: &[Version],
         findings: &mut Findings,
     ) -> Vec<(String, String)> {
         let config = &self.config;
-        let (tools, duplicates) = self.without_duplicates(self.gather(providers));
+        let (tools, duplicates) = self.without_duplicates(self.gather(providers, versions));
         let is_named = !config.tools.is_empty() || config.allow.is_some() || !config.deny.is_empty();
         let (names, capsules) = if is_named { names_of(&tools) } else { Default::default() };
         let Changed { unrenamed, renamed, mut displaced, several } = change(config, tools);

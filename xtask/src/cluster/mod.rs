@@ -12,6 +12,8 @@ mod limits;
 mod questions;
 mod sessions;
 mod shared;
+mod traffic;
+mod versions;
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -90,6 +92,7 @@ type Check = fn(&World) -> Result<(), String>;
 /// The checks that need the machine for themselves.
 const ALONE: &[(&str, &str, Check)] = &[
     ("cost", "what a call costs", World::cost),
+    ("cost", "what nodes, calls, lists and changes cost NATS", World::traffic),
     ("cost", "how many calls one, two and three instances answer", World::throughput),
     ("chaos", "nodes and NATS servers die under load", World::chaos),
 ];
@@ -118,6 +121,7 @@ const CHECKS: &[(&str, &str, Check)] = &[
     ("calls", "a call runs on the node that it names, or fails", World::pinned),
     ("sessions", "a session is served by every node", World::sessions),
     ("sessions", "a session that moves with each request misses nothing", World::moving_sessions),
+    ("sessions", "a session calls the versions that it listed at every node", World::listed_versions),
     ("sessions", "a question to a client without a session is answered at any node", World::questions),
     ("limits", "quotas and max_concurrency hold over all nodes", World::limits),
     (

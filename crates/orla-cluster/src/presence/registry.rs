@@ -251,6 +251,21 @@ impl Registry {
         nodes.into_iter().map(candidate).collect()
     }
 
+    /// Returns those of the wanted versions that nodes take calls of. A wanted version is an id and the beginning of its
+    /// digest.
+    pub(crate) fn versions(&self, wanted: &HashMap<&str, &str>) -> Vec<Arc<Offered>> {
+        let is_wanted = |offered: &Offered| {
+            wanted.get(offered.id.as_str()).is_some_and(|digest| offered.digest.starts_with(digest))
+        };
+        let mut found = BTreeMap::new();
+        for node in self.nodes.values().filter(|node| node.takes_calls()) {
+            for offered in node.offered().filter(|offered| is_wanted(offered)) {
+                found.entry(&offered.id).or_insert(offered);
+            }
+        }
+        found.into_values().cloned().collect()
+    }
+
     /// Returns the names of the nodes that take calls of this version.
     pub(crate) fn names(&self, digest: &str) -> Vec<String> {
         self.takers.get(digest).cloned().unwrap_or_default()
@@ -388,6 +403,21 @@ mod tests {
         assert_eq!(order(&registry, &served[0].digest), ["b"]);
         assert_eq!(order(&registry, &old).len(), 2);
         assert!(order(&registry, "other").is_empty());
+    }
+
+    #[test]
+    fn a_version_is_found_while_a_node_takes_its_calls() {
+        let now = Instant::now();
+        let mut registry = with(&[("a", 1, "{}"), ("b", 2, r#"{"v":2}"#)], now);
+        let old = Offered::new("x", "{}", None, None).digest;
+        let found = |registry: &Registry, id: &str, digest: &str| {
+            let found = registry.versions(&HashMap::from([(id, digest)]));
+            found.into_iter().map(|offered| offered.digest.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(found(&registry, "x", &old[..32]), [old.clone()]);
+        assert!(found(&registry, "y", &old).is_empty() && found(&registry, "x", "other").is_empty());
+        registry.apply_lease(Lease { draining: true, ..lease("a", 1) }, now);
+        assert!(found(&registry, "x", &old).is_empty());
     }
 
     #[test]

@@ -470,10 +470,10 @@ async fn list_tools(
         core.prepare_listing_in_time().await;
     }
     let catalog = match (&caller.session, cursor) {
-        (Some(session), Some(_)) => session.tools(),
+        (Some(session), Some(_)) => core.tools_of(session),
         (Some(session), None) => {
             let newest = core.market.snapshot();
-            session.move_tools_to(&newest);
+            session.move_tools_to(&newest, core.shared_versions(&newest));
             newest
         }
         (None, _) => core.market.snapshot(),
@@ -496,7 +496,7 @@ async fn complete(
     call: Call,
     caller: &Caller,
 ) -> Result<Bytes, ErrorData> {
-    let of_session = caller.session.as_ref().map(|session| session.tools());
+    let of_session = caller.session.as_ref().map(|session| core.tools_of(session));
     let tools = of_session.unwrap_or_else(|| core.market.snapshot());
     if Object::parse(params.as_str()).is_none_or(|params| params.get("ref").is_none()) {
         return Err(ErrorData::invalid_params("completion/complete needs a ref and an argument", None));

@@ -8,6 +8,7 @@
 //! does not expire.
 
 pub(super) mod client;
+pub(crate) mod listed;
 pub(crate) mod other_nodes;
 pub(crate) mod shared;
 
@@ -31,6 +32,7 @@ use crate::mcp::notify::subscriptions::{MAX_SUBSCRIPTIONS, Subscriber, Subscript
 use crate::mcp::protocol::Revision;
 use crate::mcp::rpc::{Id, Params};
 use crate::mcp::session::client::Questions;
+use crate::mcp::session::listed::{Listed, Versions};
 use crate::mcp::session::shared::KnownRecord;
 
 /// How long a client may return for the rest of a stream that has ended.
@@ -96,9 +98,8 @@ impl Declared {
 /// The snapshots that a session listed last: for tools, and for all other items.
 struct Snapshots {
     tools: Arc<Catalog>,
-    /// Whether tools were listed. Until then, the session knows no tools, and a newer snapshot causes no
-    /// conflict.
-    has_listed: bool,
+    /// What the session has listed. Until it lists here, a newer snapshot causes no conflict.
+    listed: Listed,
     surfaces: Arc<Catalog>,
     has_listed_surfaces: bool,
 }
@@ -130,7 +131,7 @@ impl Session {
             pending_changes: OnceLock::new(),
             snapshots: Mutex::new(Snapshots {
                 tools: Arc::clone(&newest),
-                has_listed: false,
+                listed: Listed::Nothing,
                 surfaces: newest,
                 has_listed_surfaces: false,
             }),
@@ -153,11 +154,11 @@ impl Session {
     }
 
     /// Moves the tools to the newest snapshot, because they are being listed again. Listed tools can be
-    /// called.
-    pub(crate) fn move_tools_to(&self, newest: &Arc<Catalog>) {
+    /// called. Other servers know them by `versions`.
+    pub(crate) fn move_tools_to(&self, newest: &Arc<Catalog>, versions: Option<Arc<Versions>>) {
         let mut snapshots = self.snapshots.lock();
         snapshots.tools = Arc::clone(newest);
-        snapshots.has_listed = true;
+        snapshots.listed = Listed::Here(versions);
         // Items that were never listed must not hold back a snapshot, since a snapshot keeps the
         // processes that it serves.
         if !snapshots.has_listed_surfaces {
@@ -165,16 +166,58 @@ impl Session {
         }
     }
 
-    /// Returns whether the session has listed tools.
-    pub(crate) fn has_listed_tools(&self) -> bool {
-        self.snapshots.lock().has_listed
+    /// Returns whether the session has listed tools at this server last.
+    pub(crate) fn has_listed_here(&self) -> bool {
+        matches!(self.snapshots.lock().listed, Listed::Here(_))
     }
 
-    /// Pins the snapshot after a tool that was unknown when the session began has turned out to exist,
-    /// before the first list. From now on, the session calls the tools of this snapshot.
+    /// Returns the name by which other servers know what the session has listed; see [`Listed::name`].
+    pub(crate) fn listed_name(&self) -> Option<String> {
+        self.snapshots.lock().listed.name().map(str::to_owned)
+    }
+
+    /// Returns the versions that the session has listed at another server last, if they are known.
+    pub(crate) fn listed_elsewhere(&self) -> Option<Arc<Versions>> {
+        match &self.snapshots.lock().listed {
+            Listed::Elsewhere(_, versions) => versions.clone(),
+            _ => None,
+        }
+    }
+
+    /// Returns the versions that the session has listed, if they are known.
+    pub(crate) fn listed_versions(&self) -> Option<Arc<Versions>> {
+        self.snapshots.lock().listed.versions().cloned()
+    }
+
+    /// Notes that the session has listed the versions of this name, unless that is known.
+    pub(crate) fn note_listed(&self, name: &str) {
+        let mut snapshots = self.snapshots.lock();
+        if snapshots.listed.name() != Some(name) {
+            snapshots.listed = Listed::Elsewhere(name.into(), None);
+        }
+    }
+
+    /// Returns the name of the versions that the session has listed elsewhere, if they are not known here.
+    pub(crate) fn unknown_versions(&self) -> Option<Box<str>> {
+        match &self.snapshots.lock().listed {
+            Listed::Elsewhere(name, None) if !name.is_empty() => Some(name.clone()),
+            _ => None,
+        }
+    }
+
+    /// Takes in the versions that the session has listed elsewhere.
+    pub(crate) fn learn_versions(&self, learned: Arc<Versions>) {
+        if let Listed::Elsewhere(name, versions) = &mut self.snapshots.lock().listed
+            && **name == *learned.name()
+        {
+            *versions = Some(learned);
+        }
+    }
+
+    /// Pins the snapshot in which a session calls tools before it lists any here.
     pub(crate) fn begin_tools_with(&self, newest: &Arc<Catalog>) {
         let mut snapshots = self.snapshots.lock();
-        if !snapshots.has_listed {
+        if !matches!(snapshots.listed, Listed::Here(_)) {
             snapshots.tools = Arc::clone(newest);
         }
     }

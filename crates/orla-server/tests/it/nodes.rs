@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use orla_marketplace::{ApprovalRule, Approvers, Call, MayAnswer, Principal};
+use orla_marketplace::{ApprovalRule, Approvers, Call, Catalog, MayAnswer, Principal};
 use orla_server::{DrainError, NoAnswer, NodeRow, Nodes, OtherNode, Server, ServerOptions};
 use orla_state::Memory;
 use parking_lot::Mutex;
@@ -43,6 +43,14 @@ impl Nodes for Node {
 
     fn events(&self) -> Vec<(&'static str, u64)> {
         Vec::new()
+    }
+
+    fn versions(&self, _catalog: &Catalog) -> Vec<(String, String)> {
+        Vec::new()
+    }
+
+    fn with_versions(&self, _versions: &[(&str, &str)]) -> Option<Arc<Catalog>> {
+        None
     }
 
     async fn drain(&self, _node: &str, _drains: bool) -> Result<(), DrainError> {

@@ -9,7 +9,7 @@ use orla_cluster::Cluster;
 use orla_console::{AuditLog, Caller, Connection, Embedder, Explanation, Process, Setting, Verified};
 use orla_marketplace::catalog::Entry;
 use orla_process::supervisor::Managed;
-use orla_server::{NodeRow, Nodes};
+use orla_server::NodeRow;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
@@ -17,7 +17,7 @@ use super::policy::{self, Verdict};
 use super::{audit, connect};
 use crate::app::App;
 use crate::config::{Config, Source, reason};
-use crate::nodes::ClusterNodes;
+use crate::nodes::node_rows;
 
 /// The program, as the console sees it.
 pub(crate) struct Facts {
@@ -123,7 +123,7 @@ impl Embedder for Facts {
     }
 
     fn nodes(&self) -> Option<Vec<NodeRow>> {
-        self.cluster.get().map(|cluster| ClusterNodes(Arc::clone(cluster)).rows())
+        self.cluster.get().map(|cluster| node_rows(cluster))
     }
 }
 

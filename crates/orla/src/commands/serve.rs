@@ -458,7 +458,7 @@ async fn keep_state(
     let alone = cluster.start().await.map_err(|err| Failure::usage(format!("cluster: {err}")))?;
     server.share_sessions(cluster.store());
     server.keep_answers(cluster.store());
-    server.show_nodes(ClusterNodes(Arc::clone(cluster)));
+    server.show_nodes(ClusterNodes { cluster: Arc::clone(cluster), served: Arc::clone(app.served()) });
     Ok(alone)
 }
 

@@ -111,7 +111,7 @@ impl Caller {
         let capabilities = session.capabilities.clone().filter(|_| job.may_ask() || waits_for_task)?;
         let limit = match waits_for_task {
             true => tasks::methods::MAX_WAIT,
-            false => limit(&session.tools(), &job.method, job.subject()),
+            false => limit(&core.tools_of(session), &job.method, job.subject()),
         };
         Some(Arc::new(SessionClient {
             session: Arc::clone(session),

@@ -114,12 +114,12 @@ fn failed_without_output(error: &RuntimeError) -> bool {
 }
 
 /// Returns the snapshot in which a session calls a tool: the one that it last listed. Before the first
-/// list, an unknown tool may belong to a provider that has not been asked yet, and so may the tools that
+/// list here, an unknown tool may belong to a provider that has not been asked yet, and so may the tools that
 /// a tool calls.
 async fn tools_of(core: &Core, session: &Session, tool: &str) -> Arc<Catalog> {
-    let known = session.tools();
+    let known = core.tools_of(session);
     let is_enough = known.get(tool).is_some_and(|entry| !entry.reaches_others());
-    if is_enough || session.has_listed_tools() {
+    if is_enough || session.has_listed_here() {
         return known;
     }
     let learn = async {
@@ -129,6 +129,9 @@ async fn tools_of(core: &Core, session: &Session, tool: &str) -> Arc<Catalog> {
         }
     };
     let _ = tokio::time::timeout(limit(&known, "tools/call", tool), learn).await;
+    if session.listed_elsewhere().is_some() {
+        return core.tools_of(session);
+    }
     let newest = core.market.snapshot();
     if !newest.is_of_the_same_sources(&known) {
         return known;

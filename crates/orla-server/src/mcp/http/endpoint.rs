@@ -213,6 +213,8 @@ impl HttpRequest<'_> {
         if !job.may_be_slow() {
             // Boxed like the slow path, to keep the future that awaits either of them small.
             let answer = Box::pin(dispatch::answer(Arc::clone(core), job, caller)).await;
+            // What was listed is called at every server.
+            Box::pin(shared::save(core, &session)).await;
             drop(running);
             return answer.into_response();
         }

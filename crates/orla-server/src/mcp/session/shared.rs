@@ -7,8 +7,11 @@
 //! meanwhile ([`keeps_own`]). For a local session, the last received version of the record suffices.
 //! While the state is unreachable, only local sessions continue.
 //!
-//! A session in use renews its record from time to time. Any server that notices a record that has not
-//! changed for too long removes it. Times are those of each server, so no clock is compared with
+//! The record names the versions of capabilities that the session has listed. Their text is a record of its own, which all
+//! sessions with the same list share ([`Versions`]).
+//!
+//! A session in use renews its record from time to time, and so does each server the texts that its sessions name. Any server
+//! that notices a record that has not changed for too long removes it. Times are those of each server, so no clock is compared with
 //! another.
 
 use std::collections::HashMap;
@@ -23,6 +26,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, timeout};
 
 use crate::mcp::protocol::{Revision, SESSION_ID};
+use crate::mcp::session::listed::Versions;
 use crate::mcp::session::{Declared, Session, SessionId, other_nodes};
 use crate::state::Core;
 
@@ -30,6 +34,10 @@ use crate::state::Core;
 const SESSIONS: &str = "session/";
 /// The prefix of the records of listening clients and their subscriptions.
 pub(super) const LISTENING: &str = "listen/";
+/// The prefix of the records of versions that sessions have listed.
+const LISTED: &str = "listed/";
+/// The maximum size of all different lists that the sessions of a server name anew in a quarter of `session_idle`, in bytes.
+const MAX_LISTED: usize = 4 * 1024 * 1024;
 /// The value of the record of an ended session. The record is removed like that of an unused session.
 pub(super) const ENDED: &[u8] = b"ended";
 /// How many records are read at once.
@@ -44,6 +52,8 @@ pub(crate) struct SharedSessions {
     pub(super) store: Arc<dyn StateStore>,
     /// The revision of each record, and when it was first seen.
     seen: Mutex<HashMap<String, (u64, Instant)>>,
+    /// When this server wrote the versions of each name last, and their bytes.
+    listed: Mutex<HashMap<Box<str>, (Instant, usize)>>,
 }
 
 /// The data of a session that other servers need.
@@ -60,6 +70,10 @@ pub(crate) struct SessionData {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     client: Option<String>,
     log_level: String,
+    /// The name of the versions that the session has listed; empty if other servers cannot know them. Earlier versions of orla
+    /// do not write it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    listed: Option<String>,
 }
 
 /// The known state of a session's record.
@@ -73,7 +87,45 @@ pub(crate) struct KnownRecord {
 
 impl SharedSessions {
     pub(crate) fn new(store: Arc<dyn StateStore>) -> Self {
-        Self { store, seen: Mutex::default() }
+        Self { store, seen: Mutex::default(), listed: Mutex::default() }
+    }
+
+    /// Returns whether sessions can name these versions in their records.
+    pub(crate) fn has_place_for(&self, versions: &Versions, renewal: Duration) -> bool {
+        let mut listed = self.listed.lock();
+        listed.retain(|_, (written, _)| written.elapsed() < renewal);
+        let bytes: usize = listed.values().map(|(_, bytes)| bytes).sum();
+        let has_place =
+            listed.contains_key(versions.name()) || bytes + versions.text().len() <= MAX_LISTED;
+        has_place && versions.is_shareable()
+    }
+
+    /// Notes that the text of these versions has been written.
+    fn note_renewal(&self, versions: &Versions, renewal: Duration) {
+        let mut listed = self.listed.lock();
+        listed.retain(|_, (written, _)| written.elapsed() < renewal);
+        listed.insert(versions.name().into(), (Instant::now(), versions.text().len()));
+    }
+
+    /// Returns the change that writes the text of these versions, if it is due.
+    async fn renewal_of(
+        &self,
+        versions: &Versions,
+        renewal: Duration,
+    ) -> Result<Option<Change>, StateError> {
+        let written = self.listed.lock().get(versions.name()).copied();
+        let key = listed_key(versions.name());
+        let is_recent = written.is_some_and(|(written, _)| written.elapsed() < renewal);
+        if is_recent && self.store.get(&key).await?.is_some() {
+            return Ok(None);
+        }
+        Ok(Some(Change::put(key, versions.text().clone())))
+    }
+
+    /// Returns the versions of this name; `None` if the state does not have them.
+    async fn versions(&self, name: &str) -> Result<Option<Versions>, StateError> {
+        let record = self.store.get(&listed_key(name)).await?;
+        Ok(record.and_then(|record| Versions::read(name, &record.value)))
     }
 
     /// Returns whether a record was renewed recently.
@@ -84,10 +136,35 @@ impl SharedSessions {
     }
 
     async fn sweep(&self, idle: Duration) -> Result<(), StateError> {
-        // A record is renewed when a quarter of the time has passed.
-        let old = idle.saturating_add(idle / 4);
-        let mut pages = Pages::below(&*self.store, SESSIONS, PAGE);
         let mut next = HashMap::new();
+        // A record is renewed when a quarter of the time has passed.
+        let sessions = self.unused(SESSIONS, idle.saturating_add(idle / 4), &mut next).await?;
+        // When a session is written, the versions that it names were written at most a quarter of the time before. They outlive
+        // it.
+        let listed = self.unused(LISTED, idle.saturating_mul(2), &mut next).await?;
+        *self.seen.lock() = next;
+        let sessions = sessions.into_iter().map(|session| {
+            let listening = session.key.replacen(SESSIONS, LISTENING, 1);
+            vec![session, Change::remove(listening)]
+        });
+        for removal in sessions.chain(listed.into_iter().map(|removal| vec![removal])) {
+            // What was used in the meantime stays.
+            if let Err(WriteError::Failed(error)) = self.store.write(removal).await {
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the removals of the records with this prefix that have not changed for longer than `old`. The others are noted in
+    /// `next`.
+    async fn unused(
+        &self,
+        prefix: &str,
+        old: Duration,
+        next: &mut HashMap<String, (u64, Instant)>,
+    ) -> Result<Vec<Change>, StateError> {
+        let mut pages = Pages::below(&*self.store, prefix, PAGE);
         let mut unused = Vec::new();
         loop {
             let rows = pages.next().await?;
@@ -99,22 +176,13 @@ impl SharedSessions {
                 let known = seen.get(&key).filter(|(known, _)| *known == revision);
                 let first = known.map_or_else(Instant::now, |(_, first)| *first);
                 if first.elapsed() > old {
-                    let listening = key.replacen(SESSIONS, LISTENING, 1);
-                    let session = Change::remove(key).expecting(Expect::Revision(revision));
-                    unused.push(vec![session, Change::remove(listening)]);
+                    unused.push(Change::remove(key).expecting(Expect::Revision(revision)));
                 } else {
                     next.insert(key, (revision, first));
                 }
             }
         }
-        *self.seen.lock() = next;
-        for removal in unused {
-            // A session that was used in the meantime stays.
-            if let Err(WriteError::Failed(error)) = self.store.write(removal).await {
-                return Err(error);
-            }
-        }
-        Ok(())
+        Ok(unused)
     }
 }
 
@@ -228,6 +296,13 @@ async fn refresh(
         // Another server used the session in the meantime.
         core.sessions.touch(&session);
     }
+    if let Some(name) = session.unknown_versions() {
+        let versions = match core.versions.get(&name) {
+            Some(known) => Some(known),
+            None => shared.versions(&name).await?.map(|versions| core.versions.share(versions)),
+        };
+        versions.into_iter().for_each(|versions| session.learn_versions(versions));
+    }
     save_from(core, &session, false).await;
     Ok(())
 }
@@ -265,9 +340,18 @@ async fn write(
         };
         let expect = seen.map_or(Expect::Absent, Expect::Revision);
         let Ok(value) = serde_json::to_vec(&data) else { return Ok(()) };
-        let put = Change::put(key(session.id), value).expecting(expect);
-        match shared.store.write(vec![put]).await {
+        let mut changes = vec![Change::put(key(session.id), value).expecting(expect)];
+        let versions = session.listed_versions();
+        let versions = versions.filter(|versions| data.listed.as_deref() == Some(versions.name()));
+        if let Some(versions) = &versions {
+            changes.extend(shared.renewal_of(versions, renew).await?);
+        }
+        let renews_versions = changes.len() > 1;
+        match shared.store.write(changes).await {
             Ok(revisions) => {
+                if let Some(versions) = versions.filter(|_| renews_versions) {
+                    shared.note_renewal(&versions, renew);
+                }
                 let revision = revisions.first().copied().unwrap_or_default();
                 *session.record.lock() = Some(KnownRecord { revision, data, at: Instant::now() });
                 return Ok(());
@@ -300,15 +384,10 @@ pub(crate) async fn end(core: &Core, id: SessionId) {
     }
 }
 
-/// Returns whether a session keeps its own data rather than that of a newer record. `known` is the record as this server knew
-/// it before. What a request has just changed is the latest change. A change that could not be written before is kept unless
-/// another server has made one too.
-fn keeps_own(
-    known: Option<&SessionData>,
-    own: &SessionData,
-    record: &SessionData,
-    is_latest: bool,
-) -> bool {
+/// Returns whether a session keeps its own value of a field rather than that of a newer record. `known` is the value in the
+/// record as this server knew it before. What a request has just changed is the latest change. A change that could not be
+/// written before is kept unless another server has made one too.
+fn keeps_own<T: PartialEq>(known: Option<&T>, own: &T, record: &T, is_latest: bool) -> bool {
     known.map_or(is_latest, |known| own != known && (is_latest || record == known))
 }
 
@@ -321,10 +400,18 @@ impl Session {
             return;
         }
         let before = known.as_ref().map(|known| &known.data);
-        if !keeps_own(before, &self.data(), &record, is_latest)
+        let own = self.data();
+        let level = before.map(|known| &known.log_level);
+        if !keeps_own(level, &own.log_level, &record.log_level, is_latest)
             && let Ok(level) = record.log_level.parse::<LogLevel>()
         {
             self.set_log_level(level);
+        }
+        let listed = before.map(|known| &known.listed);
+        if let Some(name) = &record.listed
+            && !keeps_own(listed, &own.listed, &record.listed, is_latest)
+        {
+            self.note_listed(name);
         }
         *known = Some(KnownRecord { revision, data: record, at: Instant::now() });
     }
@@ -337,6 +424,7 @@ impl Session {
             capabilities: self.capabilities.as_ref().map(JsonText::to_string),
             client: self.origin.client.as_deref().map(str::to_owned),
             log_level: self.log_level().as_str().to_owned(),
+            listed: self.listed_name(),
         }
     }
 }
@@ -346,7 +434,94 @@ pub(super) fn key(id: SessionId) -> String {
     format!("{SESSIONS}{}", id.digest())
 }
 
+/// Returns the key of the versions of this name.
+fn listed_key(name: &str) -> String {
+    format!("{LISTED}{name}")
+}
+
 /// Returns the key of where the client of a session listens.
 pub(super) fn listening_key(id: SessionId) -> String {
     format!("{LISTENING}{}", id.digest())
+}
+
+#[cfg(test)]
+mod tests {
+    use orla_state::Memory;
+
+    use super::*;
+
+    const IDLE: Duration = Duration::from_secs(40);
+
+    fn store() -> Arc<dyn StateStore> {
+        Arc::new(Memory::new(orla_state::Limits::default()))
+    }
+
+    fn versions(of: &str) -> Versions {
+        Versions::new([("a".to_owned(), of.to_owned())])
+    }
+
+    async fn renew(shared: &SharedSessions, versions: &Versions) -> bool {
+        let Some(change) = shared.renewal_of(versions, IDLE / 4).await.unwrap() else { return false };
+        shared.store.write(vec![change]).await.unwrap();
+        shared.note_renewal(versions, IDLE / 4);
+        true
+    }
+
+    #[test]
+    fn a_record_of_an_earlier_version_names_no_list() {
+        let text = r#"{"revision": "2025-11-25", "log_level": "info"}"#;
+        let data: SessionData = serde_json::from_str(text).unwrap();
+        assert_eq!(data.listed, None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn sessions_with_one_list_write_its_text_once_in_a_quarter_of_their_time() {
+        let shared = SharedSessions::new(store());
+        let (one, other) = (versions("1"), versions("2"));
+        assert!(renew(&shared, &one).await && renew(&shared, &other).await);
+        assert!(!renew(&shared, &one).await);
+        tokio::time::advance(IDLE / 4).await;
+        assert!(renew(&shared, &one).await);
+        shared.store.write(vec![Change::remove(listed_key(one.name()))]).await.unwrap();
+        assert!(renew(&shared, &one).await, "the state has lost it");
+        assert_eq!(shared.versions(one.name()).await.unwrap(), Some(one));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_text_is_removed_once_no_server_has_renewed_it_for_long() {
+        let shared = SharedSessions::new(store());
+        let (used, unused) = (versions("1"), versions("2"));
+        assert!(renew(&shared, &used).await && renew(&shared, &unused).await);
+        for _ in 0..10 {
+            shared.sweep(IDLE).await.unwrap();
+            tokio::time::advance(IDLE / 4).await;
+            renew(&shared, &used).await;
+        }
+        shared.sweep(IDLE).await.unwrap();
+        assert!(shared.versions(used.name()).await.unwrap().is_some());
+        assert_eq!(shared.versions(unused.name()).await.unwrap(), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_texts_of_a_server_are_bounded() {
+        let shared = SharedSessions::new(store());
+        let large = |of: usize| versions(&format!("{of}{}", "0".repeat(200_000)));
+        let count = (0..100).take_while(|of| {
+            let has_place = shared.has_place_for(&large(*of), IDLE / 4);
+            shared.note_renewal(&large(*of), IDLE / 4);
+            has_place
+        });
+        assert_eq!(count.count(), MAX_LISTED / large(0).text().len());
+        assert!(shared.has_place_for(&large(0), IDLE / 4), "it is there already");
+        tokio::time::advance(IDLE / 4).await;
+        assert!(shared.has_place_for(&large(200), IDLE / 4));
+    }
+
+    #[test]
+    fn a_field_that_another_server_changed_is_taken_unless_a_request_has_just_changed_it() {
+        assert!(keeps_own(Some(&1), &2, &1, false), "not written yet");
+        assert!(keeps_own(Some(&1), &2, &3, true), "just changed");
+        assert!(!keeps_own(Some(&1), &2, &3, false) && !keeps_own(Some(&1), &1, &3, true));
+        assert!(!keeps_own(None, &2, &3, false));
+    }
 }

@@ -2,7 +2,7 @@
 //! reorders messages.
 //!
 //! The servers share sessions through the store of a simulated cluster ([`orla_state::testing::simulation`]). A client makes
-//! one request after another, each at any server: it looks at its log level, sets it, or ends the session.
+//! one request after another, each at any server: it looks at its log level, sets it, lists tools, or ends the session.
 //!
 //! The invariants: [`FRESH`], [`FORWARD`], [`SAVED`], [`ENDED`] and [`ALIKE`]. A server that knows a session may have an older
 //! copy of its record for a moment. It then answers by that copy, and never by an older one.
@@ -16,6 +16,7 @@ use orla_state::testing::simulation::{Birth, Cluster, Random, check_repeated, ch
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use super::listed::Versions;
 use super::shared::{self, STATE_TIMEOUT, key};
 use super::{Declared, Session, SessionId};
 use crate::ServerOptions;
@@ -28,7 +29,7 @@ const SAVED: &str =
     "what a client has set is written if the store answers, whatever others write meanwhile";
 const ENDED: &str = "no server that can know that a session has ended continues it";
 const ALIKE: &str =
-    "every server shows what the client has set last, once nothing is on its way any more";
+    "every server shows what the client has set and listed last, once nothing is on its way any more";
 
 /// Seeds that failed in the past.
 const SEEDS: [u64; 1] = [1];
@@ -47,7 +48,17 @@ enum Wish {
     Begin,
     Look,
     Set(LogLevel),
+    /// It lists tools, and finds this version.
+    List(usize),
     End,
+}
+
+/// The state of a session that servers share.
+#[derive(Clone, Debug, PartialEq)]
+struct State {
+    level: LogLevel,
+    /// The name of the versions that it has listed.
+    listed: Option<String>,
 }
 
 /// An answer to a client.
@@ -56,8 +67,10 @@ struct Answer {
     wish: Wish,
     node: usize,
     life: u64,
-    /// The level after the request, and the revision of the record then. `None` if there is no such session.
-    seen: Option<(LogLevel, u64)>,
+    /// The state after the request, and the revision of the record then. `None` if there is no such session.
+    seen: Option<(State, u64)>,
+    /// Whether the server knows the versions that were listed, if any.
+    knows_versions: bool,
     /// Whether the record says what the server does.
     is_saved: bool,
     /// Whether the store answered in time.
@@ -90,20 +103,35 @@ struct World {
     id: SessionId,
     asked: Option<Asked>,
     answer: Arc<Mutex<Option<Answer>>>,
-    /// The level that the client has set last; `None` before the session begins.
-    level: Option<LogLevel>,
+    /// What the client has set and listed last; `None` before the session begins.
+    state: Option<State>,
     /// How often the client still uses its session, once it has ended it.
     after_end: Option<u32>,
     /// The revision that each process has shown last.
     shown: [(u64, u64); NODES],
-    /// The servers that have shown the last level at the end.
+    /// The servers that have shown the last state at the end.
     alike: usize,
     next_id: u64,
     steps: u64,
 }
 
+/// The part of an answer that its server knows.
+struct Served {
+    seen: Option<(State, u64)>,
+    knows_versions: bool,
+    is_saved: bool,
+    is_answered: bool,
+}
+
+impl Served {
+    /// There is no such session.
+    fn nothing(is_answered: bool) -> Self {
+        Self { seen: None, knows_versions: true, is_saved: true, is_answered }
+    }
+}
+
 /// Serves one request.
-async fn serve(core: Arc<Core>, id: SessionId, wish: Wish) -> (Option<(LogLevel, u64)>, bool, bool) {
+async fn serve(core: Arc<Core>, id: SessionId, wish: Wish) -> Served {
     let mut headers = HeaderMap::new();
     headers.insert(SESSION_ID, HeaderValue::from_str(&id.to_string()).unwrap());
     if wish == Wish::Begin {
@@ -118,23 +146,29 @@ async fn serve(core: Arc<Core>, id: SessionId, wish: Wish) -> (Option<(LogLevel,
     } else {
         shared::refresh_session(&core, None, &headers).await;
     }
-    let Some(session) = core.sessions.get(id, None, IDLE) else { return (None, true, true) };
+    let Some(session) = core.sessions.get(id, None, IDLE) else { return Served::nothing(true) };
     let began = Instant::now();
     match wish {
         Wish::Begin | Wish::Look => {}
         Wish::Set(level) => session.set_log_level(level),
+        Wish::List(version) => {
+            let versions = Versions::new([("a".to_owned(), version.to_string())]);
+            session.move_tools_to(&core.market.snapshot(), Some(core.versions.share(versions)));
+        }
         Wish::End => {
             core.sessions.remove(&session);
             shared::end(&core, id).await;
-            return (None, true, began.elapsed() < STATE_TIMEOUT);
+            return Served::nothing(began.elapsed() < STATE_TIMEOUT);
         }
     }
-    let level = session.log_level();
     shared::save(&core, &session).await;
+    let state = State { level: session.log_level(), listed: session.listed_name() };
+    let knows_versions = session.unknown_versions().is_none();
     let known = session.record.lock();
     let revision = known.as_ref().map_or(0, |known| known.revision);
     let is_saved = known.as_ref().is_some_and(|known| known.data == session.data());
-    (Some((level, revision)), is_saved, began.elapsed() < STATE_TIMEOUT)
+    let is_answered = began.elapsed() < STATE_TIMEOUT;
+    Served { seen: Some((state, revision)), knows_versions, is_saved, is_answered }
 }
 
 impl World {
@@ -158,7 +192,7 @@ impl World {
             id: SessionId(1),
             asked: None,
             answer: Arc::default(),
-            level: None,
+            state: None,
             after_end: None,
             shown: [(0, 0); NODES],
             alike: 0,
@@ -194,17 +228,18 @@ impl World {
     /// The client cannot know the state of its session, and begins another one.
     fn forget(&mut self) {
         self.next_id += 1;
-        (self.id, self.level, self.after_end) = (SessionId(self.next_id.into()), None, None);
+        (self.id, self.state, self.after_end) = (SessionId(self.next_id.into()), None, None);
         self.shown = [(0, 0); NODES];
         self.alike = 0;
     }
 
     fn ask(&mut self, random: &mut Random, is_busy: bool) {
         let wish = match random.below(16) {
-            _ if self.level.is_none() => Wish::Begin,
+            _ if self.state.is_none() => Wish::Begin,
             _ if self.after_end.is_some() || !is_busy => Wish::Look,
             0 => Wish::End,
-            1..6 => Wish::Set(LogLevel::ALL[random.index(LogLevel::ALL.len())]),
+            1..4 => Wish::Set(LogLevel::ALL[random.index(LogLevel::ALL.len())]),
+            4..7 => Wish::List(random.index(3)),
             _ => Wish::Look,
         };
         let node = match is_busy {
@@ -226,9 +261,18 @@ impl World {
                 let store = &core.shared_sessions().unwrap().store;
                 let record = store.get(&key).await.ok().flatten();
                 let was_ended = record.is_some_and(|record| record.value == shared::ENDED);
-                let (seen, is_saved, is_answered) = serve(core, id, wish).await;
-                *answer.lock() =
-                    Some(Answer { wish, node, life, seen, is_saved, is_answered, was_known, was_ended });
+                let Served { seen, knows_versions, is_saved, is_answered } = serve(core, id, wish).await;
+                *answer.lock() = Some(Answer {
+                    wish,
+                    node,
+                    life,
+                    seen,
+                    knows_versions,
+                    is_saved,
+                    is_answered,
+                    was_known,
+                    was_ended,
+                });
             }
         });
     }
@@ -240,7 +284,7 @@ impl World {
         }
         let is_new = !answer.was_known && answer.wish != Wish::Begin;
         self.after_end = self.after_end.map(|left| left.saturating_sub(1));
-        let Some((level, revision)) = answer.seen else {
+        let Some((state, revision)) = answer.seen.clone() else {
             match answer.wish {
                 Wish::End => self.after_end = Some(4),
                 // It has ended, or the server does not know it and cannot ask.
@@ -260,7 +304,7 @@ impl World {
         if self.after_end == Some(0) {
             return self.forget();
         }
-        if matches!(answer.wish, Wish::Begin | Wish::Set(_)) {
+        if matches!(answer.wish, Wish::Begin | Wish::Set(_) | Wish::List(_)) {
             let connection = self.cluster.connection(answer.node);
             let could_write =
                 answer.is_answered && connection.is_some() && connection == asked.connection;
@@ -269,11 +313,11 @@ impl World {
                 // Only this server knows it, and it may be gone any moment.
                 return self.forget();
             }
-            self.level = Some(level);
+            self.state = Some(state.clone());
         }
         if !is_busy && answer.wish == Wish::Look {
             // The copies of servers need a moment.
-            match Some(level) == self.level {
+            match Some(state) == self.state && answer.knows_versions {
                 true => self.alike += 1,
                 false => self.alike = 0,
             }

@@ -188,7 +188,7 @@ impl Request<'_> {
             Some(result) => {
                 let form = match caller.session {
                     Some(session) => {
-                        let catalog = session.tools();
+                        let catalog = core.tools_of(session);
                         core.listings.of(&catalog).session_form(&catalog, &task.capability)
                     }
                     None => Form::Session,
