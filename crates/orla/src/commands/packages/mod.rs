@@ -97,9 +97,12 @@ async fn added(add: &cli::Add, config: &Config) -> Result<(), Failure> {
     }
     let mut entry = archive.entry(name, origin.source.to_string());
     entry.arguments = arguments;
-    if let Some(known) = free(&store, config, &entry)?.filter(|known| known.source != entry.source) {
+    let known = free(&store, config, &entry)?;
+    if let Some(known) = &known {
+        keep_signer(&mut entry, known, config)?;
+    }
+    if let Some(known) = known.filter(|known| known.source != entry.source) {
         is_of_kind(&entry, &known)?;
-        is_of_signer(&entry, &known, config)?;
         // Another version of an installed package keeps its permissions and its arguments.
         allowed.extend(known.permissions);
         if entry.arguments.is_empty() {
@@ -377,10 +380,7 @@ async fn update_one(
     allowed.extend(old.permissions.iter().cloned());
     let mut entry = archive.entry(old.name.clone(), old.source.clone());
     is_of_kind(&entry, old)?;
-    if entry.sha256 == old.sha256 && entry.signed_by.is_none() {
-        entry.signed_by.clone_from(&old.signed_by);
-    }
-    is_of_signer(&entry, old, config)?;
+    keep_signer(&mut entry, old, config)?;
     entry.arguments.clone_from(&old.arguments);
     archive.check_arguments(&entry)?;
     entry.permissions = allowed.iter().cloned().collect();
@@ -442,14 +442,18 @@ fn is_of_kind(entry: &Entry, old: &Entry) -> Result<(), Failure> {
     )))
 }
 
-/// Checks that a package keeps its signer, if the configuration has signatures verified.
-fn is_of_signer(entry: &Entry, old: &Entry, config: &Config) -> Result<(), Failure> {
-    let Some(was) = &old.signed_by else { return Ok(()) };
-    if entry.signed_by == old.signed_by
-        || Demand::of_locked(&config.packages, entry, &store_of(config)).is_none()
-    {
+/// Checks that a package keeps its signer, if its signatures are verified. Otherwise, the same archive
+/// keeps the signer that was verified before.
+fn keep_signer(entry: &mut Entry, old: &Entry, config: &Config) -> Result<(), Failure> {
+    if Demand::of_locked(&config.packages, entry, &store_of(config)).is_none() {
+        if entry.sha256 == old.sha256 {
+            entry.signed_by.clone_from(&old.signed_by);
+        }
         return Ok(());
     }
+    let Some(was) = old.signed_by.as_ref().filter(|was| entry.signed_by.as_ref() != Some(was)) else {
+        return Ok(());
+    };
     let is = entry.signed_by.as_ref();
     let is = is.map_or_else(|| "is not signed".to_owned(), |signer| format!("is signed by {signer}"));
     Err(Failure::failed(format!(
