@@ -1,4 +1,4 @@
-//! Which packages must be signed, and by whom. Pure.
+//! Which packages must be signed, and by whom.
 
 use orla_marketplace::id::Pattern;
 use orla_packages::lock::Entry;
@@ -26,8 +26,11 @@ impl<'a> Demand<'a> {
         source: &Source,
         resolved: Option<&Source>,
     ) -> Option<Self> {
-        let plain = |source: &Source| source.clone().without_version().to_string();
         let sources: Vec<String> = [Some(source), resolved].into_iter().flatten().map(plain).collect();
+        Self::of_texts(config, &sources)
+    }
+
+    fn of_texts(config: &'a PackagesConfig, sources: &[String]) -> Option<Self> {
         let is_of = |pattern: &Pattern| sources.iter().any(|source| pattern.matches(source));
         let signers: Vec<&Pattern> =
             config.signers.iter().filter_map(|(of, signer)| is_of(of).then_some(signer)).collect();
@@ -46,10 +49,14 @@ impl<'a> Demand<'a> {
         entry: &'a Entry,
         store: &Store,
     ) -> Option<Self> {
-        let parse = |text: &str| Source::parse(text, |path| store.project().join(path).is_dir()).ok();
-        // A source that cannot be parsed matches patterns by its text.
-        let source = parse(&entry.source).unwrap_or_else(|| Source::BundleUrl(entry.source.clone()));
-        let demand = Self::of(config, &source, entry.resolved.as_deref().and_then(parse).as_ref())?;
+        let is_folder = |path: &str| store.project().join(path).is_dir();
+        // A text that is no source, such as a commit, stays as it is.
+        let text = |text: &String| {
+            Source::parse(text, is_folder).map_or_else(|_| text.clone(), |source| plain(&source))
+        };
+        let sources: Vec<String> =
+            [Some(&entry.source), entry.resolved.as_ref()].into_iter().flatten().map(text).collect();
+        let demand = Self::of_texts(config, &sources)?;
         Some(Self { locked: entry.signed_by.as_deref(), ..demand })
     }
 
@@ -92,6 +99,11 @@ impl<'a> Demand<'a> {
             None => "its signature was not verified on this machine: run `orla sync`".to_owned(),
         })
     }
+}
+
+/// Returns the text of a source in any version.
+fn plain(source: &Source) -> String {
+    source.clone().without_version().to_string()
 }
 
 #[cfg(test)]
