@@ -2,7 +2,6 @@
 //! projects, because a project may come from a third party.
 
 use std::fs;
-use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 
@@ -61,6 +60,8 @@ fn signed(own: &Own, digest: &str) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use super::*;
 
     #[test]
