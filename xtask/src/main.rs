@@ -141,9 +141,10 @@ usage: cargo xtask COMMAND
                      end of a page's path (default: all; --quick: without what needs the network); --bless writes what the
                      commands print into the pages
   dist [--target TARGET]… [--profile PROFILE] [--twice] [--check]
-                     build static programs of the commit with every feature (WebAssembly too), and pack them below
+                     build programs of the commit with every feature (WebAssembly too), and pack them below
                      target/dist/VERSION: archives, Debian and npm packages, wheels, install.sh, checksums, bills of
-                     materials, provenance; --profile: of Cargo, by default `dist`; --twice: build in two folders, and
+                     materials, provenance; --target: by default, the static targets that are installed; those for glibc
+                     need version 2.17 or newer; --profile: of Cargo, by default `dist`; --twice: build in two folders, and
                      compare; --check: install and run each
   dist --binary TARGET=FILE… [--features FEATURES] [--check]
                      pack programs that are there

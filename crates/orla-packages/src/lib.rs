@@ -11,6 +11,7 @@
 //! - [`openapi`]: an OpenAPI document as an archive
 //! - [`publish`]: the description of a package for a registry
 //! - [`registry`]: the API of MCP registries
+//! - [`signature`]: the signatures of npm and PyPI
 //! - [`tools`]: the tools that a package declares
 //! - [`store`]: the directory of installed packages, and its transactions
 //!
@@ -37,6 +38,7 @@ pub mod platform;
 pub mod publish;
 pub mod registry;
 pub mod remote;
+pub mod signature;
 pub mod source;
 pub mod store;
 pub mod tools;

@@ -38,6 +38,8 @@ pub struct Entry {
     pub requires: Vec<String>,
     /// The kind of archive.
     pub kind: PackageKind,
+    /// Who signed its archive, as verified when it was locked: the [name](crate::signature::Signer) of a signer.
+    pub signed_by: Option<String>,
     /// The declared version.
     pub version: String,
     /// The SHA-256 of its archive.
@@ -180,6 +182,9 @@ impl Lock {
             if let Some(resolved) = &entry.resolved {
                 line("resolved", resolved);
             }
+            if let Some(signer) = &entry.signed_by {
+                line("signed_by", signer);
+            }
             line("kind", entry.kind.word());
             line("version", &entry.version);
             // Quoted, because YAML reads some digests as numbers.
@@ -275,6 +280,7 @@ impl Entry {
             source: text("source")?,
             registry: optional("registry").map(|(_, text)| text.to_owned()),
             resolved: optional("resolved").map(|(_, text)| text.to_owned()),
+            signed_by: optional("signed_by").map(|(_, text)| text.to_owned()),
             requires,
             kind,
             version: text("version")?,
@@ -287,8 +293,8 @@ impl Entry {
     }
 }
 
-const KEYS: [&str; 8] =
-    ["name", "source", "registry", "resolved", "kind", "version", "sha256", "tools_digest"];
+const KEYS: [&str; 9] =
+    ["name", "source", "registry", "resolved", "signed_by", "kind", "version", "sha256", "tools_digest"];
 
 /// The maximum number of arguments of a package, and their maximum size together, in bytes.
 const MAX_ARGUMENTS: usize = 256;
@@ -378,6 +384,7 @@ mod tests {
             source: "mcpb:../a b.mcpb".to_owned(),
             registry: None,
             resolved: Some("https://a.example/b?c=d#e".to_owned()),
+            signed_by: Some("identity a@b.example of https://c.example".to_owned()),
             requires: vec!["node_modules/a a@1 sha512-x==".to_owned()],
             kind: PackageKind::Bundle,
             version: "1.10 name:     name: x".to_owned(),

@@ -8,6 +8,7 @@
 //! ARCHIVES/SHA                          an archive
 //! CONTENTS/SHA                          the digest of what that archive unpacks to
 //! CONTENTS/SHA.agreed                   the user agreed to what SHA is the digest of
+//! CONTENTS/SHA.signed                   who signed that archive, as verified here
 //! ```
 //!
 //! A package is unpacked into a directory whose name begins with a dot, made durable, and renamed. Then
@@ -19,6 +20,7 @@
 //! A package therefore counts as installed only if its files are those that its archive unpacked to on
 //! this machine. `CONTENTS`, which belongs to the user, records this.
 
+mod notes;
 mod tree;
 
 use std::fs::{self, File, OpenOptions};
@@ -241,23 +243,6 @@ impl Store {
         Ok(transaction)
     }
 
-    /// Records that the user agreed to give an archive the settings of its source. The text identifies
-    /// both.
-    ///
-    /// # Errors
-    /// It cannot be written.
-    pub fn agree(&self, to: &str) -> Result<(), StoreError> {
-        let own = self.own.as_ref().ok_or(StoreError::Homeless)?;
-        let path = agreed(own, to);
-        let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&own.contents);
-        made.and_then(|()| write_shared(&path, b"")).map_err(io_at(&path))
-    }
-
-    /// Returns whether the user [agreed](Self::agree) to it.
-    pub fn is_agreed(&self, to: &str) -> bool {
-        self.own.as_ref().is_some_and(|own| agreed(own, to).is_file())
-    }
-
     /// Returns an archive of the cache.
     pub fn cached(&self, digest: &str) -> Option<Vec<u8>> {
         let bytes = read_bounded(&self.own.as_ref()?.archives.join(digest)).ok()?;
@@ -460,10 +445,6 @@ fn real_directory(path: &Path) -> io::Result<()> {
     }
 }
 
-fn agreed(own: &Own, to: &str) -> PathBuf {
-    own.contents.join(format!("{}.agreed", sha256(to.as_bytes())))
-}
-
 /// The maximum size of a package's list of tools, in bytes.
 const MAX_TOOLS: u64 = 64 << 20;
 /// `O_NOFOLLOW | O_NONBLOCK`.
@@ -614,6 +595,7 @@ mod tests {
             source: "./x".to_owned(),
             registry: None,
             resolved: None,
+            signed_by: None,
             requires: Vec::new(),
             kind: PackageKind::Folder,
             version: "1.0.0".to_owned(),

@@ -314,6 +314,9 @@ pub(crate) enum Command {
         /// Show it again as it changes, until Ctrl-C
         #[arg(long, conflicts_with = "json")]
         watch: bool,
+        /// Ask only whether it answers (/healthz), which needs no token
+        #[arg(long, conflicts_with_all = ["json", "watch"])]
+        health: bool,
         #[command(flatten)]
         settings: Settings,
     },

@@ -174,6 +174,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         #[cfg(feature = "agent")]
         Command::Agent(agent) => commands::agent::run(&agent, &source),
         Command::Rtfs(rtfs) => commands::rtfs::run(&rtfs, &source),
+        Command::Status { url, health: true, .. } => commands::status::health(url.as_deref(), &source),
         Command::Status { url, json, watch, .. } => match watch {
             true => commands::status::watch(url.as_deref(), &source),
             false => commands::status::run(url.as_deref(), json, &source),

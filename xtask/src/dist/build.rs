@@ -1,8 +1,9 @@
-//! Static programs of a commit, built so that the folder they are built in leaves no trace.
+//! Programs of a commit, built so that the folder they are built in leaves no trace.
 //!
 //! The commit is exported to a folder of its own, so that what lies about in a checkout has no part in it. `zig cc`, of the
-//! version that `packaging/build/requirements.txt` pins, compiles the parts in C for every target, and the linker is the one of
-//! the Rust toolchain: no compiler of the system is used for what is in the programs.
+//! version that `packaging/build/requirements.txt` pins, compiles the parts in C for every target. The linker of static programs
+//! is the one of the Rust toolchain. `zig cc` links those for glibc, because it has the interface of an old glibc. So no compiler
+//! and no library of the system has a part in the programs.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -30,9 +31,10 @@ pub(super) fn possible() -> Result<Vec<&'static Target>, String> {
         .filter(|target| target.is_static() && libraries.join(target.triple).join("lib").is_dir())
         .collect();
     match targets.is_empty() {
-        true => {
-            Err("no static target is installed: rustup target add x86_64-unknown-linux-musl".to_owned())
-        }
+        true => Err(
+            "no static target is installed: rustup target add x86_64-unknown-linux-musl, or build for glibc with --target x86_64-unknown-linux-gnu"
+                .to_owned(),
+        ),
         false => Ok(targets),
     }
 }
@@ -95,10 +97,15 @@ impl Folder {
             .iter()
             .map(|(from, to)| format!("--remap-path-prefix={}={to}", from.display()))
             .collect();
-        flags.push("-Clinker=rust-lld".to_owned());
-        flags.push("-Ctarget-feature=+crt-static".to_owned());
         // A build id would be made of the bytes, and there is one already: the checksum.
-        flags.push("-Clink-arg=--build-id=none".to_owned());
+        if target.is_static() {
+            flags.push("-Clinker=rust-lld".to_owned());
+            flags.push("-Ctarget-feature=+crt-static".to_owned());
+            flags.push("-Clink-arg=--build-id=none".to_owned());
+        } else {
+            flags.push(format!("-Clinker={}", zig.compiler.display()));
+            flags.push("-Clink-arg=-Wl,--build-id=none".to_owned());
+        }
         let c: Vec<String> = remap
             .iter()
             .map(|(from, to)| format!("-ffile-prefix-map={}={to}", from.display()))
@@ -142,13 +149,19 @@ impl Folder {
                 .env(format!("CC_{name}"), &zig.compiler)
                 .env(format!("AR_{name}"), &zig.archiver)
                 .env("ORLA_ZIG_PYTHON", &zig.program)
-                .env("ORLA_ZIG_TARGET", format!("{}-linux-musl", target.architecture))
+                .env("ORLA_ZIG_TARGET", zig_target(target))
                 .env("ZIG_GLOBAL_CACHE_DIR", self.build.join("zig"))
                 .env("ZIG_LOCAL_CACHE_DIR", self.build.join("zig")),
         )?;
         let folder = if profile == "dev" { "debug" } else { profile };
         Program::read(target, &self.build.join(target.triple).join(folder).join("orla"))
     }
+}
+
+/// Returns the name of a target for `zig cc`. Programs for glibc need version 2.17, as Rust's standard library does.
+fn zig_target(target: &Target) -> String {
+    let library = if target.is_static() { "musl" } else { "gnu.2.17" };
+    format!("{}-linux-{library}", target.architecture)
 }
 
 /// Returns where cargo keeps the sources of libraries.

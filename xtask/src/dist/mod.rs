@@ -1,6 +1,6 @@
 //! Everything that orla is installed from without a Rust toolchain.
 //!
-//! Building and packing are apart. [`build`] makes a static program for each target from a checkout of the commit; packing
+//! Building and packing are apart. [`build`] makes a program for each target from a checkout of the commit; packing
 //! takes programs, from there or from anywhere else, and is done in memory by pure functions: [`archive`], [`debian`],
 //! [`npm`], [`wheel`] and the rest give a name and bytes. [`check`] installs each of them where nothing else is, and runs it.
 //!
@@ -58,16 +58,7 @@ impl Wish {
         while let Some(argument) = arguments.next() {
             let mut value = || arguments.next().ok_or_else(|| format!("{argument} needs a value"));
             match argument.as_str() {
-                "--target" => {
-                    let target = Target::of(value()?)?;
-                    if !target.is_static() {
-                        return Err(format!(
-                            "dist builds static programs, for musl; `--binary {0}=FILE` packs a program that was built for {0}",
-                            target.triple
-                        ));
-                    }
-                    wish.targets.push(target);
-                }
+                "--target" => wish.targets.push(Target::of(value()?)?),
                 "--binary" => {
                     let given = value()?;
                     let (triple, path) = given.split_once('=').ok_or("--binary needs TARGET=FILE")?;

@@ -43,7 +43,7 @@ pub(super) static TARGETS: [Target; 4] = [
 ];
 
 impl Target {
-    /// Returns whether it is built here: programs for musl are static, and need no library of the system.
+    /// Returns whether its programs are static, and need no library of the system.
     pub(super) fn is_static(&self) -> bool {
         self.triple.ends_with("musl")
     }

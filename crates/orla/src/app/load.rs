@@ -102,7 +102,7 @@ impl App {
             Some(candidate) => candidate.clone(),
             None if is_alone(config) => Installed::default(),
             // A lock that cannot be read stops packages alone.
-            None => Installed::of(&store_of(config)).unwrap_or_else(|error| {
+            None => Installed::of(&store_of(config), &config.packages).unwrap_or_else(|error| {
                 findings.problems.push(error.to_string());
                 Installed::default()
             }),

@@ -30,6 +30,14 @@ pub(crate) fn watch(url: Option<&str>, source: &Source) -> Result<(), Failure> {
     super::small_runtime()?.block_on(super::watch::watch_server(server, look))
 }
 
+/// `--health`: whether it answers.
+pub(crate) fn health(url: Option<&str>, source: &Source) -> Result<(), Failure> {
+    let config = super::load_for_client(url, source)?;
+    let server = Server::at(url, &config)?;
+    render::out(&super::small_runtime()?.block_on(server.get("/healthz"))?);
+    Ok(())
+}
+
 /// Returns the state of a server.
 pub(super) async fn get(server: &Server) -> Result<Value, Failure> {
     read(&server.get("/status").await?)

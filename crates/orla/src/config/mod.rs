@@ -36,6 +36,7 @@ mod identity;
 mod inputs;
 pub(crate) mod keys;
 mod openapi;
+mod packages;
 mod plugins;
 mod problem;
 mod provider;
@@ -92,6 +93,7 @@ pub(crate) use contradictions::is_loopback;
 pub(crate) use file::read_text;
 pub(crate) use governance::{AuditHeads, AuditSync, GovernanceConfig};
 pub(crate) use orla_process::file::reason;
+pub(crate) use packages::{PackagesConfig, Signatures};
 pub(crate) use problem::Problem;
 pub(crate) use provider::description as description_of;
 pub(crate) use read::names_secret;
@@ -206,6 +208,7 @@ pub(crate) struct Config {
     pub(crate) sign_ins: Vec<SignIn>,
     pub(crate) builtins: Builtins,
     pub(crate) governance: GovernanceConfig,
+    pub(crate) packages: PackagesConfig,
     pub(crate) expose: Exposure,
     pub(crate) agent: AgentConfig,
     /// The settings of the server as an agent.
@@ -431,6 +434,7 @@ impl Default for Config {
             sign_ins: Vec::new(),
             builtins: Builtins::default(),
             governance: GovernanceConfig::default(),
+            packages: PackagesConfig::default(),
             expose: Exposure::default(),
             agent: AgentConfig::default(),
             a2a: A2aConfig::default(),

@@ -11,7 +11,7 @@ use super::keys::{Key, key, own, own_with_keys, own_with_variable, section};
 use super::{
     Approve, AuditSync, CERTIFICATE_NAMES, Config, LogFormat, Severity, StateKind, Transport, access,
     agents, approve, builtins, capabilities, cluster, governance, history, identity, inputs, openapi,
-    plugins, quotas, remotes, schedules, servers, telemetry, tools,
+    packages, plugins, quotas, remotes, schedules, servers, telemetry, tools,
 };
 use crate::exposure::Exposure;
 
@@ -99,6 +99,7 @@ fn keys() -> Vec<Key<Config>> {
             "listed built-ins: `true` for all, or a list of name patterns. `false` removes all built-ins. By default, none is listed, and all can be found and called"),
         own("tools", tools::read, tools::schema,
             "settings of single capabilities of any kind, by name: `timeout`, `enabled`, `description`, `rename`, `max_concurrency`, `retries` and `task`; for a tool or package also `env` and `pass_env`, and for a tool `prestart`"),
+        section("packages", packages::keys(), "which [signatures](packages.md#signatures) of packages are verified"),
         key("sandbox", Choice(SANDBOX), |c| &mut c.sandbox.mode,
             "which processes are [confined](sandbox.md): `declared`, those with `permissions`; `strict`, all; `off`, none"),
         key("sandbox_fallback", Choice(FALLBACK), |c| &mut c.sandbox.fallback,

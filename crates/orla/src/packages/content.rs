@@ -693,6 +693,7 @@ mod tests {
             source: source.to_owned(),
             registry: registry.map(str::to_owned),
             resolved: None,
+            signed_by: None,
             requires: Vec::new(),
             kind: PackageKind::Bundle,
             version: "1".to_owned(),

@@ -8,6 +8,7 @@
 pub(crate) mod content;
 pub(crate) mod names;
 pub(crate) mod place;
+pub(crate) mod signatures;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -32,7 +33,8 @@ use orla_providers::tool::{self, ForeignTerms, ForeignTool, ForeignTools, Overri
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use crate::config::Config;
+use crate::config::{Config, PackagesConfig};
+use signatures::Demand;
 
 /// The name of a package that cannot be served, and the reason.
 pub(crate) type Refused = (String, String);
@@ -58,6 +60,8 @@ struct InstalledPackage {
     entry: Entry,
     directory: PathBuf,
     presence: Presence,
+    /// Why the configuration does not accept its signature.
+    distrust: Option<String>,
     /// Whether the user agreed to give this archive the settings for its source.
     has_settings: bool,
     /// Whether its tools must match the lock. They are not known before they are accepted.
@@ -91,12 +95,15 @@ impl Installed {
     /// # Errors
     ///
     /// Returns an error if the lock cannot be read.
-    pub(crate) fn of(store: &Store) -> Result<Self, StoreError> {
+    pub(crate) fn of(store: &Store, config: &PackagesConfig) -> Result<Self, StoreError> {
         let lock = store.lock()?;
         let has_settings = |entry: &Entry| store.is_agreed(&content::agreement(entry, store.project()));
+        let distrust =
+            |entry: &Entry| Demand::of_locked(config, entry, store)?.check_here(entry, store).err();
         let packages = lock.entries().iter().map(|entry| InstalledPackage {
             directory: store.directory(entry),
             presence: store.presence(entry),
+            distrust: distrust(entry),
             has_settings: has_settings(entry),
             is_accepted: true,
             accepted_tools: store.accepted_tools(entry),
@@ -112,6 +119,7 @@ impl Installed {
             entry,
             directory,
             presence,
+            distrust: None,
             has_settings: true,
             is_accepted: false,
             accepted_tools: None,
@@ -310,9 +318,12 @@ impl Installed {
 }
 
 impl InstalledPackage {
-    /// Checks that its files exist.
+    /// Checks that its files exist, and that it has the signature that the configuration demands.
     fn check(&self) -> Result<(), String> {
         let Entry { name, version, .. } = &self.entry;
+        if let Some(why) = &self.distrust {
+            return Err(format!("{name} {version} of {FILE}: {why}"));
+        }
         match self.presence {
             Presence::Installed => {
                 content::check_kind(&self.entry, &self.directory).map_err(|why| format!("{name}: {why}"))

@@ -59,6 +59,17 @@ fn liveness_readiness_and_metrics_are_served() {
     assert_eq!(post.status, 405);
 }
 
+#[test]
+fn a_command_asks_whether_a_server_answers_without_a_token() {
+    let server = world().tool("t", sh("echo")).config("auth_tokens: [token-0123456789ab]\n").serve();
+    let url = format!("http://{}", server.address());
+    let asked = server.run(&["status", "--health", "--url", &url]);
+    assert_eq!((asked.code, asked.stdout.as_str()), (Some(0), "ok\n"), "{asked:?}");
+    assert_eq!(server.run(&["status", "--health", "--json", "--url", &url]).code, Some(2));
+    let asked = server.run(&["status", "--health", "--url", "http://127.0.0.1:1"]);
+    assert_eq!(asked.code, Some(1), "{asked:?}");
+}
+
 /// Names that clients make up must not fill the server's memory.
 #[test]
 fn calls_of_what_does_not_exist_add_no_metrics() {

@@ -12,6 +12,8 @@ mod openapi;
 mod publishing;
 mod registry;
 mod settings;
+mod signatures;
+mod sigstore;
 mod sources;
 mod trust;
 

@@ -5,6 +5,7 @@ use std::io::IsTerminal;
 
 use orla_confine::{Word, confines, forms};
 use orla_packages::lock::{Entry, quoted_list};
+use orla_packages::signature::Signer;
 use orla_packages::tools::{self, Tool};
 use orla_process::confinement::{Fallback, Mode};
 
@@ -12,7 +13,8 @@ use reqwest::Url;
 
 use crate::config::Config;
 use crate::packages::content::{self, Content};
-use crate::packages::project_of;
+use crate::packages::signatures::Demand;
+use crate::packages::{project_of, store_of};
 use crate::text::{cut, on_one_line};
 use crate::{Failure, cli, render};
 
@@ -28,6 +30,8 @@ pub(super) struct ConsentRequest<'a> {
     pub(super) entry: &'a Entry,
     pub(super) content: &'a Content,
     pub(super) config: &'a Config,
+    /// Who signed it, if its signature was verified.
+    pub(super) signer: Option<&'a Signer>,
     /// The permissions that are granted without a question.
     pub(super) allowed: &'a BTreeSet<String>,
 }
@@ -82,6 +86,12 @@ impl ConsentRequest<'_> {
         !word.contains(':') && !confines(word) && !self.content.wants.iter().any(|wanted| wanted == word)
     }
 
+    /// Returns whether the configuration has signatures of this package verified.
+    fn is_verified(&self) -> bool {
+        let store = store_of(self.config);
+        Demand::of_locked(&self.config.packages, self.entry, &store).is_some()
+    }
+
     fn screen(&self) -> String {
         let content = self.content;
         let list = |words: &mut dyn Iterator<Item = &String>| {
@@ -99,6 +109,13 @@ impl ConsentRequest<'_> {
         }
         line("publisher", &publisher(&content.author));
         line("sha256", sha256);
+        if let Some(signer) = self.signer {
+            let workflow = signer.workflow.as_ref().map(|name| format!(", workflow {name}"));
+            let workflow = workflow.unwrap_or_default();
+            line("signature", &shown(&format!("signed by {}{workflow}", signer.name)));
+        } else if self.is_verified() {
+            line("signature", "not signed");
+        }
         line("runs", &shown(&content.runs));
         if cargo::is_built(self.entry, self.config) == Ok(true) {
             line(

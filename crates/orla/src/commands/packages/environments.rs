@@ -182,6 +182,60 @@ impl Program<'_> {
     }
 }
 
+/// Returns the URL of the attestations of a package of npm, at the user's registry. `None` if it has none.
+///
+/// # Errors
+///
+/// Returns an error if npm does not report it.
+pub(super) fn npm_attestations(name: &str, version: &str) -> Result<Option<String>, String> {
+    let place = tempfile::tempdir().map_err(|error| error.to_string())?;
+    let package = format!("{name}@{version}");
+    let mut view = npm(place.path())?;
+    let said = helper::output(view.args(["view", "--json", "--", &package, "dist.attestations.url"]))?;
+    if said.trim_ascii().is_empty() {
+        return Ok(None);
+    }
+    let said: Value = serde_json::from_slice(&said).map_err(|error| format!("npm view: {error}"))?;
+    let url = said.as_str().ok_or_else(|| format!("npm view: {package} has several attestations"))?;
+    let mut list = npm(place.path())?;
+    let settings = helper::output(list.args(["config", "list", "--json"]))?;
+    let settings: Value =
+        serde_json::from_slice(&settings).map_err(|error| format!("npm config: {error}"))?;
+    at_registry(url, name, &settings).map(Some)
+}
+
+/// Returns a URL of npm's API, at the registry of the user's settings instead of the one in it. A mirror
+/// often repeats the URLs of the registry that it mirrors.
+fn at_registry(url: &str, name: &str, settings: &Value) -> Result<String, String> {
+    let scope = name.split_once('/').map(|(scope, _)| format!("{scope}:registry"));
+    let of_scope = scope.and_then(|scope| settings[scope.as_str()].as_str());
+    let registry = of_scope.or_else(|| settings["registry"].as_str());
+    let registry = registry.ok_or("npm names no registry")?.trim_end_matches('/');
+    let (_, path) = url.split_once("/-/npm/").ok_or_else(|| {
+        format!("its attestations are at {url:?}, which is no URL of a registry of npm")
+    })?;
+    Ok(format!("{registry}/-/npm/{path}"))
+}
+
+/// Returns the index in the user's settings of pip. `None` if they name none.
+///
+/// # Errors
+///
+/// Returns an error if pip cannot be run.
+pub(super) fn pip_index() -> Result<Option<String>, String> {
+    let mut pip = helper::program("python3");
+    pip.args(["-m", "pip", "config", "list", "--disable-pip-version-check"]);
+    Ok(index_of(&String::from_utf8_lossy(&helper::output(&mut pip)?)))
+}
+
+/// Returns the index in pip's list of settings.
+fn index_of(list: &str) -> Option<String> {
+    // A variable of the environment applies before the settings of a command.
+    let keys = [":env:", "download", "install", "global"];
+    let find = |key| list.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(".index-url="));
+    keys.into_iter().find_map(find).map(|value| value.trim_matches('\'').to_owned())
+}
+
 /// Adds the bytes of an archive, so that all of them are no more than one may be.
 fn within(total: &mut u64, archive: &[u8]) -> Result<(), String> {
     *total += archive.len() as u64;
@@ -233,4 +287,29 @@ fn pip(directory: &Path, command: &str) -> Command {
 
 fn write(path: &Path, text: &str) -> Result<(), String> {
     std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attestations_are_fetched_from_the_users_registry() {
+        let url = "https://registry.example/-/npm/v1/attestations/@acme%2ftool@1.0.0";
+        let settings =
+            json!({"registry": "https://mirror.example/npm/", "@acme:registry": "https://acme.example"});
+        let at = |name: &str| at_registry(url, name, &settings).unwrap();
+        assert_eq!(at("@acme/tool"), "https://acme.example/-/npm/v1/attestations/@acme%2ftool@1.0.0");
+        assert_eq!(at("tool"), "https://mirror.example/npm/-/npm/v1/attestations/@acme%2ftool@1.0.0");
+        assert!(at_registry("https://evil.example/a", "tool", &settings).is_err());
+    }
+
+    #[test]
+    fn the_index_of_pip_is_the_one_with_precedence() {
+        let list = ":env:.cert='/a'\nglobal.index-url='https://a.example/simple'\ninstall.index-url='https://b.example/simple'\n";
+        assert_eq!(index_of(list).as_deref(), Some("https://b.example/simple"));
+        let list = format!("{list}:env:.index-url='https://c.example/simple'\n");
+        assert_eq!(index_of(&list).as_deref(), Some("https://c.example/simple"));
+        assert_eq!(index_of(":env:.index='x'\n"), None);
+    }
 }

@@ -9,6 +9,7 @@ mod helper;
 mod learn;
 mod origin;
 mod publish;
+mod signatures;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -28,6 +29,7 @@ use crate::app::App;
 use crate::config::{Config, Source};
 use crate::packages::content::{agreement, check_kind, is_of_system, path_in};
 use crate::packages::names::OwnNames;
+use crate::packages::signatures::Demand;
 use crate::packages::{project_of, store_of};
 use crate::{Failure, cli, render};
 pub(crate) use consent::agrees;
@@ -95,7 +97,11 @@ async fn added(add: &cli::Add, config: &Config) -> Result<(), Failure> {
     }
     let mut entry = archive.entry(name, origin.source.to_string());
     entry.arguments = arguments;
-    if let Some(known) = free(&store, config, &entry)?.filter(|known| known.source != entry.source) {
+    let known = free(&store, config, &entry)?;
+    if let Some(known) = &known {
+        keep_signer(&mut entry, known, config)?;
+    }
+    if let Some(known) = known.filter(|known| known.source != entry.source) {
         is_of_kind(&entry, &known)?;
         // Another version of an installed package keeps its permissions and its arguments.
         allowed.extend(known.permissions);
@@ -105,7 +111,8 @@ async fn added(add: &cli::Add, config: &Config) -> Result<(), Failure> {
     }
     archive.check_arguments(&entry)?;
     allowed.extend(archive.content.grants.iter().cloned());
-    let request = ConsentRequest { entry: &entry, content: &archive.content, config, allowed: &allowed };
+    let (content, signer) = (&archive.content, archive.signer.as_ref());
+    let request = ConsentRequest { entry: &entry, content, config, signer, allowed: &allowed };
     entry.permissions = request.consent(&add.consent)?;
     let transaction = begin(&store)?;
     // Another command may have taken the name while this one asked.
@@ -124,7 +131,7 @@ async fn added(add: &cli::Add, config: &Config) -> Result<(), Failure> {
     let unreadable = unreadable_arguments(&entry, config);
     let is_bare = archive.content.urls.is_empty() && entry.permissions.is_empty();
     let learned = names.first().map(|tool| format!("{}.{tool}", entry.name));
-    put(&transaction, &store, entry, &tools, &archive.bytes, previous.as_ref())?;
+    put(&transaction, &store, entry, &tools, &archive, previous.as_ref())?;
     render::note(&format!("{added}; a running server takes it up on SIGHUP"));
     for path in unreadable {
         render::note(&format!(
@@ -187,19 +194,22 @@ fn put(
     store: &Store,
     mut entry: Entry,
     tools: &[Tool],
-    archive: &[u8],
+    archive: &Fetched,
     previous: Option<&Entry>,
 ) -> Result<(), Failure> {
     (entry.tools_digest, entry.tools) = (tools::digest(tools), tools::digests(tools));
     transaction.accept_tools(&entry, tools)?;
     store.agree(&agreement(&entry, store.project()))?;
+    if let Some(signer) = &archive.signer {
+        store.note_signer(&entry.sha256, signer)?;
+    }
     let before = store.lock()?;
     let mut lock = before.clone();
     lock.put(entry);
     if lock != before {
         transaction.commit(&lock, previous)?;
     }
-    store.keep(archive);
+    store.keep(&archive.bytes);
     Ok(())
 }
 
@@ -370,6 +380,7 @@ async fn update_one(
     allowed.extend(old.permissions.iter().cloned());
     let mut entry = archive.entry(old.name.clone(), old.source.clone());
     is_of_kind(&entry, old)?;
+    keep_signer(&mut entry, old, config)?;
     entry.arguments.clone_from(&old.arguments);
     archive.check_arguments(&entry)?;
     entry.permissions = allowed.iter().cloned().collect();
@@ -380,7 +391,8 @@ async fn update_one(
             let older = if is_older(is, was) { ", which is older" } else { "" };
             render::out(&format!("{}: {was} becomes {is}{older}\n", old.name));
         }
-        let request = ConsentRequest { entry: &entry, content, config, allowed: &allowed };
+        let signer = archive.signer.as_ref();
+        let request = ConsentRequest { entry: &entry, content, config, signer, allowed: &allowed };
         entry.permissions = request.consent(&update.consent)?;
     }
     let transaction = begin_unchanged(store, old)?;
@@ -407,7 +419,7 @@ async fn update_one(
     entry.tools_digest.clone_from(&old.tools_digest);
     entry.tools.clone_from(&old.tools);
     let is_same = !is_changed && entry == *old && !old.tools.is_empty();
-    put(&transaction, store, entry, &tools, &archive.bytes, Some(old))?;
+    put(&transaction, store, entry, &tools, &archive, Some(old))?;
     unreachable?;
     render::note(&match is_same {
         true => format!("{name} {version} is up to date"),
@@ -427,6 +439,26 @@ fn is_of_kind(entry: &Entry, old: &Entry) -> Result<(), Failure> {
         entry.name,
         old.kind.word(),
         entry.kind.word()
+    )))
+}
+
+/// Checks that a package keeps its signer, if its signatures are verified. Otherwise, the same archive
+/// keeps the signer that was verified before.
+fn keep_signer(entry: &mut Entry, old: &Entry, config: &Config) -> Result<(), Failure> {
+    if Demand::of_locked(&config.packages, entry, &store_of(config)).is_none() {
+        if entry.sha256 == old.sha256 {
+            entry.signed_by.clone_from(&old.signed_by);
+        }
+        return Ok(());
+    }
+    let Some(was) = old.signed_by.as_ref().filter(|was| entry.signed_by.as_ref() != Some(was)) else {
+        return Ok(());
+    };
+    let is = entry.signed_by.as_ref();
+    let is = is.map_or_else(|| "is not signed".to_owned(), |signer| format!("is signed by {signer}"));
+    Err(Failure::failed(format!(
+        "{0}: it was signed by {was}, and what its source has now {is}; run `orla remove {0}` and `orla add` to take that instead",
+        entry.name
     )))
 }
 
@@ -506,8 +538,10 @@ pub(crate) fn sync(sync: &cli::Sync, source: &Source) -> Result<(), Failure> {
     let (mut count, mut failures) = (0, Failures::default());
     super::server_runtime()?.block_on(async {
         for entry in lock.entries() {
-            if store.presence(entry) != Presence::Installed {
-                let synced = synced(&store, &config, entry, sync.offline).await;
+            let demand = Demand::of_locked(&config.packages, entry, &store);
+            let is_verified = demand.is_none_or(|demand| demand.check_here(entry, &store).is_ok());
+            if store.presence(entry) != Presence::Installed || !is_verified {
+                let synced = synced(&store, &config, entry, sync.offline, is_verified).await;
                 count += usize::from(synced.is_ok());
                 failures.note(&entry.name, synced);
             }
@@ -528,9 +562,21 @@ pub(crate) fn sync(sync: &cli::Sync, source: &Source) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn synced(store: &Store, config: &Config, entry: &Entry, offline: bool) -> Result<(), Failure> {
-    let bytes = match store.cached(&entry.sha256) {
-        Some(bytes) => bytes,
+/// Installs a package of the lock. If its signature was not verified on this machine, it is fetched again
+/// and verified first.
+async fn synced(
+    store: &Store,
+    config: &Config,
+    entry: &Entry,
+    offline: bool,
+    is_verified: bool,
+) -> Result<(), Failure> {
+    let (bytes, signer) = match store.cached(&entry.sha256).filter(|_| is_verified) {
+        Some(bytes) => (bytes, None),
+        None if offline && !is_verified => {
+            let what = "its signature was not verified on this machine, and --offline fetches nothing";
+            return Err(Failure::failed(what));
+        }
         None if offline && !Origin::of(entry, config)?.is_local() => {
             let what = "its archive is not in the cache, and --offline fetches nothing";
             return Err(Failure::failed(what));
@@ -539,6 +585,9 @@ async fn synced(store: &Store, config: &Config, entry: &Entry, offline: bool) ->
     };
     let transaction = begin_unchanged(store, entry)?;
     install(&transaction, config, entry, &bytes, offline)?;
+    if let Some(signer) = signer {
+        store.note_signer(&entry.sha256, &signer)?;
+    }
     store.keep(&bytes);
     Ok(())
 }
@@ -565,7 +614,9 @@ fn agreed(store: &Store, config: &Config, entry: &Entry, is_yes: bool) -> Result
     }
     let allowed = entry.permissions.iter().cloned().collect();
     let consent = cli::Consent { allow: Vec::new(), yes: is_yes };
-    ConsentRequest { entry, content: &content, config, allowed: &allowed }.consent(&consent)?;
+    let signer = store.signer(&entry.sha256);
+    let signer = signer.as_ref();
+    ConsentRequest { entry, content: &content, config, signer, allowed: &allowed }.consent(&consent)?;
     Ok(store.agree(&to)?)
 }
 

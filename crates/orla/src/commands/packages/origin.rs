@@ -12,18 +12,20 @@ use orla_packages::oci::{self, Reference};
 use orla_packages::openapi::OpenApi;
 use orla_packages::platform::Platform;
 use orla_packages::registry::{BundleAt, Install, OFFICIAL, Registry};
+use orla_packages::signature::Signer;
 use orla_packages::source::Source;
-use orla_packages::store::{Presence, Store, read_bounded};
+use orla_packages::store::{Presence, Store, StoreError, read_bounded};
 use orla_packages::{Fetch, sha256};
 use orla_providers::openapi::{self, Location};
 
 use super::environments::Program;
 use super::fetch::{Http, permitted};
-use super::git;
+use super::{git, signatures};
 use crate::Failure;
 use crate::config::{Config, reason};
 use crate::packages::content::{Content, split_option, told};
-use crate::packages::{place, project_of};
+use crate::packages::signatures::Demand;
+use crate::packages::{place, project_of, store_of};
 
 /// Where a package comes from.
 pub(super) struct Origin {
@@ -41,6 +43,8 @@ pub(super) struct Fetched {
     pub(super) registry: Option<String>,
     pub(super) resolved: Option<String>,
     pub(super) requires: Vec<String>,
+    /// Who signed it, if its signature was verified.
+    pub(super) signer: Option<Signer>,
     /// The arguments that its program needs and only the user knows.
     pub(super) needed: Vec<String>,
 }
@@ -86,12 +90,13 @@ impl Origin {
         self.fetch_requiring(config, &[]).await
     }
 
-    /// Fetches the package with exactly the requirements of the lock.
+    /// Fetches the package with exactly the requirements of the lock, and checks its signature if the
+    /// configuration demands it.
     async fn fetch_requiring(&self, config: &Config, locked: &[String]) -> Result<Fetched, Failure> {
         let project = project_of(config);
         let at = |path: &str, why: &dyn std::fmt::Display| Failure::failed(format!("{path}: {why}"));
         let launch = Launch::default();
-        let (mut registry, mut resolved) = (None, None);
+        let (mut registry, mut resolved, mut listed) = (None, None, None);
         let (mut requires, mut needed, mut missing) = (Vec::new(), Vec::new(), Vec::new());
         let bytes = match &self.source {
             Source::Folder(path) => {
@@ -147,7 +152,7 @@ impl Origin {
                     Install::Program(source, launch) => {
                         let (bytes, found) = program(&source, &launch, locked).await?;
                         (requires, resolved) = (found, Some(source.to_string()));
-                        needed = launch.needed;
+                        (needed, listed) = (launch.needed, Some(source));
                         bytes
                     }
                     Install::Artifact(reference) => {
@@ -165,6 +170,12 @@ impl Origin {
             }
         };
         let shown = self.source.to_string();
+        let mut signer = None;
+        if let Some(demand) = Demand::of(&config.packages, &self.source, listed.as_ref()) {
+            let program = listed.as_ref().unwrap_or(&self.source);
+            signer = signatures::signer(program, &requires, config).await?;
+            demand.check(signer.as_ref()).map_err(|why| at(&shown, &why))?;
+        }
         let archive = Archive::read(&bytes).map_err(|error| at(&shown, &error))?;
         let content = Content::read(&archive, self.place_name());
         let mut content = content.map_err(|error| at(&shown, &error))?;
@@ -178,7 +189,8 @@ impl Origin {
                 permitted(server, url).await.map_err(|error| at(&shown, &error))?;
             }
         }
-        Ok(Fetched { sha256: sha256(&bytes), bytes, content, registry, resolved, requires, needed })
+        let sha256 = sha256(&bytes);
+        Ok(Fetched { sha256, bytes, content, registry, resolved, requires, signer, needed })
     }
 
     /// Returns the current package at the source. Fetches an archive only if the source reports nothing
@@ -277,6 +289,7 @@ impl Fetched {
             source,
             registry: self.registry.clone(),
             resolved: self.resolved.clone(),
+            signed_by: self.signer.as_ref().map(|signer| signer.name.clone()),
             requires: self.requires.clone(),
             kind: self.content.kind,
             version: self.content.version.clone(),
@@ -333,6 +346,7 @@ impl Fetched {
             registry: entry.registry.clone(),
             resolved: entry.resolved.clone(),
             requires: entry.requires.clone(),
+            signer: store.signer(&entry.sha256),
             needed: Vec::new(),
         })
     }
@@ -369,12 +383,27 @@ async fn fitting(
     Err(Failure::failed_with([vec![what], refused].concat()))
 }
 
-/// Returns the archive that the lock names.
+/// Returns the archive that the lock names, and its signer if the configuration demands one.
 ///
 /// # Errors
 ///
-/// Returns an error if the archive cannot be fetched. The installation checks its digest.
-pub(super) async fn fetch_locked(entry: &Entry, config: &Config) -> Result<Vec<u8>, Failure> {
+/// Returns an error if the archive cannot be fetched, or has another digest or another signer.
+pub(super) async fn fetch_locked(
+    entry: &Entry,
+    config: &Config,
+) -> Result<(Vec<u8>, Option<Signer>), Failure> {
+    let (bytes, signer) = fetch_resolved(entry, config).await?;
+    let found = sha256(&bytes);
+    if found != entry.sha256 {
+        return Err(StoreError::Hash { wanted: entry.sha256.clone(), found }.into());
+    }
+    if let Some(demand) = Demand::of_locked(&config.packages, entry, &store_of(config)) {
+        demand.check(signer.as_ref()).map_err(Failure::failed)?;
+    }
+    Ok((bytes, signer))
+}
+
+async fn fetch_resolved(entry: &Entry, config: &Config) -> Result<(Vec<u8>, Option<Signer>), Failure> {
     let mut origin = Origin::of(entry, config)?;
     // Uses exactly the resolution of that time, even if the source reports a newer version now.
     match (&mut origin.source, &entry.resolved) {
@@ -385,15 +414,16 @@ pub(super) async fn fetch_locked(entry: &Entry, config: &Config) -> Result<Vec<u
             let reference =
                 reference.ok_or_else(|| Failure::failed(format!("{exact} is not an artifact")))?;
             let pulled = oci::pull(&Http, &reference, entry.registry.as_deref()).await;
-            return pulled.map(|artifact| artifact.archive).map_err(Failure::failed);
+            return pulled.map(|artifact| (artifact.archive, None)).map_err(Failure::failed);
         }
         (Source::Registry { .. }, Some(url)) if entry.requires.is_empty() => {
-            return get(url, entry.registry.as_deref()).await;
+            return Ok((get(url, entry.registry.as_deref()).await?, None));
         }
         (Source::Registry { version, .. }, _) => *version = Some(entry.version.clone()),
         _ => {}
     }
-    Ok(origin.fetch_requiring(config, &entry.requires).await?.bytes)
+    let fetched = origin.fetch_requiring(config, &entry.requires).await?;
+    Ok((fetched.bytes, fetched.signer))
 }
 
 /// Returns the archive of a program of npm, PyPI or a registry of crates, and its requirements.

@@ -185,7 +185,9 @@ fn answer(stream: TcpStream, state: &State, url: &str, number: usize) -> Option<
         ));
     }
     if path.starts_with("/simple/") {
-        head.push_str("content-type: text/html\r\n");
+        let is_json = body.starts_with(b"{");
+        let kind = if is_json { "application/vnd.pypi.simple.v1+json" } else { "text/html" };
+        head.push_str(&format!("content-type: {kind}\r\n"));
     }
     head.push_str(&format!("content-length: {}\r\n\r\n", body.len()));
     let sent = if state.mode == Mode::Cut { &body[..body.len() / 2] } else { &body[..] };

@@ -89,7 +89,7 @@ package("weather-git", "1.0.0", {"server.js": ""}, bin="server.js", dependencies
 package("weather-url", "1.0.0", {"server.js": ""}, bin="server.js", dependencies={"weather-words": "URL/weather-words/-/weather-words-1.2.0.tgz"})
 "#;
 
-fn npm_registry(world: &World) -> Registry {
+pub(super) fn npm_registry(world: &World) -> Registry {
     let registry = Registry::start();
     world.write("server.js", NODE, 0o644);
     python(world, NPM);
@@ -188,8 +188,8 @@ wheel("weather_mcp", "3.0.0", {"weather_mcp/__init__.py": "def main():\n    impo
     "Requires-Dist: weather-words>=1\n", "[console_scripts]\nweather-mcp = weather_mcp:main\n")
 "#;
 
-#[test]
-fn a_program_of_pypi_is_locked_with_all_that_it_requires() {
+/// Returns a project, and an index with a program that needs another package.
+pub(super) fn pypi_registry() -> (World, Registry) {
     assert!(SERVER.contains("\"no key\""));
     let world = project();
     let registry = Registry::start();
@@ -204,6 +204,12 @@ fn a_program_of_pypi_is_locked_with_all_that_it_requires() {
     }
     let world = world.env("PIP_INDEX_URL", format!("{}/simple/", registry.url()));
     let world = world.env("PIP_CONFIG_FILE", "/dev/null").env("PIP_EXTRA_INDEX_URL", "");
+    (world, registry)
+}
+
+#[test]
+fn a_program_of_pypi_is_locked_with_all_that_it_requires() {
+    let (world, _registry) = pypi_registry();
     ok(&world, &["add", "pypi:weather-mcp", "--name", "weather", "--yes"]);
     assert_eq!(call(&world, "weather.forecast"), "sunny");
     let lock = world.read("orla.lock");

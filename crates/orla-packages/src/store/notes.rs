@@ -1,0 +1,82 @@
+//! What the user agreed to, and whose signatures were verified on this machine. Both are kept outside of
+//! projects, because a project may come from a third party.
+
+use std::fs;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
+
+use super::{Own, Store, StoreError, io_at, read, write_shared};
+use crate::sha256;
+use crate::signature::Signer;
+
+/// The maximum size of the note of a signer, in bytes.
+const MAX_SIGNER: u64 = 64 << 10;
+
+impl Store {
+    /// Records that the user agreed to give an archive the settings of its source. The text identifies
+    /// both.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn agree(&self, to: &str) -> Result<(), StoreError> {
+        self.note(|own| agreed(own, to), b"")
+    }
+
+    /// Returns whether the user [agreed](Self::agree) to it.
+    pub fn is_agreed(&self, to: &str) -> bool {
+        self.own.as_ref().is_some_and(|own| agreed(own, to).is_file())
+    }
+
+    /// Records who signed the archive with this SHA-256. The signature was verified.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn note_signer(&self, digest: &str, signer: &Signer) -> Result<(), StoreError> {
+        let text = serde_json::to_vec(signer).unwrap_or_default();
+        self.note(|own| signed(own, digest), &text)
+    }
+
+    /// Returns the signer of an archive, if its signature was verified on this machine.
+    pub fn signer(&self, digest: &str) -> Option<Signer> {
+        let text = read(&signed(self.own.as_ref()?, digest), MAX_SIGNER).ok()?;
+        serde_json::from_slice(&text).ok()
+    }
+
+    fn note(&self, place: impl FnOnce(&Own) -> PathBuf, text: &[u8]) -> Result<(), StoreError> {
+        let own = self.own.as_ref().ok_or(StoreError::Homeless)?;
+        let path = place(own);
+        let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&own.contents);
+        made.and_then(|()| write_shared(&path, text)).map_err(io_at(&path))
+    }
+}
+
+fn agreed(own: &Own, to: &str) -> PathBuf {
+    own.contents.join(format!("{}.agreed", sha256(to.as_bytes())))
+}
+
+fn signed(own: &Own, digest: &str) -> PathBuf {
+    own.contents.join(format!("{digest}.signed"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    #[test]
+    fn a_signer_is_noted_for_one_archive() -> io::Result<()> {
+        let place = tempfile::tempdir()?;
+        let path = |name: &str| place.path().join(name);
+        let own = Own { archives: path("archives"), contents: path("contents") };
+        let store = Store::new(path("project"), Some(own.clone()));
+        let (one, other) = (sha256(b"one"), sha256(b"other"));
+        let signer = Signer { name: "https://a.example/b".to_owned(), workflow: None };
+        store.note_signer(&one, &signer).map_err(io::Error::other)?;
+        assert_eq!((store.signer(&one), store.signer(&other)), (Some(signer), None));
+        fs::write(signed(&own, &other), "cut")?;
+        assert_eq!(store.signer(&other), None);
+        assert_eq!(Store::new(path("project"), None).signer(&one), None);
+        Ok(())
+    }
+}

@@ -1,0 +1,103 @@
+//! Fetches the signatures of packages of npm and PyPI, and verifies them.
+
+use orla_packages::environment::Requirement;
+use orla_packages::signature::{Signer, Verifier, npm_bundles, pypi_bundles, pypi_provenance};
+use orla_packages::source::Source;
+use orla_packages::{Fetch, FetchError, Wanted};
+use reqwest::Url;
+use serde_json::Value;
+
+use super::environments;
+use super::fetch::Http;
+use crate::Failure;
+use crate::config::{Config, reason};
+
+/// The index of Python packages, unless pip's settings name another one.
+const PYPI: &str = "https://pypi.org/simple";
+/// The format of an index that names the provenance of files.
+const PYPI_JSON: &str = "application/vnd.pypi.simple.v1+json";
+/// The maximum size of a document about signatures, in bytes.
+const MAX_DOCUMENT: usize = 8 << 20;
+
+/// Returns the signer of a program: of its own archive, not of those that it requires. `None` if it is
+/// not signed, or comes from a source whose signatures orla cannot verify.
+///
+/// # Errors
+///
+/// Returns an error if its signature is not valid or cannot be fetched.
+pub(super) async fn signer(
+    program: &Source,
+    requires: &[String],
+    config: &Config,
+) -> Result<Option<Signer>, Failure> {
+    let at = |why: String| Failure::failed(format!("{program}: {why}"));
+    let is_own = |one: &Requirement| match program {
+        Source::Npm { name, .. } => one.name == *name && one.place == format!("node_modules/{name}"),
+        Source::Pypi { name, .. } => normal(&one.name) == normal(name),
+        _ => false,
+    };
+    let mut own = requires.iter().filter_map(|text| Requirement::parse(text)).filter(is_own);
+    let Some(archive) = own.next() else { return Ok(None) };
+    let bundles = match program {
+        Source::Npm { .. } => of_npm(&archive).await.map_err(at)?,
+        _ => of_pypi(&archive).await.map_err(at)?,
+    };
+    let file = &config.packages.trusted_root;
+    let root = match file.as_os_str().is_empty() {
+        true => None,
+        false => {
+            let read = std::fs::read_to_string(file);
+            Some(read.map_err(|error| {
+                Failure::failed(format!("packages.trusted_root: {}: {}", file.display(), reason(&error)))
+            })?)
+        }
+    };
+    let verifier = Verifier::new(root.as_deref())
+        .map_err(|why| Failure::failed(format!("packages.trusted_root: {why}")))?;
+    verifier.verify(&bundles, &archive).map_err(at)
+}
+
+/// Returns a name of a Python package in the form that all its spellings share.
+fn normal(name: &str) -> String {
+    let parts = name.split(['-', '_', '.']).filter(|part| !part.is_empty());
+    parts.collect::<Vec<_>>().join("-").to_ascii_lowercase()
+}
+
+async fn of_npm(archive: &Requirement) -> Result<Vec<Value>, String> {
+    let Some(url) = environments::npm_attestations(&archive.name, &archive.version)? else {
+        return Ok(Vec::new());
+    };
+    npm_bundles(&get(&url, None, None).await.map_err(|error| error.to_string())?)
+}
+
+async fn of_pypi(archive: &Requirement) -> Result<Vec<Value>, String> {
+    let index = environments::pip_index()?.unwrap_or_else(|| PYPI.to_owned());
+    let project = format!("{}/{}/", index.trim_end_matches('/'), normal(&archive.name));
+    let described = match get(&project, None, Some(PYPI_JSON)).await {
+        Ok(described) => described,
+        // It came from elsewhere, such as a directory of wheels.
+        Err(FetchError::Missing(_)) => return Ok(Vec::new()),
+        Err(error) => return Err(error.to_string()),
+    };
+    let Some(provenance) = pypi_provenance(&described, &archive.digest) else { return Ok(Vec::new()) };
+    let provenance = Url::parse(&project).and_then(|project| project.join(&provenance));
+    let provenance = provenance.map_err(|error| format!("the URL of its provenance: {error}"))?;
+    let document = get(provenance.as_str(), Some(&project), None).await;
+    pypi_bundles(&document.map_err(|error| error.to_string())?)
+}
+
+async fn get(url: &str, named_by: Option<&str>, accept: Option<&str>) -> Result<Vec<u8>, FetchError> {
+    Http.get_with(Wanted { url, named_by, max: MAX_DOCUMENT, accept, token: None }).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::normal;
+
+    #[test]
+    fn spellings_of_a_name_are_one_name() {
+        for spelling in ["weather-mcp", "Weather_MCP", "weather.mcp", "weather-_mcp"] {
+            assert_eq!(normal(spelling), "weather-mcp");
+        }
+    }
+}
