@@ -25,6 +25,7 @@
 //! - `simulate` lets simulated servers and nodes of a cluster fail at any step, over a network that fails too, for 10^8 steps.
 //! - `docs` builds the documentation as a site, and runs what its tutorials say.
 //! - `dist` makes everything that orla is installed from: archives, packages, scripts and what vouches for them.
+//! - `machine` boots a virtual machine of Debian, installs the package there, and tries its service.
 //! - `order` lists the functions that a start and each call run, for the linker.
 //! - `licences` compares the licences of everything that is built into the product with a list.
 //!
@@ -149,6 +150,9 @@ usage: cargo xtask COMMAND
   dist --binary TARGET=FILE… [--features FEATURES] [--check]
                      pack programs that are there
   dist --quick       pack the release binary (or $ORLA_BIN), install and run each package
+  machine            pack the release binary (or $ORLA_BIN) as a Debian package, and boot a virtual machine of Debian 13
+                     that installs it: the service starts, is confined, reloads, and limits calls by control groups;
+                     needs root, QEMU, mmdebstrap and mke2fs
   order              write crates/orla/functions.order: the functions that a start and each call of the release binary (or of
                      $ORLA_BIN, which needs its symbols) run, which the linker then puts beside each other; needs Valgrind
   licences           check the licences of all dependencies against the list of accepted ones
@@ -182,6 +186,7 @@ fn main() -> ExitCode {
         "simulate" => simulate::run(rest),
         "docs" => docs::run(rest),
         "dist" => dist::run(rest),
+        "machine" => dist::machine(),
         "order" => order::run(rest),
         "licences" | "licenses" => licences::run(),
         "help" | "--help" | "-h" => {

@@ -27,6 +27,8 @@
 
 #![warn(missing_docs)]
 
+#[cfg(target_os = "linux")]
+mod cgroup;
 pub mod child;
 mod command;
 pub mod confinement;

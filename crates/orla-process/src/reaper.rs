@@ -13,6 +13,8 @@
 //! reaper through the pipe when it starts children, at most ten times a second. The reaper then looks a
 //! few times which children the server has (`Children`).
 //!
+//! If control groups enforce limits, the reaper also removes those that the server has left.
+//!
 //! Signals to the server do not end the reaper. It ignores SIGHUP, SIGINT and SIGTERM. Its name and its
 //! command line do not contain the server's name, so that `kill -HUP $(pgrep …)` does not find it.
 //!
@@ -88,6 +90,8 @@ impl Instance {
     /// are the same program.
     pub fn guarded() -> Arc<Self> {
         let reaper = cfg!(target_os = "linux").then(Mutex::default);
+        #[cfg(target_os = "linux")]
+        crate::cgroup::enter();
         Self::with(reaper)
     }
 
@@ -170,9 +174,14 @@ fn start(mark: &str) -> io::Result<(Child, PipeWriter)> {
     // Through this path, the process is named `exe` and not after the program's file. The file may also
     // have been replaced or removed since the server started.
     let _others = crate::sealed::STARTS.read();
+    #[cfg(target_os = "linux")]
+    let groups = crate::cgroup::delegated().map(crate::cgroup::Delegated::directory);
+    #[cfg(not(target_os = "linux"))]
+    let groups = None::<&std::path::Path>;
     let child = Command::new("/proc/self/exe")
         .arg0(ARG0)
         .args([COMMAND, mark, &std::process::id().to_string()])
+        .args(groups)
         .env_clear()
         .current_dir("/")
         .process_group(0)
@@ -192,6 +201,10 @@ pub fn run_if_asked() -> bool {
     }
     if let (Some(mark), Some(server)) = (args.next(), args.next()) {
         reap(&mark, server.to_str().and_then(|server| server.parse().ok()));
+        #[cfg(target_os = "linux")]
+        if let Some(groups) = args.next() {
+            crate::cgroup::sweep(groups.as_ref());
+        }
     }
     true
 }

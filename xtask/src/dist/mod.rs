@@ -88,6 +88,11 @@ impl Wish {
         }
         Ok(wish)
     }
+
+    /// Reads the programs that are there already.
+    fn programs(&self) -> Result<Vec<Program>, String> {
+        self.binaries.iter().map(|(target, path)| Program::read(target, path)).collect()
+    }
 }
 
 /// Builds what is asked for, and writes the artefacts below `target/dist/VERSION`.
@@ -107,9 +112,7 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
             Origin::Built { compiler: built.compiler, profile: wish.profile },
         )
     } else {
-        let programs: Result<Vec<_>, _> =
-            wish.binaries.iter().map(|(target, path)| Program::read(target, path)).collect();
-        (crate::root(), programs?, wish.features.as_str(), Origin::Given)
+        (crate::root(), wish.programs()?, wish.features.as_str(), Origin::Given)
     };
 
     let triples: Vec<_> = programs.iter().map(|program| program.target.triple).collect();
@@ -137,6 +140,22 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
         check::run(&release, &artefacts, &folder, &scratch, &mut tally)?;
     }
     if wish.is_checked || wish.is_twice { Ok(tally.close()) } else { Ok(true) }
+}
+
+/// Packs the release binary as a Debian package, and tries its service on a machine of its own.
+pub(crate) fn machine() -> Outcome {
+    let wish = Wish::of(&["--quick".to_owned()])?;
+    let scratch = crate::target("dist/scratch")?;
+    let programs = wish.programs()?;
+    let triples: Vec<_> = programs.iter().map(|program| program.target.triple).collect();
+    let third_party = Components::read(&crate::root(), &triples, &wish.features)?.licences()?;
+    let release = Release::of(Commit::checked_out()?, crate::root(), programs, third_party, &scratch)?;
+    let mut tally = Tally::default();
+    for program in &release.programs {
+        let package = debian::pack(&release, program)?;
+        check::machine::check(&package, program, &scratch, &mut tally)?;
+    }
+    Ok(tally.close())
 }
 
 /// Returns all artefacts, in the order of their names but for the sums and the provenance, which name

@@ -27,6 +27,7 @@ use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 
 use super::connects::Connects;
 use super::metadata::{self, Metadata};
+use super::walk;
 use super::wire::{self, Message};
 
 /// The maximum number of calls of one compartment that block at a time. Each has a thread.
@@ -196,9 +197,12 @@ impl Named {
     /// Opens a path that the thread has given, relative to a directory. Magic links of procfs are
     /// refused, because they would lead to files of this process.
     pub(super) fn open(self, from: &OwnedFd, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
-        let flags = OFlags::PATH | OFlags::CLOEXEC | flags;
-        rustix::fs::openat2(from, path, flags, Mode::empty(), ResolveFlags::NO_MAGICLINKS)
-            .map_err(rustix::io::Errno::raw_os_error)
+        let all = OFlags::PATH | OFlags::CLOEXEC | flags;
+        match rustix::fs::openat2(from, path, all, Mode::empty(), ResolveFlags::NO_MAGICLINKS) {
+            Err(rustix::io::Errno::NOSYS) => walk::open(from, path, flags),
+            opened => opened,
+        }
+        .map_err(rustix::io::Errno::raw_os_error)
     }
 }
 

@@ -61,6 +61,7 @@ use super::metadata::Metadata;
 use super::usage::Watch;
 use super::wire::Message;
 use super::{NO_LIMIT, READY, REFUSED, answers, usage};
+use crate::cgroup::{self, Meter};
 
 /// The directory below the mount point that holds the temporary directories of programs.
 const TEMPORARY: &str = "tmp";
@@ -69,10 +70,15 @@ const BAIT: &str = "bait";
 /// The maximum number of programs whose Landlock rules a spawner keeps.
 const MAX_RULESETS: usize = 16;
 
-/// Serves start requests. Ends when the server closes the socket.
-pub(super) fn serve(rules: &Rules, mount_point: PathBuf, socket: OwnedFd) -> io::Result<()> {
+/// Serves start requests, in a control group if there is one. Ends when the server closes the socket.
+pub(super) fn serve(
+    rules: &Rules,
+    mount_point: PathBuf,
+    socket: OwnedFd,
+    group: Option<OwnedFd>,
+) -> io::Result<()> {
     let mut socket = Some(socket);
-    let mut compartment = match Compartment::enter(rules, mount_point, &mut socket) {
+    let mut compartment = match Compartment::enter(rules, mount_point, &mut socket, group) {
         Ok(compartment) => compartment,
         Err(err) => return answer(&socket, err.to_string()),
     };
@@ -116,14 +122,24 @@ enum Order {
 }
 
 impl<'a> Compartment<'a> {
-    fn enter(rules: &'a Rules, mount_point: PathBuf, socket: &mut Option<OwnedFd>) -> io::Result<Self> {
+    fn enter(
+        rules: &'a Rules,
+        mount_point: PathBuf,
+        socket: &mut Option<OwnedFd>,
+        group: Option<OwnedFd>,
+    ) -> io::Result<Self> {
         // Signals to the group of the launcher or of a program must not reach the spawner.
         setpgid(None, None)?;
         nix::sched::unshare(
             CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWIPC | CloneFlags::CLONE_NEWPID,
         )?;
         let channel = (!rules.is_open).then(UnixStream::pair).transpose()?;
-        let first = First::start(rules, &mount_point, socket, channel.as_ref())?;
+        let first = First::start(rules, &mount_point, socket, channel.as_ref(), group.as_ref())?;
+        // The first process stays outside: what it does is not the program's, and it watches the group.
+        if let Some(group) = group {
+            let joined = cgroup::join(group.as_fd());
+            joined.map_err(|err| io::Error::other(format!("control groups: {err}")))?;
+        }
         // The programs inherit all this. The filters also allow what the spawner itself does from here
         // on.
         match &channel {
@@ -355,6 +371,7 @@ impl First {
         mount_point: &Path,
         socket: &mut Option<OwnedFd>,
         channel: Option<&(UnixStream, UnixStream)>,
+        group: Option<&OwnedFd>,
     ) -> io::Result<Self> {
         let (their_orders, orders) = io::pipe()?;
         let (answers, their_answers) = io::pipe()?;
@@ -363,7 +380,7 @@ impl First {
             Fork::Child => {
                 drop((socket.take(), orders, answers));
                 let (orders, answers) = (OwnedFd::from(their_orders), OwnedFd::from(their_answers));
-                let result = first_process(rules, mount_point, &orders, &answers, channel);
+                let result = first_process(rules, mount_point, &orders, &answers, channel, group);
                 if let Err(err) = result {
                     let _ = rustix::io::write(&answers, &encode_error(&err));
                 }
@@ -408,14 +425,18 @@ fn first_process(
     orders: &OwnedFd,
     answers: &OwnedFd,
     channel: Option<&(UnixStream, UnixStream)>,
+    group: Option<&OwnedFd>,
 ) -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     // Programs must not see the state of this process: `/proc/1` belongs to root.
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
-    prepare(rules, mount_point)?;
+    prepare(rules, mount_point, group.is_some())?;
     let children = SigSet::from(nix::sys::signal::Signal::SIGCHLD);
     sigprocmask(SigmaskHow::SIG_BLOCK, Some(&children), None)?;
     let ends = SignalFd::with_flags(&children, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
+    // The group is measured while nothing runs in it: a program may be faster than this process.
+    let meter = group.map(|group| Meter::new(group.as_fd(), &rules.limits));
+    let mut meter = meter.transpose()?;
     rustix::io::write(answers, &[NO_LIMIT])?;
     let answered = channel.map(|(answering, _)| {
         let temporary = open_real(&mount_point.join(TEMPORARY)).map_err(io::Error::other)?;
@@ -426,11 +447,15 @@ fn first_process(
     let are_answered = || answered.as_ref().is_some_and(|count| count.load(Ordering::SeqCst) > 0);
     let (mut watch, mut breach) = (None::<Watch<'_>>, NO_LIMIT);
     loop {
-        let mut fds = [
+        let mut fds = vec![
             PollFd::from_borrowed_fd(orders.as_fd(), PollFlags::IN),
             PollFd::from_borrowed_fd(ends.as_fd(), PollFlags::IN),
         ];
-        let nap = watch.as_ref().and_then(|_| Timespec::try_from(POLL_INTERVAL).ok());
+        let watched = watch.as_ref().filter(|_| breach == NO_LIMIT);
+        let reports = watched.and_then(Watch::reports);
+        fds.extend(reports.map(|reports| PollFd::from_borrowed_fd(reports, PollFlags::PRI)));
+        let is_polled = watched.is_some_and(Watch::must_poll);
+        let nap = is_polled.then(|| Timespec::try_from(POLL_INTERVAL).ok()).flatten();
         match poll(&mut fds, nap.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(err) => return Err(err.into()),
@@ -440,22 +465,34 @@ fn first_process(
             while let Ok(Some(_)) = ends.read_signal() {}
             while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
         }
-        if let Some(limit) = watch.as_mut().and_then(Watch::breach) {
+        if breach == NO_LIMIT
+            && let Some(limit) = watch.as_mut().and_then(Watch::breach)
+        {
             breach = super::limit_number(limit);
-            watch = None;
             kill_others();
         }
         if is_asked {
             let mut order = [0];
             match rustix::io::read(orders, &mut order) {
                 Ok(0) => return Ok(()),
-                Ok(_) if order[0] == Order::Watch as u8 => watch = Some(Watch::new(&rules.limits)),
+                Ok(_) if order[0] == Order::Watch as u8 => {
+                    watch = Some(Watch::new(&rules.limits, meter.take()));
+                }
                 Ok(_) => {
+                    // The program may have ended before the kernel's report was read.
+                    if breach == NO_LIMIT
+                        && let Some(limit) = watch.as_ref().and_then(Watch::last_breach)
+                    {
+                        breach = super::limit_number(limit);
+                    }
                     kill_others();
                     // Processes that lose their parents become children of this process.
                     while wait(WaitOptions::empty()).is_ok() {}
+                    if let Some(watch) = watch.take() {
+                        meter = watch.end()?;
+                    }
                     rustix::io::write(answers, &[breach, u8::from(are_answered())])?;
-                    (watch, breach) = (None, NO_LIMIT);
+                    breach = NO_LIMIT;
                 }
                 Err(Errno::INTR) => {}
                 Err(err) => return Err(err.into()),
@@ -473,8 +510,8 @@ fn kill_others() {
 /// they take effect beyond the sandbox.
 const KERNEL: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
 
-/// Mounts the compartment's own file systems.
-fn prepare(rules: &Rules, mount_point: &Path) -> io::Result<()> {
+/// Mounts the compartment's own file systems. A program in a control group must not change the group.
+fn prepare(rules: &Rules, mount_point: &Path, is_in_group: bool) -> io::Result<()> {
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     mount("proc", "/proc", "proc", flags, None)?;
     if rules.is_open {
@@ -486,6 +523,14 @@ fn prepare(rules: &Rules, mount_point: &Path) -> io::Result<()> {
     fs::create_dir(mount_point.join(TEMPORARY))?;
     // Programs in memory are refused here as well. Older kernels do not know the setting.
     let _ = fs::write("/proc/sys/vm/memfd_noexec", "2");
+    let read_only = |path: &Path| {
+        mount_remount(path, MountFlags::BIND | MountFlags::RDONLY | flags, "").map_err(|err| {
+            io::Error::other(format!("{} cannot be made read-only: {err}", path.display()))
+        })
+    };
+    if is_in_group {
+        cgroup::mounts().iter().try_for_each(|path| read_only(path))?;
+    }
     // Other write permissions do not cover this `/proc`.
     let root = rustix::fs::stat("/")?;
     let is_root = |stat: rustix::fs::Stat| (stat.st_dev, stat.st_ino) == (root.st_dev, root.st_ino);
@@ -493,9 +538,8 @@ fn prepare(rules: &Rules, mount_point: &Path) -> io::Result<()> {
         return Ok(());
     }
     KERNEL.iter().filter(|path| Path::new(path).exists()).try_for_each(|path| {
-        let is_bound = mount_bind(*path, *path);
-        let is_read_only = is_bound
-            .and_then(|()| mount_remount(*path, MountFlags::BIND | MountFlags::RDONLY | flags, ""));
-        is_read_only.map_err(|err| io::Error::other(format!("{path} cannot be made read-only: {err}")))
+        mount_bind(*path, *path)
+            .map_err(|err| io::Error::other(format!("{path} cannot be bound: {err}")))?;
+        read_only(Path::new(path))
     })
 }

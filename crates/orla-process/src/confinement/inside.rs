@@ -34,7 +34,7 @@ use super::filters::Filters;
 use super::wire::{self, Message};
 use super::{BASE_DEVICES, BASE_EXECUTE, BASE_READ, Limits, NetworkMode, network_probe, proxy, usage};
 
-/// How often the resource use of a process tree with limits is checked.
+/// How often the resource use of a process tree with limits is checked, where the kernel does not report it.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The opened paths and the settings of a profile. Paths keep the meaning that they had when the
@@ -87,13 +87,15 @@ fn open_compartment(
     let malformed = || io::Error::from(io::ErrorKind::InvalidData);
     let [mut mount_point] = request.lists()?;
     let mount_point = mount_point.pop().map(path_of).ok_or_else(malformed)?;
-    let [own]: [OwnedFd; 1] = fds.try_into().map_err(|_| malformed())?;
+    let mut fds = fds.into_iter();
+    let own = fds.next().ok_or_else(malformed)?;
+    let group = fds.next();
     match orla_sys::fork()? {
         Fork::Parent(spawner) => Ok(spawner.as_raw()),
         Fork::Child => {
             // The server must notice when the launcher dies.
             drop(socket.take());
-            let served = compartment::serve(rules, mount_point, own);
+            let served = compartment::serve(rules, mount_point, own, group);
             std::process::exit(i32::from(served.is_err()))
         }
     }

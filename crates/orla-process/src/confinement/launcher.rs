@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use orla_broker::{Allowed, Broker, Clients};
@@ -23,11 +24,12 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::compartment::decode_error;
-use super::resolve::{Resolved, resolve};
+use super::resolve::{real_path, unchangeable};
 use super::wire::{self, Message};
 use super::{
     ANSWER, BASE_EXECUTE, COMMAND, Limits, NetworkMode, READY, REFUSED, SandboxGrants, is_wide, usage,
 };
+use crate::cgroup::{self, Delegated, Group};
 use crate::process::{Child, Guardian, Streams};
 use crate::sealed::STARTS;
 
@@ -173,6 +175,9 @@ pub(crate) struct Launcher {
     /// broker.
     hosts: Option<(Allowed, String, Clients)>,
     declared: Targets,
+    limits: Limits,
+    /// Whether only limits are in force. Then each compartment runs one program.
+    is_open: bool,
     running: Mutex<Option<Running>>,
     idle: Arc<Idle>,
 }
@@ -186,6 +191,10 @@ impl Idle {
         let mut all = self.0.lock();
         let fitting = all.iter().position(|(idle, _)| idle.mount_point == mount_point)?;
         all.remove(fitting).map(|(compartment, _)| compartment)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.lock().is_empty()
     }
 
     /// Keeps a compartment, unless enough are idle already.
@@ -228,10 +237,14 @@ pub(crate) struct Start<'a> {
 struct Compartment {
     socket: UnixStream,
     mount_point: &'static str,
+    /// Whether it runs one program alone: a program that only limits confine may have changed its first process.
+    is_used_once: bool,
     /// Whether the last program must be gone before the next one starts.
     is_left: bool,
     /// The broker of its namespace, which outlives the launcher.
     _broker: Option<Arc<Broker>>,
+    /// The control group of its spawner and of the program, if the profile has limits that it enforces.
+    group: Option<Group>,
 }
 
 impl Compartment {
@@ -252,6 +265,11 @@ impl Compartment {
         }
         self.is_left = false;
         Ok(true)
+    }
+
+    /// Returns whether the kernel ended the compartment because a program reached its limit of memory.
+    fn is_out_of_memory(&self) -> bool {
+        self.group.as_ref().is_some_and(Group::is_out_of_memory)
     }
 }
 
@@ -277,11 +295,18 @@ impl Guardian for Occupied {
 
     fn release(self: Box<Self>) -> io::Result<(ExitStatus, Option<&'static str>)> {
         let Self { mut compartment, idle, .. } = *self;
-        let answer = answer(&compartment.socket)?;
+        let answer = match answer(&compartment.socket) {
+            Err(_) if compartment.is_out_of_memory() => {
+                return Ok((ExitStatus::from_raw(libc::SIGKILL), Some("memory")));
+            }
+            answer => answer?,
+        };
         let (status, breach) = answer.split_first_chunk::<4>().ok_or(io::ErrorKind::InvalidData)?;
         let breach =
             breach.first().and_then(|number| Limits::ENFORCED.get(usize::from(*number)).copied());
-        if wire::write(compartment.socket.as_fd(), &Message::default(), &[]).is_ok() {
+        if !compartment.is_used_once
+            && wire::write(compartment.socket.as_fd(), &Message::default(), &[]).is_ok()
+        {
             compartment.is_left = true;
             idle.keep(compartment);
         }
@@ -392,6 +417,8 @@ impl Launcher {
             declared,
             paths: [read, write, execute, unix, std::env::current_dir().into_iter().collect()].concat(),
             hosts: (network == NetworkMode::Hosts).then(|| (allowed, profile.hash(), clients.clone())),
+            limits: profile.limits.clone(),
+            is_open,
             running: Mutex::new(None),
             idle: Arc::default(),
         };
@@ -406,7 +433,7 @@ impl Launcher {
     ///
     /// # Errors
     /// The system's reason.
-    pub(crate) fn start(&self, mut start: Start<'_>) -> io::Result<Child> {
+    pub(crate) fn start(self: &Arc<Self>, mut start: Start<'_>) -> io::Result<Child> {
         for path in start.read.iter_mut().chain(&mut start.run) {
             *path = self.real(path)?;
         }
@@ -415,6 +442,7 @@ impl Launcher {
         // If the answer is an error, the compartment is dropped.
         let pid = pid_of(&answer)?;
         let exit = pidfd_open(pid, PidfdFlags::empty())?;
+        self.open_next(compartment.mount_point);
         let occupied = Occupied { compartment, idle: Arc::clone(&self.idle), exit };
         Ok(Child::guarded(pid, Box::new(occupied), pipes))
     }
@@ -494,8 +522,13 @@ impl Launcher {
         let compartment = self.request(&message, &fds, self.mount_point(start)?)?;
         drop(fds);
         drop(streams);
-        let answer = answer(&compartment.socket)?;
-        Ok((compartment, answer))
+        match answer(&compartment.socket) {
+            Ok(answer) => Ok((compartment, answer)),
+            Err(_) if compartment.is_out_of_memory() => {
+                Err(io::Error::other("its limit of memory is too low to start it"))
+            }
+            Err(err) => Err(err),
+        }
     }
 
     /// Sends a start to a compartment that accepts it.
@@ -530,12 +563,37 @@ impl Launcher {
         Ok(compartment)
     }
 
+    /// Opens a compartment for the next program if this one's is used once and has a control group: it takes many milliseconds
+    /// to enter the group.
+    fn open_next(self: &Arc<Self>, mount_point: &'static str) {
+        if !self.is_open || self.delegated().is_none() || !self.idle.is_empty() {
+            return;
+        }
+        let launcher = Arc::clone(self);
+        // Without a thread, the next program opens its own.
+        let _ = thread::Builder::new().spawn(move || {
+            if let Ok(compartment) = launcher.open(mount_point) {
+                launcher.idle.keep(compartment);
+            }
+        });
+    }
+
+    /// Returns the control group in which compartments get theirs; `None` if no limit needs one.
+    fn delegated(&self) -> Option<&'static Delegated> {
+        cgroup::delegated().filter(|_| usage::is_watched(&self.limits))
+    }
+
     /// Makes the launcher open a compartment. Restarts the launcher if it has died.
     fn open(&self, mount_point: &'static str) -> io::Result<Compartment> {
         let (socket, other) = UnixStream::pair()?;
         socket.set_read_timeout(Some(ANSWER))?;
         socket.set_write_timeout(Some(ANSWER))?;
         let message = Message::default().with([mount_point]);
+        let group = self.delegated().map(|delegated| delegated.group(&self.limits)).transpose();
+        let group = group.map_err(|err| io::Error::other(format!("control groups: {err}")))?;
+        let directory = group.as_ref().map(Group::open).transpose()?;
+        let fds: Vec<_> =
+            [other.as_fd()].into_iter().chain(directory.as_ref().map(AsFd::as_fd)).collect();
         let mut running = self.running.lock();
         let mut is_new = false;
         let broker = loop {
@@ -546,7 +604,7 @@ impl Launcher {
                     self.run()?
                 }
             };
-            let answered = wire::write(launcher.socket.as_fd(), &message, &[other.as_fd()])
+            let answered = wire::write(launcher.socket.as_fd(), &message, &fds)
                 .and_then(|()| answer(&launcher.socket));
             match answered {
                 Ok(answer) => {
@@ -559,12 +617,20 @@ impl Launcher {
                 Err(_) => {}
             }
         };
-        drop((running, other));
+        drop((running, fds));
+        drop(other);
         let answer = answer(&socket)?;
         if answer != READY.as_bytes() {
             return Err(io::Error::other(String::from_utf8_lossy(&answer).into_owned()));
         }
-        Ok(Compartment { socket, mount_point, is_left: false, _broker: broker })
+        Ok(Compartment {
+            socket,
+            mount_point,
+            is_used_once: self.is_open,
+            is_left: false,
+            _broker: broker,
+            group,
+        })
     }
 
     fn run(&self) -> io::Result<Running> {
@@ -682,33 +748,6 @@ fn answer_with(socket: &UnixStream) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
     let [mut answer] = message.lists::<1>()?;
     let answer = answer.pop().ok_or(io::ErrorKind::InvalidData)?;
     Ok((answer, fds))
-}
-
-/// Returns the real paths of those writable places that no program of the profile can have moved: no link
-/// in their paths is in a writable place.
-fn unchangeable<'p>(declared: impl Iterator<Item = &'p PathBuf>) -> Vec<PathBuf> {
-    let places: Vec<(&PathBuf, PathBuf)> =
-        declared.filter_map(|path| Some((path, std::fs::canonicalize(path).ok()?))).collect();
-    let is_writable = |path: &Path| places.iter().any(|(_, place)| path.starts_with(place));
-    let is_kept = |path: &Path| resolve(path, is_writable).is_ok_and(|found| !found.is_changeable);
-    places.iter().filter(|(path, _)| is_kept(path)).map(|(_, place)| place.clone()).collect()
-}
-
-/// Returns the real path of a file that is passed to a program.
-///
-/// # Errors
-/// It is not there, or a link in a writable place, which the program may have made, leads to it, and such links may
-/// not lead there.
-fn real_path(
-    path: &Path,
-    is_writable: impl Fn(&Path) -> bool,
-    may_lead_to: impl Fn(&Path) -> bool,
-) -> io::Result<PathBuf> {
-    let Resolved { real, is_changeable } = resolve(path, is_writable)?;
-    if is_changeable && !may_lead_to(&real) {
-        return Err(io::Error::other("a link leads out of what the program may write"));
-    }
-    Ok(real)
 }
 
 /// Returns whether the path belongs to the system directories, which every program may read and run.

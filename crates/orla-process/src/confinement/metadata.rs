@@ -18,9 +18,10 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use orla_sys::Notification;
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat, Timespec, Timestamps};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, Timespec, Timestamps};
 
 use super::answers::{Errno, Named, own, read_exact_memory, read_memory};
+use super::inside::open_real;
 
 /// The calls that are answered here.
 pub(super) const CALLS: &[i64] = &[
@@ -230,8 +231,7 @@ impl Metadata {
             let path = Path::new(OsStr::from_bytes(path.as_bytes()));
             let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Ok(false) };
             // The path is a snapshot, perhaps from another mount namespace.
-            let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-            let parent = rustix::fs::openat2(CWD, parent, flags, Mode::empty(), resolve)?;
+            let parent = open_real(parent).map_err(|_| rustix::io::Errno::NOENT)?;
             let found = rustix::fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW)?;
             if Identity::from(found) != itself {
                 return Ok(false);

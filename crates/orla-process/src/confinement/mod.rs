@@ -18,7 +18,7 @@
 //! | other processes, the end of the whole tree | a PID namespace, which is emptied after each program |
 //! | temporary directory | a file system in memory, which is emptied after each program |
 //! | privileges | a user namespace, no capabilities, no new privileges, seccomp |
-//! | limits | rlimits, and the first process of the tree, which looks at what the tree uses |
+//! | limits | rlimits, and control groups if one is delegated (`cgroup`); otherwise the first process of the tree looks at what the tree uses |
 //!
 //! # Invariants
 //!
@@ -54,6 +54,8 @@ mod sockets;
 mod support;
 #[cfg(target_os = "linux")]
 mod usage;
+#[cfg(target_os = "linux")]
+mod walk;
 #[cfg(target_os = "linux")]
 mod wire;
 

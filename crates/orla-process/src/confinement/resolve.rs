@@ -55,6 +55,33 @@ pub(super) fn resolve(path: &Path, is_writable: impl Fn(&Path) -> bool) -> io::R
     Ok(resolved)
 }
 
+/// Returns the real paths of those writable places that no program of the profile can have moved: no link
+/// in their paths is in a writable place.
+pub(super) fn unchangeable<'p>(declared: impl Iterator<Item = &'p PathBuf>) -> Vec<PathBuf> {
+    let places: Vec<(&PathBuf, PathBuf)> =
+        declared.filter_map(|path| Some((path, std::fs::canonicalize(path).ok()?))).collect();
+    let is_writable = |path: &Path| places.iter().any(|(_, place)| path.starts_with(place));
+    let is_kept = |path: &Path| resolve(path, is_writable).is_ok_and(|found| !found.is_changeable);
+    places.iter().filter(|(path, _)| is_kept(path)).map(|(_, place)| place.clone()).collect()
+}
+
+/// Returns the real path of a file that is passed to a program.
+///
+/// # Errors
+/// It is not there, or a link in a writable place, which the program may have made, leads to it, and such links may
+/// not lead there.
+pub(super) fn real_path(
+    path: &Path,
+    is_writable: impl Fn(&Path) -> bool,
+    may_lead_to: impl Fn(&Path) -> bool,
+) -> io::Result<PathBuf> {
+    let Resolved { real, is_changeable } = resolve(path, is_writable)?;
+    if is_changeable && !may_lead_to(&real) {
+        return Err(io::Error::other("a link leads out of what the program may write"));
+    }
+    Ok(real)
+}
+
 fn parts(path: &Path) -> VecDeque<OsString> {
     let named = |part: Component<'_>| match part {
         Component::Normal(name) => Some(name.to_owned()),

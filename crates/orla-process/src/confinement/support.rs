@@ -15,6 +15,9 @@ pub struct Support {
     pub namespaces: Result<(), String>,
     /// The version of control groups: `v2`, `hybrid`, `v1` or `none`.
     pub cgroup: &'static str,
+    /// Whether control groups enforce limits, because one is delegated to this process; otherwise the reason. Then the
+    /// processes of each call are looked at regularly.
+    pub cgroup_limits: Result<(), String>,
     /// Whether a process can decide on changes of metadata for others (seccomp_unotify(2)); otherwise
     /// the reason. Without this, all such changes are refused to confined processes.
     pub metadata: Result<(), String>,
@@ -31,6 +34,7 @@ impl Support {
                 || !read("/proc/sys/kernel/seccomp/actions_avail").is_empty(),
             namespaces: namespaces(),
             cgroup: cgroup(&read("/proc/mounts")),
+            cgroup_limits: cgroup_limits(),
             metadata: metadata(),
         }
     }
@@ -44,6 +48,16 @@ fn cgroup(mounts: &str) -> &'static str {
         (false, true) => "v1",
         (false, false) => "none",
     }
+}
+
+#[cfg(target_os = "linux")]
+fn cgroup_limits() -> Result<(), String> {
+    crate::cgroup::missing().map_or(Ok(()), |why| Err(why.to_owned()))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn cgroup_limits() -> Result<(), String> {
+    Err("there are none on this system".to_owned())
 }
 
 #[cfg(target_os = "linux")]

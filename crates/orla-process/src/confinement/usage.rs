@@ -1,14 +1,17 @@
 //! Measures the resources that the processes of a call use, and compares them with their limits.
 //!
-//! The kernel enforces some limits for each process ([`restrict`]). The first process of the tree reads
-//! the use of the whole tree from its own `/proc` ([`Watch`]).
+//! The kernel enforces some limits for each process ([`restrict`]). Those of the whole tree it enforces too if the tree has a
+//! control group. Otherwise the first process of the tree reads what the tree uses from its own `/proc` ([`Watch`]).
 
 use std::collections::HashMap;
 use std::fs;
 use std::io;
+use std::os::fd::BorrowedFd;
 
 use orla_confine::Limits;
 use rustix::process::{Resource, Rlimit, setrlimit};
+
+use crate::cgroup::Meter;
 
 /// The process id of the first process of a tree, which watches the others.
 const FIRST: u32 = 1;
@@ -70,7 +73,75 @@ pub(super) fn exceeded(limits: &Limits, status: i32) -> Option<&'static str> {
 
 /// Watches the resource use of a tree.
 #[derive(Debug)]
-pub(super) struct Watch<'a> {
+pub(super) enum Watch<'a> {
+    /// By its control group, whose limits the kernel enforces.
+    Group(Meter, &'a Limits),
+    /// By a look at every process.
+    Processes(Processes<'a>),
+}
+
+impl<'a> Watch<'a> {
+    /// Starts to watch a program, by its control group if it has one.
+    pub(super) fn new(limits: &'a Limits, group: Option<Meter>) -> Self {
+        match group {
+            Some(meter) => Self::Group(meter, limits),
+            None => Self::Processes(Processes::new(limits)),
+        }
+    }
+
+    /// Ends watching a program, after which nothing runs in its control group. Returns what measures the group.
+    ///
+    /// # Errors
+    /// The group cannot be read.
+    pub(super) fn end(self) -> io::Result<Option<Meter>> {
+        match self {
+            Self::Group(meter, _) => meter.restarted().map(Some),
+            Self::Processes(_) => Ok(None),
+        }
+    }
+
+    /// Returns the limit that the tree exceeds. A tree that cannot be watched exceeds the first of its
+    /// limits.
+    pub(super) fn breach(&mut self) -> Option<&'static str> {
+        let (breach, limits) = match self {
+            Self::Group(meter, limits) => (meter.breach(), limits),
+            Self::Processes(processes) => (processes.look(), &mut processes.limits),
+        };
+        breach.unwrap_or_else(|_| {
+            limits.enforced().into_iter().find_map(|(name, limit)| limit.map(|_| name))
+        })
+    }
+
+    /// Returns the limit that an ended program has exceeded.
+    pub(super) fn last_breach(&self) -> Option<&'static str> {
+        match self {
+            Self::Group(meter, _) => {
+                meter.was_refused_a_process().is_ok_and(|was| was).then_some("processes")
+            }
+            Self::Processes(_) => None,
+        }
+    }
+
+    /// Returns the file that reports (`POLLPRI`) that a limit was exceeded.
+    pub(super) fn reports(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Self::Group(meter, _) => Some(meter.reports()),
+            Self::Processes(_) => None,
+        }
+    }
+
+    /// Returns whether the tree must be looked at regularly.
+    pub(super) fn must_poll(&self) -> bool {
+        match self {
+            Self::Group(meter, _) => meter.must_poll(),
+            Self::Processes(_) => true,
+        }
+    }
+}
+
+/// The processes of a tree.
+#[derive(Debug)]
+pub(super) struct Processes<'a> {
     limits: &'a Limits,
     /// The processor time of the processes at the last look, by process id and start time.
     seen: HashMap<(u32, u64), u64>,
@@ -82,21 +153,14 @@ pub(super) struct Watch<'a> {
     before: u64,
 }
 
-impl<'a> Watch<'a> {
-    pub(super) fn new(limits: &'a Limits) -> Self {
+impl<'a> Processes<'a> {
+    fn new(limits: &'a Limits) -> Self {
         let first = read(FIRST, "stat").ok().flatten();
         let before = first.and_then(|stat| Stat::of(&stat)).map_or(0, |stat| stat.reaped);
         Self { limits, seen: HashMap::new(), ended: 0, ticks: 0, before }
     }
 
-    /// Returns the limit that the tree exceeds. A tree that cannot be watched exceeds the first of its
-    /// limits.
-    pub(super) fn breach(&mut self) -> Option<&'static str> {
-        self.look().unwrap_or_else(|_| {
-            self.limits.enforced().into_iter().find_map(|(name, limit)| limit.map(|_| name))
-        })
-    }
-
+    /// Returns the limit that the processes exceed.
     fn look(&mut self) -> io::Result<Option<&'static str>> {
         let (mut tasks, mut memory, mut reaped) = (0_u64, 0_u64, 0_u64);
         let mut seen = HashMap::new();
@@ -205,8 +269,8 @@ mod tests {
     #[test]
     fn the_tree_of_this_process_is_within_wide_limits_and_over_narrow_ones() {
         let wide = Limits { processes: Some(1 << 30), ..Limits::default() };
-        assert_eq!(Watch::new(&wide).breach(), None);
+        assert_eq!(Watch::new(&wide, None).breach(), None);
         let narrow = Limits { memory: Some(1), ..Limits::default() };
-        assert_eq!(Watch::new(&narrow).breach(), Some("memory"));
+        assert_eq!(Watch::new(&narrow, None).breach(), Some("memory"));
     }
 }

@@ -22,6 +22,11 @@ struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     namespaces_missing: Option<String>,
     cgroup: &'static str,
+    /// Whether a control group is delegated to this process, so that control groups enforce limits.
+    cgroup_delegated: bool,
+    /// The reason why control groups do not enforce limits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cgroup_missing: Option<String>,
     /// Which changes of modes, owners, times and attributes of files are refused.
     metadata: &'static str,
     sandbox: &'static str,
@@ -118,6 +123,8 @@ async fn examine(config: &Config) -> Result<Report, Failure> {
         namespaces: support.namespaces.is_ok(),
         namespaces_missing: support.namespaces.err(),
         cgroup: support.cgroup,
+        cgroup_delegated: support.cgroup_limits.is_ok(),
+        cgroup_missing: support.cgroup_limits.err(),
         metadata: match support.metadata {
             Ok(()) => {
                 "modes and times can be changed where a confined process may write; all else is refused"
@@ -153,8 +160,12 @@ impl Report {
             None => "available".to_owned(),
             Some(why) => format!("none: {why}"),
         };
+        let limits = match &self.cgroup_missing {
+            None => "they limit memory, processes and processor time of a call".to_owned(),
+            Some(why) => format!("limits are measured instead: {why}"),
+        };
         let mut text = format!(
-            "Kernel       {}\nLandlock     {landlock}\nseccomp      {}\nNamespaces   {namespaces}\nCgroups      {}\nMetadata     {}\nsandbox      {}\n",
+            "Kernel       {}\nLandlock     {landlock}\nseccomp      {}\nNamespaces   {namespaces}\nCgroups      {}; {limits}\nMetadata     {}\nsandbox      {}\n",
             self.kernel,
             if self.seccomp { "available" } else { "none" },
             self.cgroup,

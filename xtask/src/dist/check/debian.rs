@@ -26,7 +26,7 @@ pub(super) fn check(place: &Place<'_>, program: &Program, tally: &mut Tally) -> 
         );
         return Ok(());
     }
-    let Some(system) = bare("bare", &[])? else { return Ok(()) };
+    let Some(system) = bare(SUITE, "bare", &[])? else { return Ok(()) };
     let package = place.artefact("orla_", &format!("_{}.deb", program.target.debian))?;
     let port = free_port()?;
     let finished = in_root(place, &system, |root| {
@@ -44,7 +44,7 @@ pub(super) fn check(place: &Place<'_>, program: &Program, tally: &mut Tally) -> 
         );
         return Ok(());
     }
-    let Some(system) = bare("systemd", &["systemd", "systemd-sysv", "dbus", "curl"])? else {
+    let Some(system) = bare(SUITE, "systemd", &["systemd", "systemd-sysv", "dbus", "curl"])? else {
         return Ok(());
     };
     let finished = in_root(place, &system, |root| {
@@ -56,7 +56,7 @@ pub(super) fn check(place: &Place<'_>, program: &Program, tally: &mut Tally) -> 
     Ok(())
 }
 
-fn fixture(name: &str) -> PathBuf {
+pub(super) fn fixture(name: &str) -> PathBuf {
     crate::root().join("xtask/fixtures/dist").join(name)
 }
 
@@ -73,10 +73,10 @@ fn in_root(
     Ok(finished)
 }
 
-/// Returns a Debian system with these packages as an archive, which is made at the first time; `None`
+/// Returns a Debian system of a release with these packages as an archive, which is made at the first time; `None`
 /// where it cannot be made.
-fn bare(name: &str, packages: &[&str]) -> Result<Option<PathBuf>, String> {
-    let archive = crate::target("dist")?.join(format!("debian-{SUITE}-{name}.tar"));
+pub(super) fn bare(suite: &str, name: &str, packages: &[&str]) -> Result<Option<PathBuf>, String> {
+    let archive = crate::target("dist")?.join(format!("debian-{suite}-{name}.tar"));
     if !archive.exists() {
         let half = archive.with_extension("half.tar");
         let mut command = Command::new("mmdebstrap");
@@ -84,7 +84,7 @@ fn bare(name: &str, packages: &[&str]) -> Result<Option<PathBuf>, String> {
         if !packages.is_empty() {
             command.arg(format!("--include={}", packages.join(",")));
         }
-        let made = succeed(command.arg(SUITE).arg(&half));
+        let made = succeed(command.arg(suite).arg(&half));
         if let Err(why) = made {
             println!("      left out: no Debian system can be made to install on: {why}");
             return Ok(None);

@@ -14,6 +14,7 @@ use crate::tally::Tally;
 use super::release::{Artefact, Program, Release};
 
 mod debian;
+pub(super) mod machine;
 mod script;
 
 /// How long one installation may take.

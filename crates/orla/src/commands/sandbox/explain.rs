@@ -71,7 +71,10 @@ fn enforced_by(status: &SandboxStatus, support: &Support) -> Vec<String> {
             ]
         }
         SandboxLevel::Unconfined if is_open => {
-            vec!["rlimits and a watched PID namespace (limits)".to_owned()]
+            vec![match support.cgroup_limits {
+                Ok(()) => "control groups, rlimits and a PID namespace (limits)".to_owned(),
+                Err(_) => "rlimits and a watched PID namespace (limits)".to_owned(),
+            }]
         }
         _ => Vec::new(),
     }
