@@ -29,7 +29,8 @@ fn archive(world: &World) -> Value {
 /// Says in the registry that a package has attestations.
 fn announce(world: &World, registry: &Registry) {
     let mut document: Value =
-        serde_json::from_str(&world.read("weather-mcp.json").replace("URL", &registry.url())).unwrap();
+        serde_json::from_str(&world.read("weather-mcp.json").replace("URL", &registry.url()))
+            .expect("the description is JSON");
     // As a mirror repeats the URL of the registry that it mirrors.
     let url = format!("https://registry.example{ATTESTATIONS}");
     document["versions"]["3.0.0"]["dist"]["attestations"] =

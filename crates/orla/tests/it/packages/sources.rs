@@ -200,7 +200,8 @@ pub(super) fn pypi_registry() -> (World, Registry) {
     ] {
         let page = format!("<html><body><a href=\"/files/{file}\">{file}</a></body></html>");
         registry.serve(&format!("/simple/{name}/"), page.as_bytes());
-        registry.serve(&format!("/files/{file}"), &std::fs::read(world.path(file)).unwrap());
+        let archive = std::fs::read(world.path(file)).expect("the archive was made");
+        registry.serve(&format!("/files/{file}"), &archive);
     }
     let world = world.env("PIP_INDEX_URL", format!("{}/simple/", registry.url()));
     let world = world.env("PIP_CONFIG_FILE", "/dev/null").env("PIP_EXTRA_INDEX_URL", "");
