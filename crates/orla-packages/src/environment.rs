@@ -16,7 +16,7 @@ use crate::archive::{Archive, File, MAX_BYTES, assemble, read_tgz};
 use crate::bundle::MANIFEST;
 use crate::lock::is_digest;
 use crate::sha256;
-use crate::source::{is_npm_name, is_word};
+use crate::source::{is_npm_name, is_word, pypi_name};
 
 /// The maximum number of archives of a program.
 const MAX_REQUIREMENTS: usize = 2000;
@@ -108,6 +108,16 @@ impl Requirement {
         })
     }
 
+    /// Returns whether it is the program of npm with this name itself.
+    pub fn is_npm_program(&self, name: &str) -> bool {
+        self.name == name && self.place == format!("node_modules/{name}")
+    }
+
+    /// Returns whether it is the program of PyPI with this name itself.
+    pub fn is_pypi_program(&self, name: &str) -> bool {
+        self.place.is_empty() && same(&self.name, name)
+    }
+
     /// Returns whether an archive is the required one.
     pub fn is_met_by(&self, archive: &[u8]) -> bool {
         match self.digest.strip_prefix("sha512-") {
@@ -160,7 +170,7 @@ pub fn npm_requirements(lock: &[u8], os: &str, cpu: &str) -> Result<Vec<Requirem
             Requirement::parse(&written).ok_or_else(|| format!("{name} cannot be locked: {written}"))?,
         );
     }
-    bounded(all)
+    distinct(bounded(all)?, |one| one.place.clone())
 }
 
 /// Returns a requirement that is not from the registry. A range, a tag and an alias contain neither `/`
@@ -194,7 +204,44 @@ pub fn pypi_requirements(report: &[u8]) -> Result<Vec<Requirement>, String> {
     });
     let mut all = all.collect::<Result<Vec<_>, _>>()?;
     all.sort_by(|a, b| a.name.cmp(&b.name));
-    bounded(all)
+    distinct(bounded(all)?, |one| pypi_name(&one.name))
+}
+
+/// Returns the requirements of a program of npm in a lock, which others may have written.
+///
+/// # Errors
+/// A text is not a requirement of npm, or two have one place.
+pub fn npm_locked(texts: &[String]) -> Result<Vec<Requirement>, String> {
+    distinct(locked(texts, |one| !one.place.is_empty())?, |one| one.place.clone())
+}
+
+/// Returns the requirements of a program of PyPI in a lock, which others may have written.
+///
+/// # Errors
+/// A text is not a requirement of PyPI, or two have one name.
+pub fn pypi_locked(texts: &[String]) -> Result<Vec<Requirement>, String> {
+    distinct(locked(texts, |one| one.place.is_empty())?, |one| pypi_name(&one.name))
+}
+
+fn locked(
+    texts: &[String],
+    is_of_kind: impl Fn(&Requirement) -> bool,
+) -> Result<Vec<Requirement>, String> {
+    let read = |text: &String| {
+        let wrong = || format!("the lock requires {text:?}, which is not a requirement");
+        Requirement::parse(text).filter(&is_of_kind).ok_or_else(wrong)
+    };
+    texts.iter().map(read).collect()
+}
+
+/// Returns the requirements if no two of them would have the same place in the bundle: the files of one
+/// would replace those of the other.
+fn distinct(all: Vec<Requirement>, key: fn(&Requirement) -> String) -> Result<Vec<Requirement>, String> {
+    let mut known = BTreeSet::new();
+    match all.iter().find(|one| !known.insert(key(one))) {
+        Some(twin) => Err(format!("it requires {} twice", key(twin))),
+        None => Ok(all),
+    }
 }
 
 fn bounded(all: Vec<Requirement>) -> Result<Vec<Requirement>, String> {
@@ -226,7 +273,7 @@ pub fn npm_bundle(
     launch: &Launch,
 ) -> Result<Vec<u8>, String> {
     let (mut files, mut total) = (Vec::new(), 0);
-    for (requirement, archive) in archives {
+    for (requirement, archive) in own_first(archives, |one| one.is_npm_program(name)) {
         let content = read_tgz(archive).map_err(|error| format!("{}: {error}", requirement.name))?;
         within(&mut total, &content)?;
         files.extend(content.into_iter().filter_map(|file| {
@@ -236,10 +283,8 @@ pub fn npm_bundle(
         }));
     }
     let place = format!("node_modules/{name}");
-    let (requirement, _) = archives
-        .iter()
-        .find(|(requirement, _)| requirement.place == place)
-        .ok_or("the package is missing")?;
+    let own = archives.iter().find(|(requirement, _)| requirement.is_npm_program(name));
+    let (requirement, _) = own.ok_or("the package is missing")?;
     let package = files
         .iter()
         .find(|file| file.name == format!("{place}/package.json"))
@@ -280,13 +325,13 @@ pub fn pypi_bundle(
 ) -> Result<Vec<u8>, String> {
     let (mut files, mut found, mut total) = (Vec::new(), None, 0);
     let mut says = <[String; 2]>::default();
-    for (requirement, wheel) in wheels {
+    for (requirement, wheel) in own_first(wheels, |one| one.is_pypi_program(name)) {
         let wrong = |error: crate::archive::ArchiveError| format!("{}: {error}", requirement.name);
         let archive = Archive::read(wheel).map_err(wrong)?;
         let content = archive.contents().map_err(wrong)?;
         within(&mut total, &content)?;
         for file in content {
-            let is_wanted = same(&requirement.name, name);
+            let is_wanted = requirement.is_pypi_program(name);
             if is_wanted && file.name.ends_with(".dist-info/entry_points.txt") {
                 found = Some((requirement, String::from_utf8_lossy(&file.content).into_owned()));
             }
@@ -333,8 +378,16 @@ fn summary_and_author(metadata: &str) -> [String; 2] {
 
 /// Returns whether two names are the same to PyPI.
 fn same(one: &str, other: &str) -> bool {
-    let plain = |name: &str| name.replace(['_', '.'], "-").to_ascii_lowercase();
-    plain(one) == plain(other)
+    pypi_name(one) == pypi_name(other)
+}
+
+/// Returns the archives with those of the program itself first: no other archive replaces its files.
+fn own_first(
+    archives: &[(Requirement, Vec<u8>)],
+    is_own: impl Fn(&Requirement) -> bool,
+) -> impl Iterator<Item = &(Requirement, Vec<u8>)> {
+    let (own, others): (Vec<_>, Vec<_>) = archives.iter().partition(|(one, _)| is_own(one));
+    own.into_iter().chain(others)
 }
 
 /// Returns the module and the function of a program in `entry_points.txt`: the one with the package's
@@ -442,6 +495,56 @@ mod tests {
         ] {
             assert_eq!(Requirement::parse(&wrong), None, "{wrong}");
         }
+    }
+
+    #[test]
+    fn nothing_is_required_twice_at_one_place() {
+        let digests = [[1; 64], [2; 64]].map(|bytes| BASE64_STANDARD.encode(bytes));
+        let npm =
+            |place: &str, name: &str, digest: &str| format!("{place} {name}@1.0.0 sha512-{digest}");
+        let own = npm("node_modules/tool", "tool", &digests[0]);
+        let evil = npm("node_modules/tool", "evil", &digests[1]);
+        let inner = npm("node_modules/a/node_modules/tool", "tool", &digests[0]);
+        assert!(npm_locked(&[evil, own.clone()]).unwrap_err().contains("node_modules/tool twice"));
+        assert_eq!(npm_locked(&[own.clone(), inner]).map(|all| all.len()), Ok(2));
+        let pypi = |name: &str, byte: &str| format!("{name}@1.0.0 {}", byte.repeat(32));
+        let (own_wheel, twin) = (pypi("weather-mcp", "01"), pypi("Weather_MCP", "02"));
+        let why = pypi_locked(&[twin, own_wheel.clone()]).unwrap_err();
+        assert!(why.contains("weather-mcp twice"), "{why}");
+        assert!(pypi_locked(&[own_wheel.clone(), pypi("other", "02")]).is_ok());
+        // Each of the other registry.
+        assert!(npm_locked(&[own_wheel]).is_err() && pypi_locked(&[own]).is_err());
+        let item = |name: &str| json!({"metadata": {"name": name, "version": "1"}, "download_info": {"archive_info": {"hashes": {"sha256": "ab".repeat(32)}}}});
+        let report = json!({"install": [item("a.b"), item("a-b")]}).to_string();
+        assert!(pypi_requirements(report.as_bytes()).unwrap_err().contains("a-b twice"));
+    }
+
+    #[test]
+    fn no_other_archive_replaces_a_file_of_the_program() {
+        let wheel = |text: &str, more: &[(&str, &str)]| {
+            let file = |name: &str, text: &str| File {
+                name: name.to_owned(),
+                is_executable: false,
+                content: text.as_bytes().to_vec(),
+            };
+            let mut files = vec![file("weather_mcp/__init__.py", text)];
+            files.extend(more.iter().map(|(name, text)| file(name, text)));
+            assemble(&files).unwrap()
+        };
+        let points =
+            ("w.dist-info/entry_points.txt", "[console_scripts]\nweather-mcp = weather_mcp:main\n");
+        let required = |name: &str| Requirement {
+            place: String::new(),
+            name: name.to_owned(),
+            version: "1.0".to_owned(),
+            digest: "0".repeat(64),
+        };
+        let wheels =
+            [(required("aaa"), wheel("evil", &[])), (required("weather_mcp"), wheel("good", &[points]))];
+        let bundle = pypi_bundle("weather-mcp", &wheels, &Launch::default()).unwrap();
+        let archive = Archive::read(&bundle).unwrap();
+        let module = archive.file("lib/weather_mcp/__init__.py", 100).unwrap();
+        assert_eq!(module.as_deref(), Some(&b"good"[..]));
     }
 
     #[test]

@@ -237,6 +237,20 @@ pub(crate) fn is_npm_name(text: &str) -> bool {
     }
 }
 
+/// Returns a name of PyPI in the form that all its spellings share (PEP 503): `weather-mcp` for
+/// `Weather_MCP`. A pattern of names stays a pattern.
+pub fn pypi_name(name: &str) -> String {
+    let mut normal = String::with_capacity(name.len());
+    for ch in name.chars() {
+        match ch {
+            '-' | '_' | '.' if normal.ends_with('-') => {}
+            '-' | '_' | '.' => normal.push('-'),
+            _ => normal.push(ch.to_ascii_lowercase()),
+        }
+    }
+    normal
+}
+
 /// Returns whether a text can be a name or a version of a package.
 pub(crate) fn is_word(text: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"._-+!".contains(&byte);
@@ -283,6 +297,14 @@ impl fmt::Display for Source {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn spellings_of_a_name_of_pypi_are_one_name() {
+        for spelling in ["weather-mcp", "Weather_MCP", "weather.mcp", "weather-_mcp", "weather--mcp"] {
+            assert_eq!(pypi_name(spelling), "weather-mcp");
+        }
+        assert_eq!(pypi_name("Weather_*"), "weather-*");
+    }
 
     #[test]
     fn a_source_says_what_it_is() {

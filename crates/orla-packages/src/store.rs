@@ -8,7 +8,7 @@
 //! ARCHIVES/SHA                          an archive
 //! CONTENTS/SHA                          the digest of what that archive unpacks to
 //! CONTENTS/SHA.agreed                   the user agreed to what SHA is the digest of
-//! CONTENTS/SHA.signed                   who signed that archive, as verified here
+//! CONTENTS/SHA.ROOT.signed              who signed that archive, as verified here with this root of trust
 //! ```
 //!
 //! A package is unpacked into a directory whose name begins with a dot, made durable, and renamed. Then

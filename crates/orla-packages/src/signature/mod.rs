@@ -16,9 +16,13 @@ use serde_json::{Value, json};
 use sigstore_verify::VerificationPolicy;
 use sigstore_verify::crypto::{CertificateInfo, install_default_provider};
 use sigstore_verify::trust_root::{SIGSTORE_PRODUCTION_TRUSTED_ROOT, TrustedRoot};
-use sigstore_verify::types::{ArtifactDigest, Bundle, HashAlgorithm, SignatureContent, Statement};
+use sigstore_verify::types::{
+    ArtifactDigest, Bundle, Digest, HashAlgorithm, SignatureContent, Statement,
+};
 
 use crate::environment::Requirement;
+use crate::sha256;
+use crate::source::pypi_name;
 
 /// The maximum number of bundles of an archive.
 const MAX_BUNDLES: usize = 32;
@@ -45,6 +49,12 @@ pub struct Signer {
     pub workflow: Option<String>,
 }
 
+/// Returns the SHA-256 of a root of trust. What was verified by one root is not verified by another one.
+/// Without a root, it is that of [`Verifier::new`].
+pub fn digest_of_root(root: Option<&str>) -> String {
+    sha256(root.unwrap_or(SIGSTORE_PRODUCTION_TRUSTED_ROOT).as_bytes())
+}
+
 /// Verifies signatures.
 pub struct Verifier(sigstore_verify::Verifier);
 
@@ -66,7 +76,8 @@ impl Verifier {
     /// Verifies all signatures of an archive, and returns its signer. Without a signature, there is none.
     ///
     /// # Errors
-    /// One of them is not valid, is not about this archive, or is of another signer than the others.
+    /// One of them is not valid, is not about this archive in this version of this package, or is of another
+    /// signer than the others.
     pub fn verify(&self, bundles: &[Value], archive: &Requirement) -> Result<Option<Signer>, String> {
         if bundles.len() > MAX_BUNDLES {
             return Err(format!("it has more than {MAX_BUNDLES} signatures"));
@@ -74,7 +85,7 @@ impl Verifier {
         let digest = digest(archive)?;
         let mut signer: Option<Signer> = None;
         for bundle in bundles {
-            let this = self.verify_one(bundle, &digest)?;
+            let this = self.verify_one(bundle, archive, &digest)?;
             match &signer {
                 Some(other) if other.name != this.name => {
                     return Err(format!("it is signed by {} and by {}", other.name, this.name));
@@ -86,7 +97,12 @@ impl Verifier {
         Ok(signer)
     }
 
-    fn verify_one(&self, bundle: &Value, digest: &ArtifactDigest) -> Result<Signer, String> {
+    fn verify_one(
+        &self,
+        bundle: &Value,
+        archive: &Requirement,
+        digest: &ArtifactDigest,
+    ) -> Result<Signer, String> {
         let invalid = |why: &dyn std::fmt::Display| format!("its signature is not valid: {why}");
         let bundle = Bundle::deserialize(bundle).map_err(|error| invalid(&error))?;
         let SignatureContent::DsseEnvelope(envelope) = &bundle.content else {
@@ -102,9 +118,42 @@ impl Verifier {
             let kind = statement.predicate_type.escape_debug();
             return Err(invalid(&format!("the statement {kind} does not say who made the archive")));
         }
+        // A registry could give the archive and the signature of another package of the same signer.
+        let subjects = statement.subject.iter().filter(|subject| {
+            let Digest { sha256, sha512, .. } = &subject.digest;
+            let is_it = |bytes: &[u8]| bytes == digest.as_bytes();
+            sha256.as_ref().is_some_and(|hash| is_it(hash.as_bytes()))
+                || sha512.as_ref().is_some_and(|hash| is_it(hash.as_bytes()))
+        });
+        let names: Vec<&str> = subjects.map(|subject| subject.name.as_str()).collect();
+        if !names.iter().any(|name| is_name_of(name, archive)) {
+            let Requirement { name, version, .. } = archive;
+            let other = names.first().copied().unwrap_or_default().escape_debug();
+            return Err(invalid(&format!("the statement is about {other}, not about {name} {version}")));
+        }
         let certificate = verified.certificate().ok_or_else(|| invalid(&"it has no certificate"))?;
         signer(certificate).ok_or_else(|| invalid(&"its certificate names nobody"))
     }
+}
+
+/// Returns whether a statement names a package in this version: as a package URL for npm, and as the
+/// name of its file for PyPI.
+fn is_name_of(subject: &str, archive: &Requirement) -> bool {
+    let Requirement { place, name, version, .. } = archive;
+    if !place.is_empty() {
+        // A package of another registry than npm's has its URL behind a question mark.
+        let subject = subject.split('?').next().unwrap_or_default();
+        return subject == format!("pkg:npm/{}@{version}", name.replace('@', "%40"));
+    }
+    let parts = match subject.strip_suffix(".whl") {
+        Some(wheel) => {
+            wheel.split_once('-').and_then(|(name, rest)| Some((name, rest.split_once('-')?.0)))
+        }
+        None => subject.strip_suffix(".tar.gz").and_then(|source| source.rsplit_once('-')),
+    };
+    parts.is_some_and(|(named, of)| {
+        pypi_name(named) == pypi_name(name) && pypi_name(of) == pypi_name(version)
+    })
 }
 
 /// Returns the signer that a certificate names.
@@ -142,9 +191,9 @@ pub fn npm_bundles(document: &[u8]) -> Result<Vec<Value>, String> {
     let Some(Value::Array(all)) = document.get_mut("attestations").map(Value::take) else {
         return Err("attestations of npm: it has no attestations".to_owned());
     };
-    let is_signer_s =
+    let says_who_made_it =
         |one: &Value| one["predicateType"].as_str().is_some_and(|kind| PREDICATES.contains(&kind));
-    Ok(all.into_iter().filter(is_signer_s).map(|mut one| one["bundle"].take()).collect())
+    Ok(all.into_iter().filter(says_who_made_it).map(|mut one| one["bundle"].take()).collect())
 }
 
 /// Returns the bundles in PyPI's document about the provenance of a file.

@@ -71,6 +71,52 @@ fn a_signature_of_another_archive_is_refused() {
     assert!(verifier.verify(&many, &of_npm()).unwrap_err().contains("more than"));
 }
 
+#[test]
+fn a_signature_of_another_package_or_version_is_refused() {
+    let verifier = Verifier::new(None).unwrap();
+    let refused = |bundles: &[Value], archive: Requirement, words: [&str; 2]| {
+        let why = verifier.verify(bundles, &archive).unwrap_err();
+        assert!(words.iter().all(|word| why.contains(word)), "{why}");
+    };
+    let (npm, pypi_one) = (npm_bundles(NPM).unwrap(), pypi_bundles(PYPI).unwrap());
+    let named = |name: &str| Requirement { name: name.to_owned(), ..of_npm() };
+    refused(&npm, named("other"), ["pkg:npm/sigstore@2.0.0", "not about other 2.0.0"]);
+    refused(&npm, named("@sigstore/sigstore"), ["sigstore@2.0.0", "@sigstore/sigstore"]);
+    let later = Requirement { version: "9.0.0".to_owned(), ..of_npm() };
+    refused(&npm, later, ["pkg:npm/sigstore@2.0.0", "not about sigstore 9.0.0"]);
+    let later = Requirement { version: "0.0.20".to_owned(), ..pypi() };
+    refused(&pypi_one, later, ["pypi_attestations-0.0.19.tar.gz", "0.0.20"]);
+    let other = Requirement { name: "pypi".to_owned(), ..pypi() };
+    refused(&pypi_one, other, ["pypi_attestations-0.0.19.tar.gz", "not about pypi"]);
+    // Each spelling of a name is the same project.
+    let spelt = Requirement { name: "PyPI_Attestations".to_owned(), ..pypi() };
+    assert!(verifier.verify(&pypi_one, &spelt).is_ok());
+}
+
+#[test]
+fn a_statement_names_a_package_in_the_way_of_its_registry() {
+    let digest = format!("sha512-{}", BASE64_STANDARD.encode([7; 64]));
+    let npm = Requirement::parse(&format!("node_modules/@a/b @a/b@1.0.0 {digest}")).unwrap();
+    let pypi = of_pypi("weather-mcp@1.0", &"0".repeat(64));
+    for (subject, archive, is_it) in [
+        ("pkg:npm/%40a/b@1.0.0", &npm, true),
+        ("pkg:npm/%40a/b@1.0.0?registry_url=https://npm.example", &npm, true),
+        ("pkg:npm/@a/b@1.0.0", &npm, false),
+        ("pkg:npm/%40a/b@1.0.0-rc", &npm, false),
+        ("pkg:npm/b@1.0.0", &npm, false),
+        ("weather_mcp-1.0-py3-none-any.whl", &pypi, true),
+        ("Weather.MCP-1.0-1-py3-none-any.whl", &pypi, true),
+        ("weather-mcp-1.0.tar.gz", &pypi, true),
+        ("weather_mcp-1.0", &pypi, false),
+        ("weather_mcp-1.0.1-py3-none-any.whl", &pypi, false),
+        ("weather_mcp_x-1.0-py3-none-any.whl", &pypi, false),
+        ("weather_mcp-1.0.whl", &pypi, false),
+        ("", &pypi, false),
+    ] {
+        assert_eq!(is_name_of(subject, archive), is_it, "{subject}");
+    }
+}
+
 /// Changes the value at a JSON Pointer.
 type Change = fn(&mut Value);
 

@@ -3,14 +3,18 @@
 use orla_marketplace::id::Pattern;
 use orla_packages::lock::Entry;
 use orla_packages::signature::Signer;
-use orla_packages::source::Source;
+use orla_packages::source::{Source, pypi_name};
 use orla_packages::store::Store;
 
 use crate::config::{PackagesConfig, Signatures};
 
+/// What is said of a package without one.
+pub(crate) const UNSIGNED: &str = "no signature that orla can verify";
+
 /// What the configuration and the lock demand of the signature of a package.
 #[derive(Debug)]
 pub(crate) struct Demand<'a> {
+    config: &'a PackagesConfig,
     is_required: bool,
     /// The patterns that the signer must match, all of them.
     signers: Vec<&'a Pattern>,
@@ -19,26 +23,27 @@ pub(crate) struct Demand<'a> {
 }
 
 impl<'a> Demand<'a> {
-    /// Returns the demand on a package from a source, which may be a name in a registry for the second
-    /// one. `None` if no signature of it is verified.
+    /// Returns the demand on a package from a source. `resolved` is the program that a registry named for
+    /// it. `None` if no signature of the package is verified.
     pub(crate) fn of(
         config: &'a PackagesConfig,
         source: &Source,
         resolved: Option<&Source>,
     ) -> Option<Self> {
-        let sources: Vec<String> = [Some(source), resolved].into_iter().flatten().map(plain).collect();
-        Self::of_texts(config, &sources)
+        let texts: Vec<String> =
+            [Some(source), resolved].into_iter().flatten().flat_map(texts).collect();
+        Self::matching(config, |pattern| texts.iter().any(|text| pattern.matches(text)))
     }
 
-    fn of_texts(config: &'a PackagesConfig, sources: &[String]) -> Option<Self> {
-        let is_of = |pattern: &Pattern| sources.iter().any(|source| pattern.matches(source));
+    /// Returns the demand on a package whose source matches these patterns.
+    fn matching(config: &'a PackagesConfig, is_of: impl Fn(&Pattern) -> bool) -> Option<Self> {
         let signers: Vec<&Pattern> =
             config.signers.iter().filter_map(|(of, signer)| is_of(of).then_some(signer)).collect();
         match config.signatures {
             Signatures::Off if signers.is_empty() => None,
             signatures => {
                 let is_required = signatures == Signatures::Required || !signers.is_empty();
-                Some(Self { is_required, signers, locked: None })
+                Some(Self { config, is_required, signers, locked: None })
             }
         }
     }
@@ -50,14 +55,34 @@ impl<'a> Demand<'a> {
         store: &Store,
     ) -> Option<Self> {
         let is_folder = |path: &str| store.project().join(path).is_dir();
-        // A text that is no source, such as a commit, stays as it is.
-        let text = |text: &String| {
-            Source::parse(text, is_folder).map_or_else(|_| text.clone(), |source| plain(&source))
+        let parsed = |text: &String| Source::parse(text, is_folder).ok();
+        let source = parsed(&entry.source);
+        // Another text, such as a commit, is no program.
+        let resolved = entry.resolved.as_ref().and_then(parsed).filter(is_program);
+        let is_known = match &source {
+            Some(Source::Registry { .. }) => entry.requires.is_empty() || resolved.is_some(),
+            source => source.is_some(),
         };
-        let sources: Vec<String> =
-            [Some(&entry.source), entry.resolved.as_ref()].into_iter().flatten().map(text).collect();
-        let demand = Self::of_texts(config, &sources)?;
-        Some(Self { locked: entry.signed_by.as_deref(), ..demand })
+        let demand = match &source {
+            Some(source) if is_known => Self::of(config, source, resolved.as_ref()),
+            // A lock that was changed by hand: it could be the package of each pattern.
+            _ => Self::matching(config, |_| true),
+        };
+        Some(Self { locked: entry.signed_by.as_deref(), ..demand? })
+    }
+
+    /// Checks that the lock names the signer of a package that must have one. Otherwise, a removed line of
+    /// the lock would make any signer the right one.
+    ///
+    /// # Errors
+    /// It does not.
+    pub(crate) fn check_lock(&self, name: &str) -> Result<(), String> {
+        match self.is_required && self.locked.is_none() {
+            true => Err(format!(
+                "orla.lock does not name its signer, and `packages` of the configuration demands a signature: run `orla update {name}`"
+            )),
+            false => Ok(()),
+        }
     }
 
     /// Checks the verified signer of a package.
@@ -69,10 +94,9 @@ impl<'a> Demand<'a> {
             return match (self.is_required, self.locked) {
                 (false, None) => Ok(()),
                 (true, None) => {
-                    Err("it is not signed, and `packages` of the configuration demands a signature"
-                        .to_owned())
+                    Err(format!("it has {UNSIGNED}, and `packages` of the configuration demands one"))
                 }
-                (_, Some(locked)) => Err(format!("it is not signed, and was signed by {locked}")),
+                (_, Some(locked)) => Err(format!("it has {UNSIGNED}, and was signed by {locked}")),
             };
         };
         if let Some(pattern) = self.signers.iter().find(|pattern| !pattern.matches(&signer.name)) {
@@ -91,9 +115,10 @@ impl<'a> Demand<'a> {
     /// Checks the signer of a package that was verified on this machine.
     ///
     /// # Errors
-    /// It was not verified here, or is another one.
+    /// It was not verified here, is another one, or is missing in the lock.
     pub(crate) fn check_here(&self, entry: &Entry, store: &Store) -> Result<(), String> {
-        let signer = store.signer(&entry.sha256);
+        self.check_lock(&entry.name)?;
+        let signer = store.signer(&entry.sha256, &self.config.root_digest());
         self.check(signer.as_ref()).map_err(|why| match signer {
             Some(_) => why,
             None => "its signature was not verified on this machine: run `orla sync`".to_owned(),
@@ -101,13 +126,26 @@ impl<'a> Demand<'a> {
     }
 }
 
-/// Returns the text of a source in any version.
-fn plain(source: &Source) -> String {
-    source.clone().without_version().to_string()
+/// Returns whether it is a program whose source a registry of servers can name.
+fn is_program(source: &Source) -> bool {
+    matches!(source, Source::Npm { .. } | Source::Pypi { .. } | Source::Cargo { .. })
+}
+
+/// Returns the texts of a source in any version that a pattern may match: as it is written, and in the form
+/// that all spellings share.
+fn texts(source: &Source) -> Vec<String> {
+    let written = source.clone().without_version().to_string();
+    let shared = match source {
+        Source::Pypi { name, .. } => Some(format!("pypi:{}", pypi_name(name))),
+        _ => None,
+    };
+    std::iter::once(written).chain(shared).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use orla_packages::lock::Lock;
+
     use super::*;
 
     fn config(signatures: Signatures, signers: &[(&str, &str)]) -> PackagesConfig {
@@ -165,5 +203,51 @@ mod tests {
         assert!(Demand::of(&config(Off, &elsewhere), &source, None).is_none());
         let listed = Source::parse("io.github.acme/tool", |_| false).unwrap();
         assert!(Demand::of(&config(Off, &acme), &listed, Some(&source)).is_some());
+        // In each spelling, pip installs the same project. The configuration has patterns in one spelling.
+        let pypi = [("pypi:weather-mcp", "https://github.com/acme/*")];
+        for spelling in ["pypi:Weather_MCP", "pypi:weather.mcp==1.0", "pypi:weather-mcp"] {
+            let source = Source::parse(spelling, |_| false).unwrap();
+            assert!(Demand::of(&config(Off, &pypi), &source, None).is_some(), "{spelling}");
+        }
+    }
+
+    #[test]
+    fn a_lock_cannot_leave_out_what_is_demanded() {
+        let store = Store::new("/none", None);
+        let acme = [("npm:@acme/*", "https://github.com/acme/*")];
+        let lock = |source: &str, more: &str| {
+            let digest = "0".repeat(64);
+            let text = format!(
+                "format: 1\npackages:\n  - name: tool\n    source: \"{source}\"\n{more}    kind: bundle\n    version: \"1\"\n    sha256: \"{digest}\"\n    tools_digest: \"{digest}\"\n    permissions: []\n"
+            );
+            Lock::parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}")).entries()[0].clone()
+        };
+        let npm = |name: &str| format!("    resolved: \"npm:{name}@1.0.0\"\n");
+        let requires = "    requires:\n      - \"x\"\n";
+        let signers = config(Signatures::Off, &acme);
+        for (what, source, more, is_demanded) in [
+            ("the program that the registry named", "io.github.a/b", npm("@acme/tool") + requires, true),
+            ("another program", "io.github.a/b", npm("other") + requires, false),
+            ("a program without its name", "io.github.a/b", requires.to_owned(), true),
+            ("a commit", "io.github.a/b", format!("    resolved: \"0a1b\"\n{requires}"), true),
+            ("a bundle", "io.github.a/b", String::new(), false),
+            ("a text that is no source", "nothing", String::new(), true),
+        ] {
+            let entry = lock(source, &more);
+            let demand = Demand::of_locked(&signers, &entry, &store);
+            assert_eq!(demand.is_some(), is_demanded, "{what}");
+        }
+        let signed = "    signed_by: \"https://github.com/acme/a\"\n";
+        for (signatures, more, words) in [
+            (Signatures::Required, "", "orla update tool"),
+            (Signatures::Required, signed, "orla sync"),
+            (Signatures::IfPresent, signed, "orla sync"),
+            (Signatures::IfPresent, "", ""),
+        ] {
+            let (config, entry) = (config(signatures, &[]), lock("npm:tool", more));
+            let demand = Demand::of_locked(&config, &entry, &store).unwrap();
+            let why = demand.check_here(&entry, &store).err().unwrap_or_default();
+            assert!(why.contains(words) && why.is_empty() == words.is_empty(), "{why}");
+        }
     }
 }

@@ -82,8 +82,8 @@ pub(super) fn build(
 
     let home = at("home");
     fs::create_dir(&home).map_err(|error| unmade(&error))?;
-    let mut vendor = helper::program(&cargo);
-    vendor.current_dir(NEUTRAL).env("RUSTC", sysroot.join("bin/rustc"));
+    let mut vendor = helper::program(&cargo, NEUTRAL.as_ref());
+    vendor.env("RUSTC", sysroot.join("bin/rustc"));
     vendor.args(["vendor", "--locked", "--respect-source-config"]);
     vendor.args(offline.then_some("--offline")).arg("--manifest-path");
     let settings = helper::output(vendor.arg(at(SOURCE).join("Cargo.toml")).arg(at("dependencies")))?;
@@ -170,8 +170,8 @@ fn copy(build: &Path, names: [&str; 3], to: &Path) -> io::Result<()> {
 fn toolchain() -> Result<(PathBuf, PathBuf), String> {
     let install = "install Rust (https://rustup.rs), and try again";
     // Behind the launchers of rustup, which choose a toolchain, are the programs themselves.
-    let mut rustc = helper::program("rustc");
-    let said = helper::output(rustc.args(["--print", "sysroot"]).current_dir(NEUTRAL));
+    let mut rustc = helper::program("rustc", NEUTRAL.as_ref());
+    let said = helper::output(rustc.args(["--print", "sysroot"]));
     let said = said.map_err(|why| format!("{why}: {install}"))?;
     let sysroot = PathBuf::from(String::from_utf8_lossy(&said).trim());
     let own = Some(sysroot.join("bin/cargo")).filter(|cargo| cargo.is_file());

@@ -5,21 +5,20 @@ use std::io::IsTerminal;
 
 use orla_confine::{Word, confines, forms};
 use orla_packages::lock::{Entry, quoted_list};
-use orla_packages::signature::Signer;
 use orla_packages::tools::{self, Tool};
 use orla_process::confinement::{Fallback, Mode};
 
 use reqwest::Url;
 
 use crate::config::Config;
-use crate::packages::content::{self, Content};
-use crate::packages::signatures::Demand;
+use crate::packages::content;
+use crate::packages::signatures::{Demand, UNSIGNED};
 use crate::packages::{project_of, store_of};
 use crate::text::{cut, on_one_line};
 use crate::{Failure, cli, render};
 
 use super::cargo;
-use super::origin::{portable_word, whole_word};
+use super::origin::{Fetched, portable_word, whole_word};
 
 /// The maximum number of lines of one kind on the screen.
 const MAX_LINES: usize = 20;
@@ -28,10 +27,8 @@ const MAX_LINES: usize = 20;
 pub(super) struct ConsentRequest<'a> {
     /// The package as it would be locked.
     pub(super) entry: &'a Entry,
-    pub(super) content: &'a Content,
+    pub(super) package: &'a Fetched,
     pub(super) config: &'a Config,
-    /// Who signed it, if its signature was verified.
-    pub(super) signer: Option<&'a Signer>,
     /// The permissions that are granted without a question.
     pub(super) allowed: &'a BTreeSet<String>,
 }
@@ -44,7 +41,7 @@ impl ConsentRequest<'_> {
     /// Returns an error if consent is denied, no person can be asked, a wanted permission is not covered
     /// by `--yes`, or `--allow` names no permission.
     pub(super) fn consent(&self, consent: &cli::Consent) -> Result<Vec<String>, Failure> {
-        let content = self.content;
+        let content = &self.package.content;
         if let Some(word) = consent.allow.iter().find(|word| self.is_nothing(word)) {
             return Err(Failure::usage(format!(
                 "--allow {word}: unknown permission: expected {}, or one that {} wants",
@@ -83,7 +80,9 @@ impl ConsentRequest<'_> {
     /// Returns whether a word is of no known kind, not of the form `KIND:REST` of a policy's own kinds,
     /// and not wanted.
     fn is_nothing(&self, word: &str) -> bool {
-        !word.contains(':') && !confines(word) && !self.content.wants.iter().any(|wanted| wanted == word)
+        !word.contains(':')
+            && !confines(word)
+            && !self.package.content.wants.iter().any(|wanted| wanted == word)
     }
 
     /// Returns whether the configuration has signatures of this package verified.
@@ -93,7 +92,7 @@ impl ConsentRequest<'_> {
     }
 
     fn screen(&self) -> String {
-        let content = self.content;
+        let content = &self.package.content;
         let list = |words: &mut dyn Iterator<Item = &String>| {
             let words: Vec<&str> = words.map(String::as_str).collect();
             if words.is_empty() { "none".to_owned() } else { words.join(", ") }
@@ -109,12 +108,12 @@ impl ConsentRequest<'_> {
         }
         line("publisher", &publisher(&content.author));
         line("sha256", sha256);
-        if let Some(signer) = self.signer {
+        if let Some(signer) = &self.package.signer {
             let workflow = signer.workflow.as_ref().map(|name| format!(", workflow {name}"));
             let workflow = workflow.unwrap_or_default();
             line("signature", &shown(&format!("signed by {}{workflow}", signer.name)));
         } else if self.is_verified() {
-            line("signature", "not signed");
+            line("signature", if self.package.was_fetched { UNSIGNED } else { "not verified" });
         }
         line("runs", &shown(&content.runs));
         if cargo::is_built(self.entry, self.config) == Ok(true) {

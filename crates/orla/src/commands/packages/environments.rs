@@ -8,7 +8,8 @@ use std::process::Command;
 
 use orla_packages::archive::MAX_BYTES;
 use orla_packages::environment::{
-    Launch, Requirement, npm_bundle, npm_requirements, pypi_bundle, pypi_requirements,
+    Launch, Requirement, npm_bundle, npm_locked, npm_requirements, pypi_bundle, pypi_locked,
+    pypi_requirements,
 };
 use orla_packages::sha256;
 use orla_packages::store::read_bounded;
@@ -40,9 +41,9 @@ impl Program<'_> {
     /// Returns an error if the program cannot be fetched, is not a program, or differs from the lock.
     pub(super) fn by_npm(&self) -> Result<(Vec<u8>, Vec<String>), String> {
         let place = tempfile::tempdir().map_err(|error| error.to_string())?;
-        let requirements = match self.locked() {
-            Some(locked) => locked?,
-            None => {
+        let requirements = match self.locked {
+            locked @ [_, ..] => npm_locked(locked)?,
+            [] => {
                 let version = self.version.unwrap_or("latest");
                 let wanted = json!({"name": "wanted", "version": "1.0.0", "private": true, "dependencies": {(self.name): version}});
                 write(&place.path().join("package.json"), &wanted.to_string())?;
@@ -101,9 +102,9 @@ impl Program<'_> {
     /// system.
     pub(super) fn by_pip(&self) -> Result<(Vec<u8>, Vec<String>), String> {
         let place = tempfile::tempdir().map_err(|error| error.to_string())?;
-        let requirements = match self.locked() {
-            Some(locked) => locked?,
-            None => {
+        let requirements = match self.locked {
+            locked @ [_, ..] => pypi_locked(locked)?,
+            [] => {
                 let mut pip = pip(place.path(), "install");
                 pip.args(["--dry-run", "--ignore-installed", "--report", "-", "--"]);
                 pypi_requirements(&helper::output(pip.arg(self.wanted_by_pip()))?)?
@@ -172,14 +173,6 @@ impl Program<'_> {
         let version = self.version.map(|version| format!("=={version}"));
         format!("{}{}", self.name, version.unwrap_or_default())
     }
-
-    fn locked(&self) -> Option<Result<Vec<Requirement>, String>> {
-        let read = |text: &String| {
-            let wrong = || format!("the lock requires {text:?}, which is not a requirement");
-            Requirement::parse(text).ok_or_else(wrong)
-        };
-        (!self.locked.is_empty()).then(|| self.locked.iter().map(read).collect())
-    }
 }
 
 /// Returns the URL of the attestations of a package of npm, at the user's registry. `None` if it has none.
@@ -223,7 +216,8 @@ fn at_registry(url: &str, name: &str, settings: &Value) -> Result<String, String
 ///
 /// Returns an error if pip cannot be run.
 pub(super) fn pip_index() -> Result<Option<String>, String> {
-    let mut pip = helper::program("python3");
+    let place = tempfile::tempdir().map_err(|error| error.to_string())?;
+    let mut pip = helper::program("python3", place.path());
     pip.args(["-m", "pip", "config", "list", "--disable-pip-version-check"]);
     Ok(index_of(&String::from_utf8_lossy(&helper::output(&mut pip)?)))
 }
@@ -271,16 +265,16 @@ fn npm(directory: &Path) -> Result<Command, String> {
 }
 
 fn npm_in(directory: &Path) -> Command {
-    let mut npm = helper::program("npm");
-    npm.current_dir(directory).args(["--loglevel=error", "--fetch-retries=2"]);
+    let mut npm = helper::program("npm", directory);
+    npm.args(["--loglevel=error", "--fetch-retries=2"]);
     // A registry that does not answer is an error soon.
     npm.args(["--fetch-retry-mintimeout=1000", "--fetch-retry-maxtimeout=5000"]);
     npm
 }
 
 fn pip(directory: &Path, command: &str) -> Command {
-    let mut pip = helper::program("python3");
-    pip.current_dir(directory).args(["-m", "pip", command, "--quiet", "--disable-pip-version-check"]);
+    let mut pip = helper::program("python3", directory);
+    pip.args(["-m", "pip", command, "--quiet", "--disable-pip-version-check"]);
     pip.args(["--no-input", "--only-binary=:all:"]);
     pip
 }

@@ -86,7 +86,7 @@ fn git_fetch(repository: &Path, options: &[&str], url: &str, what: &[&str]) -> R
 
 /// `git` with a repository, without questions and without what could run another program or change bytes.
 fn git(repository: &Path) -> Command {
-    let mut git = helper::program("git");
+    let mut git = helper::program("git", Path::new("/"));
     for inherited in ["GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY"] {
         git.env_remove(inherited);
     }

@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::io::Read;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
@@ -17,9 +18,12 @@ const TIMEOUT: Duration = Duration::from_secs(600);
 /// The maximum number of bytes that one of them may write, to each stream.
 const MAX_OUTPUT: u64 = 256 << 20;
 
-/// Returns a program by its path, or by its name in `PATH`.
-pub(super) fn program(name: impl AsRef<OsStr>) -> Command {
-    Command::new(name)
+/// Returns a program by its path, or by its name in `PATH`, to run in a directory. A program such as Python
+/// runs files of its directory, so this is the project only if the program is to work on the project.
+pub(super) fn program(name: impl AsRef<OsStr>, directory: &Path) -> Command {
+    let mut program = Command::new(name);
+    program.current_dir(directory);
+    program
 }
 
 /// Runs a program to its end and returns its standard output.

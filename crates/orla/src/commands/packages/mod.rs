@@ -29,7 +29,7 @@ use crate::app::App;
 use crate::config::{Config, Source};
 use crate::packages::content::{agreement, check_kind, is_of_system, path_in};
 use crate::packages::names::OwnNames;
-use crate::packages::signatures::Demand;
+use crate::packages::signatures::{Demand, UNSIGNED};
 use crate::packages::{project_of, store_of};
 use crate::{Failure, cli, render};
 pub(crate) use consent::agrees;
@@ -111,8 +111,7 @@ async fn added(add: &cli::Add, config: &Config) -> Result<(), Failure> {
     }
     archive.check_arguments(&entry)?;
     allowed.extend(archive.content.grants.iter().cloned());
-    let (content, signer) = (&archive.content, archive.signer.as_ref());
-    let request = ConsentRequest { entry: &entry, content, config, signer, allowed: &allowed };
+    let request = ConsentRequest { entry: &entry, package: &archive, config, allowed: &allowed };
     entry.permissions = request.consent(&add.consent)?;
     let transaction = begin(&store)?;
     // Another command may have taken the name while this one asked.
@@ -131,7 +130,7 @@ async fn added(add: &cli::Add, config: &Config) -> Result<(), Failure> {
     let unreadable = unreadable_arguments(&entry, config);
     let is_bare = archive.content.urls.is_empty() && entry.permissions.is_empty();
     let learned = names.first().map(|tool| format!("{}.{tool}", entry.name));
-    put(&transaction, &store, entry, &tools, &archive, previous.as_ref())?;
+    put(&transaction, &store, config, entry, &tools, &archive, previous.as_ref())?;
     render::note(&format!("{added}; a running server takes it up on SIGHUP"));
     for path in unreadable {
         render::note(&format!(
@@ -192,6 +191,7 @@ fn plain(store: &Store, source: &str) -> Result<PackageSource, NoSource> {
 fn put(
     transaction: &Transaction<'_>,
     store: &Store,
+    config: &Config,
     mut entry: Entry,
     tools: &[Tool],
     archive: &Fetched,
@@ -201,7 +201,7 @@ fn put(
     transaction.accept_tools(&entry, tools)?;
     store.agree(&agreement(&entry, store.project()))?;
     if let Some(signer) = &archive.signer {
-        store.note_signer(&entry.sha256, signer)?;
+        store.note_signer(&entry.sha256, &config.packages.root_digest(), signer)?;
     }
     let before = store.lock()?;
     let mut lock = before.clone();
@@ -363,11 +363,11 @@ async fn update_one(
     let (archive, unreachable) = if origin.is_gone(config) {
         let what = format!("{}: {} no longer exists; the installed version stays", old.name, old.source);
         render::note(&what);
-        (Fetched::installed(store, old)?, Ok(()))
+        (served_here(store, config, old)?, Ok(()))
     } else {
         match origin.fetch(config).await {
             Ok(archive) => (archive, Ok(())),
-            Err(failure) => match Fetched::installed(store, old) {
+            Err(failure) => match served_here(store, config, old) {
                 Ok(archive) => (archive, Err(failure)),
                 Err(_) => return Err(failure),
             },
@@ -385,14 +385,14 @@ async fn update_one(
     archive.check_arguments(&entry)?;
     entry.permissions = allowed.iter().cloned().collect();
     let is_agreed = content.settings.is_empty() || store.is_agreed(&agreement(&entry, store.project()));
-    if entry.sha256 != old.sha256 || !is_agreed || grants_more {
+    let is_pinned_now = entry.signed_by != old.signed_by;
+    if entry.sha256 != old.sha256 || !is_agreed || grants_more || is_pinned_now {
         if entry.sha256 != old.sha256 {
             let (is, was) = (&content.version, &old.version);
             let older = if is_older(is, was) { ", which is older" } else { "" };
             render::out(&format!("{}: {was} becomes {is}{older}\n", old.name));
         }
-        let signer = archive.signer.as_ref();
-        let request = ConsentRequest { entry: &entry, content, config, signer, allowed: &allowed };
+        let request = ConsentRequest { entry: &entry, package: &archive, config, allowed: &allowed };
         entry.permissions = request.consent(&update.consent)?;
     }
     let transaction = begin_unchanged(store, old)?;
@@ -419,13 +419,25 @@ async fn update_one(
     entry.tools_digest.clone_from(&old.tools_digest);
     entry.tools.clone_from(&old.tools);
     let is_same = !is_changed && entry == *old && !old.tools.is_empty();
-    put(&transaction, store, entry, &tools, &archive, Some(old))?;
+    put(&transaction, store, config, entry, &tools, &archive, Some(old))?;
     unreachable?;
     render::note(&match is_same {
         true => format!("{name} {version} is up to date"),
         false => format!("updated {name} to {version}; a running server takes it up on SIGHUP"),
     });
     Ok(())
+}
+
+/// Returns the installed package, if the configuration accepts its signature.
+///
+/// # Errors
+///
+/// Returns an error if it is not installed, or its signature was not verified here and is demanded.
+fn served_here(store: &Store, config: &Config, entry: &Entry) -> Result<Fetched, Failure> {
+    if let Some(demand) = Demand::of_locked(&config.packages, entry, store) {
+        demand.check_here(entry, store).map_err(Failure::failed)?;
+    }
+    Fetched::installed(store, config, entry)
 }
 
 /// Checks that a package keeps its kind. The user agreed to a program that runs here, not to a remote
@@ -448,6 +460,9 @@ fn keep_signer(entry: &mut Entry, old: &Entry, config: &Config) -> Result<(), Fa
     if Demand::of_locked(&config.packages, entry, &store_of(config)).is_none() {
         if entry.sha256 == old.sha256 {
             entry.signed_by.clone_from(&old.signed_by);
+        } else if let Some(was) = &old.signed_by {
+            let what = "the configuration has no signatures of it verified, so the lock no longer names its signer";
+            render::note(&format!("{}: {what}, {was}", entry.name));
         }
         return Ok(());
     }
@@ -455,7 +470,7 @@ fn keep_signer(entry: &mut Entry, old: &Entry, config: &Config) -> Result<(), Fa
         return Ok(());
     };
     let is = entry.signed_by.as_ref();
-    let is = is.map_or_else(|| "is not signed".to_owned(), |signer| format!("is signed by {signer}"));
+    let is = is.map_or_else(|| format!("has {UNSIGNED}"), |signer| format!("is signed by {signer}"));
     Err(Failure::failed(format!(
         "{0}: it was signed by {was}, and what its source has now {is}; run `orla remove {0}` and `orla add` to take that instead",
         entry.name
@@ -586,7 +601,7 @@ async fn synced(
     let transaction = begin_unchanged(store, entry)?;
     install(&transaction, config, entry, &bytes, offline)?;
     if let Some(signer) = signer {
-        store.note_signer(&entry.sha256, &signer)?;
+        store.note_signer(&entry.sha256, &config.packages.root_digest(), &signer)?;
     }
     store.keep(&bytes);
     Ok(())
@@ -601,8 +616,8 @@ fn agreed(store: &Store, config: &Config, entry: &Entry, is_yes: bool) -> Result
     {
         return Ok(());
     }
-    let content = Fetched::installed(store, entry)?.content;
-    if content.settings.is_empty() {
+    let installed = Fetched::installed(store, config, entry)?;
+    if installed.content.settings.is_empty() {
         return Ok(());
     }
     if !is_yes && !is_asked() {
@@ -614,9 +629,7 @@ fn agreed(store: &Store, config: &Config, entry: &Entry, is_yes: bool) -> Result
     }
     let allowed = entry.permissions.iter().cloned().collect();
     let consent = cli::Consent { allow: Vec::new(), yes: is_yes };
-    let signer = store.signer(&entry.sha256);
-    let signer = signer.as_ref();
-    ConsentRequest { entry, content: &content, config, signer, allowed: &allowed }.consent(&consent)?;
+    ConsentRequest { entry, package: &installed, config, allowed: &allowed }.consent(&consent)?;
     Ok(store.agree(&to)?)
 }
 

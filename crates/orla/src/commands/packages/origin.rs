@@ -45,6 +45,8 @@ pub(super) struct Fetched {
     pub(super) requires: Vec<String>,
     /// Who signed it, if its signature was verified.
     pub(super) signer: Option<Signer>,
+    /// Whether its source gave it now. Otherwise, it is the installed package.
+    pub(super) was_fetched: bool,
     /// The arguments that its program needs and only the user knows.
     pub(super) needed: Vec<String>,
 }
@@ -190,7 +192,17 @@ impl Origin {
             }
         }
         let sha256 = sha256(&bytes);
-        Ok(Fetched { sha256, bytes, content, registry, resolved, requires, signer, needed })
+        Ok(Fetched {
+            sha256,
+            bytes,
+            content,
+            registry,
+            resolved,
+            requires,
+            signer,
+            was_fetched: true,
+            needed,
+        })
     }
 
     /// Returns the current package at the source. Fetches an archive only if the source reports nothing
@@ -265,7 +277,7 @@ impl Origin {
 
     /// Returns the URL of a repository: a path is relative to the project.
     fn place(&self, url: &str, config: &Config) -> String {
-        match url.starts_with('.') {
+        match url.starts_with('.') || !url.contains(':') {
             true => project_of(config).join(url).to_string_lossy().into_owned(),
             false => url.to_owned(),
         }
@@ -328,7 +340,7 @@ impl Fetched {
     /// # Errors
     ///
     /// Returns an error if the package is not installed.
-    pub(super) fn installed(store: &Store, entry: &Entry) -> Result<Self, Failure> {
+    pub(super) fn installed(store: &Store, config: &Config, entry: &Entry) -> Result<Self, Failure> {
         if store.presence(entry) != Presence::Installed {
             return Err(Failure::failed("it is not installed: run `orla sync`"));
         }
@@ -346,7 +358,8 @@ impl Fetched {
             registry: entry.registry.clone(),
             resolved: entry.resolved.clone(),
             requires: entry.requires.clone(),
-            signer: store.signer(&entry.sha256),
+            signer: store.signer(&entry.sha256, &config.packages.root_digest()),
+            was_fetched: false,
             needed: Vec::new(),
         })
     }
@@ -392,12 +405,17 @@ pub(super) async fn fetch_locked(
     entry: &Entry,
     config: &Config,
 ) -> Result<(Vec<u8>, Option<Signer>), Failure> {
+    let store = store_of(config);
+    let demand = Demand::of_locked(&config.packages, entry, &store);
+    if let Some(demand) = &demand {
+        demand.check_lock(&entry.name).map_err(Failure::failed)?;
+    }
     let (bytes, signer) = fetch_resolved(entry, config).await?;
     let found = sha256(&bytes);
     if found != entry.sha256 {
         return Err(StoreError::Hash { wanted: entry.sha256.clone(), found }.into());
     }
-    if let Some(demand) = Demand::of_locked(&config.packages, entry, &store_of(config)) {
+    if let Some(demand) = demand {
         demand.check(signer.as_ref()).map_err(Failure::failed)?;
     }
     Ok((bytes, signer))

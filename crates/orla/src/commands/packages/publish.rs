@@ -240,8 +240,8 @@ impl Repository {
     }
 
     fn git(&self, arguments: &[&str]) -> Result<String, String> {
-        let mut git = helper::program("git");
-        let said = helper::output(git.arg("-C").arg(&self.directory).args(arguments))?;
+        let mut git = helper::program("git", &self.directory);
+        let said = helper::output(git.args(arguments))?;
         Ok(String::from_utf8_lossy(&said).trim().to_owned())
     }
 
@@ -253,8 +253,8 @@ impl Repository {
 
     /// Returns the files below its directory that `git ls-files` lists with these options.
     fn list(&self, options: &[&str]) -> Result<BTreeSet<String>, String> {
-        let mut git = helper::program("git");
-        git.arg("-C").arg(&self.directory).args(["ls-files", "-z"]).args(options).args(["--", "."]);
+        let mut git = helper::program("git", &self.directory);
+        git.args(["ls-files", "-z"]).args(options).args(["--", "."]);
         let listed = helper::output(&mut git)?;
         let names = String::from_utf8_lossy(&listed);
         Ok(names.split('\0').filter(|name| !name.is_empty()).map(str::to_owned).collect())

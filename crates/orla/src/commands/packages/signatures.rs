@@ -2,7 +2,7 @@
 
 use orla_packages::environment::Requirement;
 use orla_packages::signature::{Signer, Verifier, npm_bundles, pypi_bundles, pypi_provenance};
-use orla_packages::source::Source;
+use orla_packages::source::{Source, pypi_name};
 use orla_packages::{Fetch, FetchError, Wanted};
 use reqwest::Url;
 use serde_json::Value;
@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::environments;
 use super::fetch::Http;
 use crate::Failure;
-use crate::config::{Config, reason};
+use crate::config::Config;
 
 /// The index of Python packages, unless pip's settings name another one.
 const PYPI: &str = "https://pypi.org/simple";
@@ -32,8 +32,8 @@ pub(super) async fn signer(
 ) -> Result<Option<Signer>, Failure> {
     let at = |why: String| Failure::failed(format!("{program}: {why}"));
     let is_own = |one: &Requirement| match program {
-        Source::Npm { name, .. } => one.name == *name && one.place == format!("node_modules/{name}"),
-        Source::Pypi { name, .. } => normal(&one.name) == normal(name),
+        Source::Npm { name, .. } => one.is_npm_program(name),
+        Source::Pypi { name, .. } => one.is_pypi_program(name),
         _ => false,
     };
     let mut own = requires.iter().filter_map(|text| Requirement::parse(text)).filter(is_own);
@@ -42,25 +42,9 @@ pub(super) async fn signer(
         Source::Npm { .. } => of_npm(&archive).await.map_err(at)?,
         _ => of_pypi(&archive).await.map_err(at)?,
     };
-    let file = &config.packages.trusted_root;
-    let root = match file.as_os_str().is_empty() {
-        true => None,
-        false => {
-            let read = std::fs::read_to_string(file);
-            Some(read.map_err(|error| {
-                Failure::failed(format!("packages.trusted_root: {}: {}", file.display(), reason(&error)))
-            })?)
-        }
-    };
-    let verifier = Verifier::new(root.as_deref())
+    let verifier = Verifier::new(config.packages.trusted_root.as_deref())
         .map_err(|why| Failure::failed(format!("packages.trusted_root: {why}")))?;
     verifier.verify(&bundles, &archive).map_err(at)
-}
-
-/// Returns a name of a Python package in the form that all its spellings share.
-fn normal(name: &str) -> String {
-    let parts = name.split(['-', '_', '.']).filter(|part| !part.is_empty());
-    parts.collect::<Vec<_>>().join("-").to_ascii_lowercase()
 }
 
 async fn of_npm(archive: &Requirement) -> Result<Vec<Value>, String> {
@@ -72,7 +56,7 @@ async fn of_npm(archive: &Requirement) -> Result<Vec<Value>, String> {
 
 async fn of_pypi(archive: &Requirement) -> Result<Vec<Value>, String> {
     let index = environments::pip_index()?.unwrap_or_else(|| PYPI.to_owned());
-    let project = format!("{}/{}/", index.trim_end_matches('/'), normal(&archive.name));
+    let project = format!("{}/{}/", index.trim_end_matches('/'), pypi_name(&archive.name));
     let described = match get(&project, None, Some(PYPI_JSON)).await {
         Ok(described) => described,
         // It came from elsewhere, such as a directory of wheels.
@@ -88,16 +72,4 @@ async fn of_pypi(archive: &Requirement) -> Result<Vec<Value>, String> {
 
 async fn get(url: &str, named_by: Option<&str>, accept: Option<&str>) -> Result<Vec<u8>, FetchError> {
     Http.get_with(Wanted { url, named_by, max: MAX_DOCUMENT, accept, token: None }).await
-}
-
-#[cfg(test)]
-mod tests {
-    use super::normal;
-
-    #[test]
-    fn spellings_of_a_name_are_one_name() {
-        for spelling in ["weather-mcp", "Weather_MCP", "weather.mcp", "weather-_mcp"] {
-            assert_eq!(normal(spelling), "weather-mcp");
-        }
-    }
 }

@@ -18,12 +18,12 @@ fn configure(world: &World, sigstore: &Sigstore, packages: &str) {
     world.write("orla.yaml", config, 0o644);
 }
 
-/// Returns the digest of npm's archive, as a statement has it.
+/// Returns the name and the digest of npm's archive, as a statement has them.
 fn archive(world: &World) -> Value {
     let bytes = std::fs::read(world.path("weather-mcp-3.0.0.tgz")).expect("it was made");
     let digest = ring::digest::digest(&ring::digest::SHA512, &bytes);
     let hex: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
-    json!({"sha512": hex})
+    json!({"name": "pkg:npm/weather-mcp@3.0.0", "digest": {"sha512": hex}})
 }
 
 /// Says in the registry that a package has attestations.
@@ -94,6 +94,24 @@ fn a_program_with_the_demanded_signer_is_locked_with_it_and_verified_on_each_mac
         (hits, "sunny undefined".to_owned())
     );
 
+    // What one root of trust vouches for is not verified for another one.
+    let other = Sigstore::start();
+    configure(&world, &other, demand);
+    refused(&world, &["call", "weather.forecast"], &["not verified on this machine"]);
+    refused(&world, &["sync"], &["its signature is not valid"]);
+    refused(&world, &["update", "--yes"], &["its signature is not valid"]);
+    configure(&world, &sigstore, demand);
+    assert_eq!(call(&world, "weather.forecast"), "sunny undefined");
+
+    // A removed line of the lock is no way to another signer.
+    let unpinned: Vec<&str> = lock.lines().filter(|line| !line.contains("signed_by")).collect();
+    world.write("orla.lock", unpinned.join("\n") + "\n", 0o644);
+    for command in [&["call", "weather.forecast"][..], &["sync"]] {
+        refused(&world, command, &["orla.lock does not name its signer", "`orla update weather`"]);
+    }
+    assert!(ok(&world, &["update", "weather", "--yes"]).contains(&line));
+    assert_eq!(world.read("orla.lock"), lock);
+
     // The lock and the configuration each demand a signer.
     world.write("orla.lock", lock.replace(ACME, "https://github.com/acme/other"), 0o644);
     refused(&world, &["call", "weather.forecast"], &["was signed by https://github.com/acme/other"]);
@@ -111,11 +129,11 @@ fn a_program_with_the_demanded_signer_is_locked_with_it_and_verified_on_each_mac
     refused(&world, &["update", "--yes"], &words);
     refused(&world, &["add", "npm:weather-mcp@3.0.0", "--name", "weather", "--yes"], &words);
     publish(&registry, &[]);
-    refused(&world, &["update", "--yes"], &["is not signed"]);
+    refused(&world, &["update", "--yes"], &["has no signature that orla can verify"]);
     assert_eq!(world.read("orla.lock"), lock);
     assert_eq!(call(&world, "weather.forecast"), "sunny undefined");
     ok(&world, &["remove", "weather"]);
-    assert!(ok(&world, &add).contains("not signed"), "a package without a signature may be added");
+    assert!(ok(&world, &add).contains("no signature that orla can verify"), "it may be added");
     assert!(!world.read("orla.lock").contains("signed_by"));
 }
 
@@ -125,10 +143,17 @@ fn a_program_without_a_valid_signature_is_not_installed() {
     let (world, registry) = signed(&sigstore, "signatures: required");
     let (archive, add) = (archive(&world), ["add", "npm:weather-mcp", "--name", "weather", "--yes"]);
     let of = |fault| sigstore.sign(ACME, &archive, fault);
-    let other_archive = sigstore.sign(ACME, &json!({"sha512": "0".repeat(128)}), Fault::None);
+    let of_changed = |key: &str, value: Value| {
+        let mut changed = archive.clone();
+        changed[key] = value;
+        sigstore.sign(ACME, &changed, Fault::None)
+    };
+    let other_archive = of_changed("digest", json!({"sha512": "0".repeat(128)}));
+    let other_version = of_changed("name", json!("pkg:npm/weather-mcp@2.0.0"));
+    let other_package = of_changed("name", json!("pkg:npm/%40acme/debug@3.0.0"));
     let other_signer = sigstore.sign("https://github.com/other/weather", &archive, Fault::None);
     for (what, bundles, words) in [
-        ("no signature", vec![], "it is not signed"),
+        ("no signature", vec![], "it has no signature that orla can verify"),
         ("an expired certificate", vec![of(Fault::Expired)], "CertExpired"),
         ("a certificate outside the log", vec![of(Fault::Unlogged)], "SCT"),
         (
@@ -142,6 +167,8 @@ fn a_program_without_a_valid_signature_is_not_installed() {
         ("a signature of another key", vec![of(Fault::OtherKey)], "DSSE signature"),
         ("a report", vec![of(Fault::OtherStatement)], "does not say who made the archive"),
         ("a signature of another archive", vec![other_archive.clone()], "artifact"),
+        ("a signature of another version", vec![other_version], "not about weather-mcp 3.0.0"),
+        ("a signature of another package", vec![other_package], "about pkg:npm/%40acme/debug@3.0.0"),
         ("a second signature that is wrong", vec![of(Fault::None), other_archive], "not valid"),
         ("two signers", vec![of(Fault::None), other_signer], "and by"),
         ("no bundle", vec![Value::Null], "not valid"),
@@ -160,17 +187,26 @@ fn a_program_without_a_valid_signature_is_not_installed() {
     world.write("orla.yaml", "packages: {signatures: required}\n", 0o644);
     refused(&world, &add, &["its signature is not valid"]);
     world.write("orla.yaml", "packages: {signatures: required, trusted_root: none.json}\n", 0o644);
-    refused(&world, &add, &["packages.trusted_root", "none.json"]);
+    refused(&world, &["check"], &["packages.trusted_root", "none.json cannot be read"]);
+    world.write("orla.yaml", "packages: {signatures: required}\n", 0o644);
     // Sources without signatures.
     super::folder(&world, "1.0.0", "[]");
-    refused(&world, &["add", "./src/greet", "--yes"], &["it is not signed"]);
+    refused(&world, &["add", "./src/greet", "--yes"], &["it has no signature"]);
     // An installed package is not served if the configuration begins to demand a signature.
     world.write("orla.yaml", "log_level: info\n", 0o644);
     ok(&world, &["add", "./src/greet", "--yes"]);
     assert_eq!(call(&world, "greet"), "greetings 1.0.0");
     world.write("orla.yaml", "packages: {signatures: required}\n", 0o644);
-    refused(&world, &["call", "greet"], &["not verified on this machine"]);
-    refused(&world, &["sync"], &["greet: it is not signed"]);
+    refused(&world, &["call", "greet"], &["does not name its signer", "`orla update greet`"]);
+    refused(&world, &["sync"], &["greet: orla.lock does not name its signer"]);
+    // Nor does an update run it, or accept its tools, even if its source is gone.
+    super::folder(&world, "2.0.0", "[]");
+    let lock = world.read("orla.lock");
+    refused(&world, &["update", "greet", "--yes"], &["it has no signature"]);
+    std::fs::rename(world.path("src/greet"), world.path("src/gone")).unwrap();
+    refused(&world, &["update", "greet", "--yes"], &["does not name its signer"]);
+    std::fs::rename(world.path("src/gone"), world.path("src/greet")).unwrap();
+    assert_eq!(world.read("orla.lock"), lock);
     // A signature that nobody demands is not fetched.
     publish(&registry, &[of(Fault::OtherKey)]);
     world.write("orla.yaml", "log_level: info\n", 0o644);
@@ -183,8 +219,10 @@ fn a_program_of_pypi_has_the_signer_of_its_wheel() {
     let (world, registry) = pypi_registry();
     configure(&world, &sigstore, "signatures: required");
     let add = ["add", "pypi:weather-mcp", "--name", "weather", "--yes"];
+    // A file of the project is not run.
+    world.write("pip.py", "open('ran', 'w')", 0o644);
     // An index in HTML names no provenance.
-    refused(&world, &add, &["it is not signed"]);
+    refused(&world, &add, &["it has no signature"]);
     let files = [
         ("weather-words", "weather_words-1.2.0-py3-none-any.whl"),
         ("weather-mcp", "weather_mcp-3.0.0-py3-none-any.whl"),
@@ -196,7 +234,8 @@ fn a_program_of_pypi_has_the_signer_of_its_wheel() {
             "provenance": format!("../../integrity/{name}"),
         }]});
         registry.serve(&format!("/simple/{name}/"), page.to_string().as_bytes());
-        let bundle = sigstore.sign(ACME, &json!({"sha256": digest}), Fault::None);
+        let archive = json!({"name": file, "digest": {"sha256": digest}});
+        let bundle = sigstore.sign(ACME, &archive, Fault::None);
         let material = &bundle["verificationMaterial"];
         let attestation = json!({"version": 1,
             "verification_material": {"certificate": material["certificate"]["rawBytes"], "transparency_entries": material["tlogEntries"]},
@@ -206,6 +245,7 @@ fn a_program_of_pypi_has_the_signer_of_its_wheel() {
         registry.serve(&format!("/integrity/{name}"), document.to_string().as_bytes());
     }
     assert!(ok(&world, &add).contains(&format!("signed by {ACME}")));
+    assert!(!world.path("ran").exists(), "a file of the project was run");
     assert_eq!(call(&world, "weather.forecast"), "sunny");
     ok(&world, &["remove", "weather"]);
     registry.serve("/integrity/weather-mcp", br#"{"attestation_bundles": [{"attestations": [{}]}]}"#);

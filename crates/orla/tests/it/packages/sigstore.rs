@@ -81,8 +81,8 @@ impl Sigstore {
         root.to_string()
     }
 
-    /// Returns a signature of a repository's workflow over the archive with a digest, such as `{"sha512":
-    /// "…"}`, as a Sigstore bundle.
+    /// Returns a signature of a repository's workflow over an archive, such as `{"name":
+    /// "pkg:npm/NAME@VERSION", "digest": {"sha512": "…"}}`, as a Sigstore bundle.
     pub(crate) fn sign(&self, repository: &str, archive: &Value, fault: Fault) -> Value {
         let of_other = Self::start();
         let key = key();
@@ -96,7 +96,7 @@ impl Sigstore {
         };
         let statement = json!({
             "_type": "https://in-toto.io/Statement/v1", "predicateType": predicate, "predicate": {},
-            "subject": [{"name": "it", "digest": archive}],
+            "subject": [archive],
         });
         let (kind, statement) = ("application/vnd.in-toto+json", statement.to_string());
         let signed = format!("DSSEv1 {} {kind} {} {statement}", kind.len(), statement.len());
