@@ -300,6 +300,13 @@ impl CapabilityMarketplace {
         self.put(catalog)
     }
 
+    /// Returns `catalog` as a variant of the newest snapshot, for some callers: of the same sources, and not published.
+    pub fn variant(&self, mut catalog: Catalog) -> Arc<Catalog> {
+        let newest = self.catalog.load();
+        (catalog.loaded, catalog.generation) = (newest.loaded, newest.generation);
+        Arc::new(catalog)
+    }
+
     /// Returns the generation of the newest snapshot, to be watched.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()

@@ -89,10 +89,7 @@ impl Instance {
     /// [`confinement::run_if_asked`](crate::confinement::run_if_asked), as the reaper and the launchers
     /// are the same program.
     pub fn guarded() -> Arc<Self> {
-        let reaper = cfg!(target_os = "linux").then(Mutex::default);
-        #[cfg(target_os = "linux")]
-        crate::cgroup::enter();
-        Self::with(reaper)
+        Self::with(cfg!(target_os = "linux").then(Mutex::default))
     }
 
     /// Creates an instance whose children outlive it when it is killed: for programs that embed the

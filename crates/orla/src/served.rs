@@ -131,7 +131,7 @@ impl Served {
         // All remarks were made when the sources were loaded.
         let mut findings = Findings::default();
         let (catalog, _) = sources.catalog(&marketplace, &self.providers, versions, &mut findings);
-        Some(Arc::new(catalog))
+        Some(marketplace.variant(catalog))
     }
 
     /// Asks the providers for their capabilities if these are not known yet, and publishes them.

@@ -13,6 +13,10 @@ use rustix::fs::{Mode, OFlags, openat};
 pub(crate) struct Meter {
     tasks: File,
     processor: File,
+    /// The largest number of processes that there were, where the kernel (6.6 or newer) tells it.
+    most: Option<File>,
+    /// The most that there may be, the spawner included.
+    processes: Option<u64>,
     cpu_seconds: Option<u64>,
     /// The counters before the program.
     refused_before: u64,
@@ -28,6 +32,8 @@ impl Meter {
         let meter = Self {
             tasks: File::from(open(group, "pids.events", OFlags::RDONLY)?),
             processor: File::from(open(group, "cpu.stat", OFlags::RDONLY)?),
+            most: open(group, "pids.peak", OFlags::RDONLY).ok().map(File::from),
+            processes: limits.processes.map(super::with_spawner),
             cpu_seconds: limits.cpu_seconds,
             refused_before: 0,
             used_before: 0,
@@ -73,7 +79,13 @@ impl Meter {
     /// # Errors
     /// The system's reason.
     pub(crate) fn was_refused_a_process(&self) -> io::Result<bool> {
-        Ok(self.refused()? > self.refused_before)
+        let Some(limit) = self.processes else { return Ok(false) };
+        if self.refused()? <= self.refused_before {
+            return Ok(false);
+        }
+        // Before Linux 6.11, the kernel also counts what a limit around the group refused.
+        let most = self.most.as_ref().map(number).transpose()?;
+        Ok(most.is_none_or(|most| most >= limit))
     }
 
     /// Returns how many processes and threads the kernel has refused to the group.
@@ -105,6 +117,14 @@ pub(super) fn open(
     Ok(openat(group, file, flags | OFlags::CLOEXEC, Mode::empty())?)
 }
 
+/// Reads a file that contains a number alone.
+fn number(file: &File) -> io::Result<u64> {
+    let mut bytes = [0; 32];
+    let count = file.read_at(&mut bytes, 0)?;
+    let number = str::from_utf8(&bytes[..count]).ok().and_then(|text| text.trim().parse().ok());
+    number.ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
 /// Reads a number from a file of lines `NAME NUMBER`.
 fn field(file: &File, name: &str) -> io::Result<u64> {
     let mut bytes = [0; 1024];
@@ -133,7 +153,7 @@ mod tests {
         let group = tempfile::tempdir().unwrap();
         let directory = File::open(group.path()).unwrap();
         write(group.path(), 3, 5_000_000, 0);
-        let limits = Limits { cpu_seconds: Some(2), ..Limits::default() };
+        let limits = Limits { cpu_seconds: Some(2), processes: Some(9), ..Limits::default() };
         let meter = Meter::new(directory.as_fd(), &limits).unwrap();
         assert!(meter.must_poll());
         assert_eq!(meter.breach().unwrap(), None);
@@ -144,6 +164,22 @@ mod tests {
         write(group.path(), 4, 7_000_000, 0);
         assert_eq!(meter.breach().unwrap(), Some("processes"));
         assert_eq!(meter.restarted().unwrap().breach().unwrap(), None);
+    }
+
+    #[test]
+    fn a_process_that_another_limit_refused_is_no_breach() {
+        let group = tempfile::tempdir().unwrap();
+        let directory = File::open(group.path()).unwrap();
+        write(group.path(), 0, 0, 0);
+        fs::write(group.path().join("pids.peak"), "9\n").unwrap();
+        let limits = Limits { processes: Some(9), ..Limits::default() };
+        let meter = Meter::new(directory.as_fd(), &limits).unwrap();
+        let of_memory = Meter::new(directory.as_fd(), &Limits::default()).unwrap();
+        write(group.path(), 1, 0, 0);
+        assert_eq!(meter.breach().unwrap(), None);
+        fs::write(group.path().join("pids.peak"), "10\n").unwrap();
+        assert_eq!(meter.breach().unwrap(), Some("processes"));
+        assert_eq!(of_memory.breach().unwrap(), None);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! # How it works
 //!
-//! [`enter`] looks once, when an instance is created, whether the control group of this process is delegated to it with the
+//! [`enter`] looks once, when a server starts, whether the control group of this process is delegated to it with the
 //! controllers `memory` and `pids`. If so, this process moves to a group below it ([`SERVER`]), because a group that has
 //! processes cannot pass controllers on, and passes the controllers on to the groups beside it. Each compartment of a profile
 //! with limits then gets a [`Group`]:
@@ -79,7 +79,7 @@ pub(crate) fn missing() -> Option<&'static str> {
     match DELEGATED.get() {
         Some(Ok(_)) => None,
         Some(Err(why)) => Some(why),
-        None => Some("this program does not use control groups"),
+        None => Some("this command does not use control groups"),
     }
 }
 
@@ -94,8 +94,12 @@ impl Delegated {
     /// Enters the group of this process if it is delegated. With systemd's `DelegateSubgroup=`, the group around it is.
     fn of(place: place::Place) -> Result<Self, String> {
         let group = place.directory;
+        if is_named(&group, CALL) {
+            return Err("this program runs in the control group of a call".to_owned());
+        }
         let is_inside = group.file_name().is_some_and(|name| name == SERVER);
-        let around = group.parent().filter(|_| !place.is_top);
+        let around =
+            group.parent().filter(|around| !place.is_top && has_own_groups_alone(around, &group));
         let base = if is_delegated(&group, place.is_top) {
             group.clone()
         } else {
@@ -103,29 +107,35 @@ impl Delegated {
                 around.filter(|around| is_delegated(around, false) || is_inside && is_writable(around));
             around.ok_or("the control group of this process is not delegated to it")?.to_owned()
         };
-        let text = |file: &str| fs::read_to_string(base.join(file)).unwrap_or_default();
+        let problem = |what: &str, err: io::Error| format!("{what}: {err}");
+        let text = |file: &str| fs::read_to_string(base.join(file)).map_err(|err| problem(file, err));
         let has = |text: &str, name: &str| text.split_whitespace().any(|known| known == name);
-        let available = text("cgroup.controllers");
+        let available = text("cgroup.controllers")?;
         if let Some(missing) = CONTROLLERS.iter().find(|name| !has(&available, name)) {
             return Err(format!("the controller {missing} is not delegated"));
         }
         let own = std::process::id().to_string();
-        if text("cgroup.procs").split_whitespace().any(|process| process != own) {
+        if text("cgroup.procs")?.split_whitespace().any(|process| process != own) {
             return Err("other processes run in the control group of this process".to_owned());
         }
-        let problem = |what: &str, err: io::Error| format!("{what}: {err}");
         if base == group {
             let server = base.join(SERVER);
             make(&server).map_err(|err| problem(SERVER, err))?;
             // 0 stands for the process that writes.
             write(&server.join("cgroup.procs"), "0").map_err(|err| problem(SERVER, err))?;
         }
-        let passed = text("cgroup.subtree_control");
+        let passed = text("cgroup.subtree_control")?;
         let missing = CONTROLLERS.iter().filter(|name| !has(&passed, name));
         let missing: Vec<String> = missing.map(|name| format!("+{name}")).collect();
         if !missing.is_empty() {
-            write(&base.join("cgroup.subtree_control"), &missing.join(" "))
-                .map_err(|err| problem("cgroup.subtree_control", err))?;
+            let file = "cgroup.subtree_control";
+            if let Err(err) = write(&base.join(file), &missing.join(" ")) {
+                if base == group {
+                    let _ = write(&base.join("cgroup.procs"), "0");
+                    let _ = fs::remove_dir(base.join(SERVER));
+                }
+                return Err(problem(file, err));
+            }
         }
         Ok(Self { base, next: AtomicU64::new(0) })
     }
@@ -173,9 +183,10 @@ pub(crate) struct Group {
 impl Group {
     fn create(path: PathBuf, limits: &Limits) -> io::Result<Self> {
         fs::create_dir(&path)?;
-        let lock = open(&path, OFlags::RDONLY)?;
+        let mut group = Self { path, lock: None, has_memory: limits.memory.is_some() };
+        let lock = open(&group.path, OFlags::RDONLY)?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
-        let group = Self { path, lock: Some(lock), has_memory: limits.memory.is_some() };
+        group.lock = Some(lock);
         for (file, value) in settings(limits) {
             match write(&group.path.join(file), &value.to_string()) {
                 Err(err) if file == SWAP && err.kind() == io::ErrorKind::NotFound => {}
@@ -221,9 +232,13 @@ const SWAP: &str = "memory.swap.max";
 /// Returns the files of a group for these limits, with their values.
 fn settings(limits: &Limits) -> Vec<(&'static str, u64)> {
     let memory = |bytes| [("memory.max", bytes), (SWAP, 0), ("memory.oom.group", 1)];
-    // The spawner is in the group too.
-    let processes = limits.processes.map(|processes| ("pids.max", processes.saturating_add(1)));
+    let processes = limits.processes.map(|processes| ("pids.max", with_spawner(processes)));
     limits.memory.map(memory).into_iter().flatten().chain(processes).collect()
+}
+
+/// Returns the number of processes in a group whose program may have this many: the spawner is in the group too.
+fn with_spawner(processes: u64) -> u64 {
+    processes.saturating_add(1)
 }
 
 /// Moves this process, which has one thread, to a group. Its later children begin there.
@@ -238,15 +253,18 @@ pub(crate) fn join(group: BorrowedFd<'_>) -> io::Result<()> {
 }
 
 /// Returns where control groups are mounted, for this process.
-pub(crate) fn mounts() -> Vec<PathBuf> {
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    place::cgroup2_mounts(&mounts).map(|(_, point)| point).collect()
+///
+/// # Errors
+/// The system's reason.
+pub(crate) fn mounts() -> io::Result<Vec<PathBuf>> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo")?;
+    Ok(place::cgroup2_mounts(&mounts).map(|(_, point)| point).collect())
 }
 
 /// Removes the groups below a delegated one that belong to no running instance, with their processes.
 pub(crate) fn sweep(base: &Path) {
     for entry in fs::read_dir(base).into_iter().flatten().flatten() {
-        if !entry.file_name().as_encoded_bytes().starts_with(CALL.as_bytes()) {
+        if !is_named(&entry.path(), CALL) {
             continue;
         }
         let Ok(directory) = open(&entry.path(), OFlags::RDONLY) else { continue };
@@ -312,7 +330,19 @@ fn is_delegated(group: &Path, is_top: bool) -> bool {
     is_top || is_marked("user.delegate") || is_marked("trusted.delegate") || is_given()
 }
 
-fn is_writable(group: &Path) -> bool {
+/// Returns whether the groups in a group are this one and those that orla makes. If there are others, somebody else manages it.
+fn has_own_groups_alone(around: &Path, own: &Path) -> bool {
+    let Ok(entries) = fs::read_dir(around) else { return false };
+    let mut groups = entries.flatten().map(|entry| entry.path()).filter(|path| path.is_dir());
+    groups.all(|group| group == own || is_named(&group, SERVER) || is_named(&group, CALL))
+}
+
+fn is_named(group: &Path, beginning: &str) -> bool {
+    group.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(beginning.as_bytes()))
+}
+
+/// Returns whether this process may make groups in a group and move processes there.
+pub(crate) fn is_writable(group: &Path) -> bool {
     let files = ["", "cgroup.procs", "cgroup.subtree_control"];
     files.iter().all(|file| access(group.join(file), Access::WRITE_OK).is_ok())
 }

@@ -55,6 +55,24 @@ fn a_group_that_is_not_delegated_stays_as_it_is() {
             },
             "is not delegated to it",
         ),
+        (
+            {
+                let (folder, place) = fake("memory pids", "");
+                let call = place.directory.join("orla.call.1-0");
+                (folder, place::Place { directory: call, is_top: false })
+            },
+            "runs in the control group of a call",
+        ),
+        (
+            {
+                // Another group beside its own shows that somebody else manages the group around both.
+                let (folder, place) = fake("memory pids", "");
+                fs::create_dir(place.directory.join("app.slice")).unwrap();
+                let inside = place.directory.join(SERVER);
+                (folder, place::Place { directory: inside, is_top: false })
+            },
+            "is not delegated to it",
+        ),
     ];
     for ((folder, place), expected) in cases {
         let err = Delegated::of(place).unwrap_err();

@@ -510,7 +510,8 @@ fn kill_others() {
 /// they take effect beyond the sandbox.
 const KERNEL: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
 
-/// Mounts the compartment's own file systems. A program in a control group must not change the group.
+/// Mounts the compartment's own file systems. A program with permissions must not change control groups, of its own call or of
+/// others.
 fn prepare(rules: &Rules, mount_point: &Path, is_in_group: bool) -> io::Result<()> {
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     mount("proc", "/proc", "proc", flags, None)?;
@@ -528,8 +529,11 @@ fn prepare(rules: &Rules, mount_point: &Path, is_in_group: bool) -> io::Result<(
             io::Error::other(format!("{} cannot be made read-only: {err}", path.display()))
         })
     };
-    if is_in_group {
-        cgroup::mounts().iter().try_for_each(|path| read_only(path))?;
+    for path in cgroup::mounts()? {
+        match read_only(&path) {
+            Err(problem) if is_in_group || cgroup::is_writable(&path) => return Err(problem),
+            _ => {}
+        }
     }
     // Other write permissions do not cover this `/proc`.
     let root = rustix::fs::stat("/")?;

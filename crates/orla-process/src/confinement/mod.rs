@@ -82,7 +82,7 @@ pub(crate) use launcher::{Start, installation};
 pub use orla_confine::{
     Environment, Limits, Refusal, STRACE, Trace, Traced, check, misspelt_key, placed, size,
 };
-pub use support::Support;
+pub use support::{Support, use_control_groups};
 
 /// The hidden command that makes the server's program run as a launcher.
 const COMMAND: &str = "__launch";

@@ -50,6 +50,14 @@ fn cgroup(mounts: &str) -> &'static str {
     }
 }
 
+/// Enforces limits by control groups from now on, if a group is delegated to this process, and moves it to a group below. Only the
+/// first call has an effect. Call this function before the first child starts, and not in a command that prepares a service: the
+/// service manager cannot start a process in the delegated group afterwards.
+pub fn use_control_groups() {
+    #[cfg(target_os = "linux")]
+    crate::cgroup::enter();
+}
+
 #[cfg(target_os = "linux")]
 fn cgroup_limits() -> Result<(), String> {
     crate::cgroup::missing().map_or(Ok(()), |why| Err(why.to_owned()))

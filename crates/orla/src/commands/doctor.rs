@@ -3,7 +3,7 @@
 
 use orla_marketplace::SandboxStatus;
 use orla_marketplace::attestation::format_instant;
-use orla_process::confinement::Support;
+use orla_process::confinement::{Support, use_control_groups};
 use orla_server::{Tls, TlsError};
 use serde::Serialize;
 
@@ -89,6 +89,8 @@ pub(crate) fn run(doctor: &cli::Doctor, source: &Source) -> Result<(), Failure> 
 }
 
 async fn examine(config: &Config) -> Result<Report, Failure> {
+    // As a server would.
+    use_control_groups();
     let app = App::build_local(config)?;
     super::wait_until_listed(&app).await;
     let market = app.marketplace();
@@ -161,7 +163,7 @@ impl Report {
             Some(why) => format!("none: {why}"),
         };
         let limits = match &self.cgroup_missing {
-            None => "they limit memory, processes and processor time of a call".to_owned(),
+            None => "they limit memory and processes of a call, and count its processor time".to_owned(),
             Some(why) => format!("limits are measured instead: {why}"),
         };
         let mut text = format!(

@@ -14,6 +14,7 @@ use orla_cluster::{Buffering, ClusterError};
 use orla_console::{Console, Embedder};
 use orla_history::History;
 use orla_marketplace::Approvers;
+use orla_process::confinement::use_control_groups;
 use orla_process::watch::{Target, Watcher};
 use orla_providers::capsule::packages;
 use orla_server::{Server, ServerOptions, Tls};
@@ -124,6 +125,7 @@ fn packages_in(dir: &Path) -> Vec<PathBuf> {
 async fn serve(source: Source) -> Result<(), Failure> {
     // First of all: an early signal to reload must not end the process.
     let mut signals = Signals::install().map_err(|err| Failure::failed(err.to_string()))?;
+    use_control_groups();
     let mut server = Running::start(source).await?;
     let end = server.run(&mut signals).await;
     server.end(end, &mut signals).await

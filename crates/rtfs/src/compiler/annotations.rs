@@ -113,7 +113,7 @@ impl Lower<'_> {
         let Some(name) = self.tree.symbol(name_node).map(str::to_owned) else {
             return self.fail(name_node, "a name is expected here");
         };
-        if self.frames.len() > 1 {
+        if !self.at_top() {
             return self.fail(node, "`defstruct` stands inside of a function");
         }
         let head = self.tree.push_keyword(span, "map");

@@ -2,19 +2,24 @@
 //!
 //! `(reduce (fn [a x] …) init coll)` becomes the loop of the prelude's `reduce` with the body of the function in it. An
 //! iteration then takes no call and the function no closure. A program observes only that it takes fewer steps and less
-//! depth.
+//! depth, and that its own functions have more locals.
 
 use super::Optimization;
 use super::ir::{Each, Id, Ir, Loop, Merge, Var};
 use super::lower::Lower;
 use crate::syntax::{Kind, NodeId};
 
+/// The maximum number of locals of a function that has others lowered into it, and of forms that are nested in it. A crowded
+/// function moves forms out, and some forms cannot be moved.
+const MAX_LOCALS: usize = 100;
+const MAX_NESTED: u32 = 8;
+
 /// A literal function: its parameters and its body.
 type Literal = (NodeId, Vec<NodeId>);
 
 impl Lower<'_> {
     /// Lowers a call of a function of the prelude in place; `None` if it must be called.
-    // The stack of nested calls has no room for it.
+    // Out of line, so that `call_named`, which recurses, keeps a small stack frame.
     #[inline(never)]
     pub(super) fn inlined(&mut self, name: &str, node: NodeId, args: &[NodeId]) -> Option<Id> {
         let lower = match (name, args.len()) {
@@ -24,7 +29,7 @@ impl Lower<'_> {
         };
         // The checker knows the functions of the library by their types, not by their loops.
         let is_left_out = self.session.left_out == Some(Optimization::Inlining);
-        if is_left_out || self.session.checking.is_some() || self.is_crowded() {
+        if is_left_out || self.session.checking.is_some() || !self.has_room_for(args[0]) {
             return None;
         }
         let literal = self.literal(args[0], 2)?;
@@ -63,18 +68,27 @@ impl Lower<'_> {
         )
     }
 
+    /// Returns whether the current function may have the locals of another one. A local takes at least one form.
+    fn has_room_for(&self, function: NodeId) -> bool {
+        let Some(frame) = self.frames.last() else { return false };
+        let mut forms = frame.vars as usize;
+        let mut open = vec![function];
+        while let Some(node) = open.pop() {
+            forms += 1;
+            if forms > MAX_LOCALS {
+                return false;
+            }
+            open.extend(self.tree.kids(node));
+        }
+        frame.open < MAX_NESTED
+    }
+
     /// Returns the parts of a literal function without a name that takes exactly `n` arguments.
     fn literal(&mut self, node: NodeId, n: usize) -> Option<Literal> {
-        let span = self.tree.span(node);
         if self.tree.kind(node) == Kind::FnLiteral {
             let names = self.tree.fn_literal_params(node);
-            if names.len() != n || names.iter().any(|name| name == "&") {
-                return None;
-            }
-            let params: Vec<_> = names.iter().map(|name| self.tree.push_symbol(span, name)).collect();
-            let params = self.tree.with_parts(Kind::Vector, span, &params);
-            let body = self.tree.kids(node).to_vec();
-            return Some((params, vec![self.tree.with_parts(Kind::List, span, &body)]));
+            let is_plain = names.len() == n && names.iter().all(|name| name != "&");
+            return is_plain.then(|| self.fn_literal_parts(node));
         }
         let [head, params, ref body @ ..] = *self.tree.kids(node) else { return None };
         let is_literal = self.tree.kind(node) == Kind::List

@@ -213,13 +213,18 @@ impl Lower<'_> {
     }
 
     fn fn_literal(&mut self, node: NodeId) -> Id {
+        let parts = self.fn_literal_parts(node);
+        self.function(node, None, &[], &[parts])
+    }
+
+    /// Returns the parameters and the body of `#(…)`.
+    pub(super) fn fn_literal_parts(&mut self, node: NodeId) -> (NodeId, Vec<NodeId>) {
         let span = self.tree.span(node);
         let names = self.tree.fn_literal_params(node);
         let params: Vec<_> = names.iter().map(|name| self.tree.push_symbol(span, name)).collect();
         let params = self.tree.with_parts(Kind::Vector, span, &params);
         let body = self.tree.kids(node).to_vec();
-        let body = self.tree.with_parts(Kind::List, span, &body);
-        self.function(node, None, &[], &[(params, vec![body])])
+        (params, vec![self.tree.with_parts(Kind::List, span, &body)])
     }
 
     fn symbol(&mut self, node: NodeId) -> Id {
@@ -415,62 +420,75 @@ impl Lower<'_> {
     }
 
     fn call_named(&mut self, name: &str, node: NodeId, head: NodeId, args: &[NodeId]) -> Id {
-        let span = self.tree.span(node);
         match self.resolve(name) {
-            Resolved::Builtin(Builtin::Native(native)) => {
-                let (min, max) = builtins::native(native).arity();
-                if args.len() < min || args.len() > max {
-                    let args = self.exprs(args);
-                    let expects = builtins::arity_text(min, max);
-                    let thrown = self.throws(span, "arity", wrong_arity(name, &expects, args.len()));
-                    return self.add(Ir::Do(args.into_iter().chain([thrown]).collect()), span);
-                }
-                let ids = self.exprs(args);
-                if let ("+" | "*" | "-", [first, rest @ ..]) = (builtins::native(native).name, &ids[..])
-                    && (2..=16).contains(&rest.len())
-                {
-                    // Operands are combined two at a time, as the machine does it.
-                    let fold = |sum, &x: &Id| self.add(Ir::Native(native, vec![sum, x]), span);
-                    return rest.iter().fold(*first, fold);
-                }
-                self.add(Ir::Native(native, ids), span)
-            }
+            Resolved::Builtin(Builtin::Native(native)) => self.call_native(name, native, node, args),
             Resolved::Builtin(Builtin::Code(_)) if name == "apply" && args.len() >= 2 => {
-                let mut ids = self.exprs(args);
-                let function = ids.remove(0);
-                let list = ids.pop().unwrap_or(function);
-                let list = if ids.is_empty() {
-                    list
-                } else {
-                    let first = self.add(Ir::Vector(ids), span);
-                    self.native("into", vec![first, list], span)
-                };
-                self.add(Ir::Apply(function, list), span)
+                self.call_apply(node, args)
             }
-            Resolved::Builtin(Builtin::Code(code)) => {
-                if let Some(id) = self.inlined(name, node, args) {
-                    return id;
-                }
-                let ids = self.exprs(args);
-                match self.session.select(code, ids.len()) {
-                    Some(found) if !self.session.has_rest(found) => {
-                        self.add(Ir::CallCode(found, ids), span)
-                    }
-                    Some(_) => {
-                        let function = self.constant(Value::Code(crate::Code(code)), span);
-                        self.add(Ir::Call(function, ids), span)
-                    }
-                    None => {
-                        let expects = self.session.arity_text(code);
-                        let thrown = self.throws(span, "arity", wrong_arity(name, &expects, ids.len()));
-                        self.add(Ir::Do(ids.into_iter().chain([thrown]).collect()), span)
-                    }
-                }
-            }
+            Resolved::Builtin(Builtin::Code(code)) => match self.inlined(name, node, args) {
+                Some(id) => id,
+                None => self.call_prelude(name, code, node, args),
+            },
             _ => {
+                let span = self.tree.span(node);
                 let function = self.symbol(head);
                 let args = self.exprs(args);
                 self.add(Ir::Call(function, args), span)
+            }
+        }
+    }
+
+    // Each kind of call is out of line, so that calls within calls need the stack of their own kind alone.
+    #[inline(never)]
+    fn call_native(&mut self, name: &str, native: u16, node: NodeId, args: &[NodeId]) -> Id {
+        let span = self.tree.span(node);
+        let (min, max) = builtins::native(native).arity();
+        if args.len() < min || args.len() > max {
+            let args = self.exprs(args);
+            let expects = builtins::arity_text(min, max);
+            let thrown = self.throws(span, "arity", wrong_arity(name, &expects, args.len()));
+            return self.add(Ir::Do(args.into_iter().chain([thrown]).collect()), span);
+        }
+        let ids = self.exprs(args);
+        if let ("+" | "*" | "-", [first, rest @ ..]) = (builtins::native(native).name, &ids[..])
+            && (2..=16).contains(&rest.len())
+        {
+            // Operands are combined two at a time, as the machine does it.
+            let fold = |sum, &x: &Id| self.add(Ir::Native(native, vec![sum, x]), span);
+            return rest.iter().fold(*first, fold);
+        }
+        self.add(Ir::Native(native, ids), span)
+    }
+
+    #[inline(never)]
+    fn call_apply(&mut self, node: NodeId, args: &[NodeId]) -> Id {
+        let span = self.tree.span(node);
+        let mut ids = self.exprs(args);
+        let function = ids.remove(0);
+        let list = ids.pop().unwrap_or(function);
+        let list = if ids.is_empty() {
+            list
+        } else {
+            let first = self.add(Ir::Vector(ids), span);
+            self.native("into", vec![first, list], span)
+        };
+        self.add(Ir::Apply(function, list), span)
+    }
+
+    #[inline(never)]
+    fn call_prelude(&mut self, name: &str, code: u32, node: NodeId, args: &[NodeId]) -> Id {
+        let span = self.tree.span(node);
+        let ids = self.exprs(args);
+        match self.session.select(code, ids.len()) {
+            Some(found) if !self.session.has_rest(found) => self.add(Ir::CallCode(found, ids), span),
+            Some(_) => {
+                let function = self.constant(Value::Code(crate::Code(code)), span);
+                self.add(Ir::Call(function, ids), span)
+            }
+            None => {
+                let expects = self.session.arity_text(code);
+                let thrown = self.throws(span, "arity", wrong_arity(name, &expects, ids.len()));
+                self.add(Ir::Do(ids.into_iter().chain([thrown]).collect()), span)
             }
         }
     }

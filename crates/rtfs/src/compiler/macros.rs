@@ -77,7 +77,7 @@ impl Lower<'_> {
         let Some(text) = self.tree.symbol(name).map(str::to_owned) else {
             return self.fail(name, "a name is expected after `defmacro`");
         };
-        if self.frames.len() > 1 {
+        if !self.at_top() {
             return self.fail(node, "`defmacro` stands inside of a function");
         }
         let head = self.tree.push_symbol(span, "fn");

@@ -13,7 +13,7 @@ impl Lower<'_> {
         let Some((name, exports, body)) = self.module_head(args) else {
             return self.fail(node, "`module` takes a name: (module my.mod (:exports [f]) …)");
         };
-        if self.frames.len() > 1 || !self.prefix.is_empty() {
+        if !self.at_top() || !self.prefix.is_empty() {
             return self.fail(node, "`module` stands at the top level only");
         }
         if self.session.modules.insert(name.clone(), Module { exports }).is_some() {
@@ -68,7 +68,7 @@ impl Lower<'_> {
         else {
             return self.fail(name_node, "the name of a module is expected here");
         };
-        if self.frames.len() > 1 {
+        if !self.at_top() {
             return self.fail(node, "`import` stands inside of a function");
         }
         let mut ids = Vec::new();

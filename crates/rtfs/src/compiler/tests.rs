@@ -159,6 +159,34 @@ fn check(expression: &str, left_out: Optimization) -> Result<(), TestCaseError> 
     Ok(())
 }
 
+#[test]
+fn what_stands_at_the_top_level_only_is_refused_in_a_function_in_place() {
+    for form in [
+        "(def x 1)",
+        "(defn f [] 1)",
+        "(defmacro m [] 1)",
+        "(defstruct S :a :int)",
+        "(import m)",
+        "(module m)",
+    ] {
+        let outcome = outcome(&format!("(reduce (fn [a x] {form} a) 0 [1])"), None);
+        assert!(outcome.starts_with("invalid "), "{form}: {outcome}");
+    }
+}
+
+#[test]
+fn many_functions_in_place_leave_room_for_other_forms() {
+    let reduces = "(reduce (fn [a x] (+ a x)) 0 [1 2])".repeat(200);
+    assert_eq!(outcome(&format!("{reduces} (let [x 7] (def y x)) y"), None), "7");
+    let names: String = (0..120).map(|i| format!("v{i} {i} ")).collect();
+    let large = format!(
+        "(defn f [] (let [{names}] (reduce (fn [a x] (let [{names}] (+ a x v1))) v119 [1 2]))) (f)"
+    );
+    assert_eq!(outcome(&large, None), "124");
+    let nested = "(sort (fn [a b] (< (first ".repeat(30) + "[1]" + &") b)) [[2] [1]])".repeat(30);
+    assert_eq!(outcome(&nested, None), outcome(&nested, Some(Optimization::Inlining)));
+}
+
 /// More when more is asked for.
 fn cases() -> u32 {
     option_env!("RTFS_CASES").and_then(|n| n.parse().ok()).unwrap_or(300)

@@ -119,7 +119,7 @@ fn failed_without_output(error: &RuntimeError) -> bool {
 async fn tools_of(core: &Core, session: &Session, tool: &str) -> Arc<Catalog> {
     let known = core.tools_of(session);
     let is_enough = known.get(tool).is_some_and(|entry| !entry.reaches_others());
-    if is_enough || session.has_listed_here() {
+    if is_enough || session.has_listed_here() || session.listed_elsewhere().is_some() {
         return known;
     }
     let learn = async {
@@ -129,9 +129,6 @@ async fn tools_of(core: &Core, session: &Session, tool: &str) -> Arc<Catalog> {
         }
     };
     let _ = tokio::time::timeout(limit(&known, "tools/call", tool), learn).await;
-    if session.listed_elsewhere().is_some() {
-        return core.tools_of(session);
-    }
     let newest = core.market.snapshot();
     if !newest.is_of_the_same_sources(&known) {
         return known;

@@ -19,8 +19,8 @@ use crate::nodes::Nodes;
 
 /// The maximum size of a text that servers share, in bytes.
 const MAX_TEXT: usize = 256 * 1024;
-/// The maximum number of snapshots whose versions are kept, and of snapshots made for sessions.
-const MAX_SNAPSHOTS: usize = 8;
+/// The maximum number of snapshots whose versions are kept, and of snapshots made for sessions. Sessions keep the snapshots alive.
+const MAX_SNAPSHOTS: usize = 64;
 
 /// The versions of the capabilities of one snapshot that servers share.
 #[derive(Debug, PartialEq, Eq)]
@@ -43,7 +43,13 @@ impl Versions {
         if text.len() > MAX_TEXT || *name_of(text) != *name {
             return None;
         }
-        let by_id = serde_json::from_slice(text).ok()?;
+        let by_id: BTreeMap<String, String> = serde_json::from_slice(text).ok()?;
+        let is_digest = |digest: &String| {
+            !digest.is_empty() && digest.bytes().all(|digit| digit.is_ascii_hexdigit())
+        };
+        if !by_id.values().all(is_digest) {
+            return None;
+        }
         Some(Self { name: name.into(), text: text.clone(), by_id })
     }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use orla_marketplace::{ConfinedBy, SandboxGrants, SandboxLevel, SandboxStatus};
-use orla_process::confinement::Support;
+use orla_process::confinement::{Support, use_control_groups};
 use serde_json::{Map, Value, json};
 
 use crate::app::App;
@@ -27,6 +27,8 @@ pub(crate) fn run(explain: &cli::SandboxExplain, source: &Source) -> Result<(), 
 
 /// Returns the sandbox of a capability, or of a provider that serves nothing.
 async fn status_of(name: &str, config: &Config) -> Result<(String, SandboxStatus), Failure> {
+    // As a server would.
+    use_control_groups();
     let app = App::build_local(config)?;
     let market = app.marketplace();
     market.prepare_listing().await;
