@@ -414,7 +414,7 @@ mod tests {
             let found = registry.versions(&HashMap::from([(id, digest)]));
             found.into_iter().map(|offered| offered.digest.clone()).collect::<Vec<_>>()
         };
-        assert_eq!(found(&registry, "x", &old[..32]), [old.clone()]);
+        assert_eq!(found(&registry, "x", &old[..32]), std::slice::from_ref(&old));
         assert!(found(&registry, "y", &old).is_empty() && found(&registry, "x", "other").is_empty());
         registry.apply_lease(Lease { draining: true, ..lease("a", 1) }, now);
         assert!(found(&registry, "x", &old).is_empty());
