@@ -41,7 +41,7 @@ pub(super) fn run(context: &mut Context) -> Result<(), String> {
             context.tally.check(&what, result);
         }
     }
-    println!("      no kernel without cgroups: orla uses none");
+    println!("      no kernel without cgroups: this system delegates none");
     println!(
         "      `loop` is unavailable where a version is simulated: both answer system calls, and only one can"
     );
