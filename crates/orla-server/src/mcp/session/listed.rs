@@ -126,7 +126,15 @@ struct Made {
     name: Box<str>,
     /// The generation of the snapshot that has its other capabilities.
     generation: u64,
-    catalog: Weak<Catalog>,
+    /// Locked while it is made, so that sessions with other versions do not wait for it.
+    catalog: Arc<Mutex<Weak<Catalog>>>,
+}
+
+impl Made {
+    /// Returns whether a session has the snapshot, or waits for it.
+    fn is_used(&self) -> bool {
+        Arc::strong_count(&self.catalog) > 1 || self.catalog.lock().strong_count() > 0
+    }
 }
 
 impl KnownVersions {
@@ -170,11 +178,9 @@ impl KnownVersions {
         listed: &Versions,
         newest: Arc<Catalog>,
     ) -> Arc<Catalog> {
-        let generation = newest.generation();
-        let mut made = self.made.lock();
-        made.retain(|one| one.catalog.strong_count() > 0);
-        let same = made.iter().find(|one| one.generation == generation && one.name == listed.name);
-        if let Some(catalog) = same.and_then(|one| one.catalog.upgrade()) {
+        let made = self.made(&listed.name, newest.generation());
+        let mut made = made.lock();
+        if let Some(catalog) = made.upgrade() {
             return catalog;
         }
         let here = self.of(nodes, &newest);
@@ -183,10 +189,22 @@ impl KnownVersions {
             true => newest,
             false => nodes.with_versions(&missing).unwrap_or(newest),
         };
+        *made = Arc::downgrade(&catalog);
+        catalog
+    }
+
+    /// Returns the place of the snapshot of this generation with the versions of this name.
+    fn made(&self, name: &str, generation: u64) -> Arc<Mutex<Weak<Catalog>>> {
+        let mut made = self.made.lock();
+        if let Some(one) = made.iter().find(|one| one.generation == generation && *one.name == *name) {
+            return Arc::clone(&one.catalog);
+        }
+        made.retain(Made::is_used);
         if made.len() >= MAX_SNAPSHOTS {
             made.remove(0);
         }
-        made.push(Made { name: listed.name.clone(), generation, catalog: Arc::downgrade(&catalog) });
+        let catalog = Arc::default();
+        made.push(Made { name: name.into(), generation, catalog: Arc::clone(&catalog) });
         catalog
     }
 }
