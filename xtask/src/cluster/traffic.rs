@@ -126,10 +126,7 @@ impl Counting {
 impl World {
     /// Prints what nodes, calls, lists and changes cost NATS.
     pub(super) fn traffic(&self) -> Result<(), String> {
-        let (idle_time, count) = match self.is_quick {
-            true => (Duration::from_secs(6), 50),
-            false => (Duration::from_secs(30), 500),
-        };
+        let (idle_time, count) = (Duration::from_secs(30), 500);
         let each = |traffic: Traffic| traffic.each(f64::from(count));
         println!(
             "      {:46}{:>9}{:>9}{:>10}{:>10}  writes",
