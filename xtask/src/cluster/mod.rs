@@ -75,9 +75,6 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
     for (_, what, check) in ALONE.iter().filter(|(part, ..)| parts.has(part)) {
         tally.check(what, check(&world));
     }
-    if parts.has("cost") && !parts.is_quick {
-        tally.check("what nodes, calls, lists and changes cost NATS", world.traffic());
-    }
     if parts.has("chaos") && !parts.is_quick {
         tally.check("a node that stands still for 30 s is fenced off", world.fenced(STANDSTILL));
     }
@@ -95,6 +92,7 @@ type Check = fn(&World) -> Result<(), String>;
 /// The checks that need the machine for themselves.
 const ALONE: &[(&str, &str, Check)] = &[
     ("cost", "what a call costs", World::cost),
+    ("cost", "what nodes, calls, lists and changes cost NATS", World::traffic),
     ("cost", "how many calls one, two and three instances answer", World::throughput),
     ("chaos", "nodes and NATS servers die under load", World::chaos),
 ];

@@ -2,13 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Sub;
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::{Duration, Instant};
 
+use orla_e2e::{Http, Request};
 use serde_json::{Value, json};
 
-use super::{Nats, Node, WHERE, World, ask, eventually, write};
+use super::{Nats, Node, WHERE, World, eventually, write};
 use crate::server::free_port;
 
 /// How many nodes are compared, to tell what each node costs from what each pair of nodes costs.
@@ -68,21 +70,22 @@ impl Traffic {
 /// A NATS server that counts.
 struct Counting {
     nats: Nats,
-    address: String,
+    address: SocketAddr,
 }
 
 impl Counting {
     fn start(world: &World) -> Result<Self, String> {
-        let port = free_port()?.to_string();
-        let nats = Nats::with(world, &["-js", "-m", &port])?;
-        Ok(Self { nats, address: format!("127.0.0.1:{port}") })
+        let port = free_port()?;
+        let nats = Nats::with(world, &["-js", "-m", &port.to_string()])?;
+        Ok(Self { nats, address: (Ipv4Addr::LOCALHOST, port).into() })
     }
 
     /// Returns what has been counted so far.
     fn read(&self) -> Result<Traffic, String> {
         let get = |path: &str| {
-            let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n");
-            Ok::<_, String>(ask(&self.address, request.as_bytes())?.1)
+            let answer = Http::new(self.address).send(&Request::new("GET", path));
+            let answer = answer.map_err(|err| format!("{path}: {err}"))?;
+            serde_json::from_slice::<Value>(&answer.body).map_err(|err| format!("{path}: {err}"))
         };
         let (all, streams) = (get("/varz")?, get("/jsz?streams=true")?);
         let number = |value: &Value| value.as_f64().ok_or_else(|| format!("no count: {value}"));
@@ -126,7 +129,10 @@ impl Counting {
 impl World {
     /// Prints what nodes, calls, lists and changes cost NATS.
     pub(super) fn traffic(&self) -> Result<(), String> {
-        let (idle_time, count) = (Duration::from_secs(30), 500);
+        let (idle_time, count) = match self.is_quick {
+            true => (Duration::from_secs(6), 50),
+            false => (Duration::from_secs(30), 500),
+        };
         let each = |traffic: Traffic| traffic.each(f64::from(count));
         println!(
             "      {:46}{:>9}{:>9}{:>10}{:>10}  writes",
