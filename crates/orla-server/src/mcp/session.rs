@@ -33,7 +33,7 @@ use crate::mcp::protocol::Revision;
 use crate::mcp::rpc::{Id, Params};
 use crate::mcp::session::client::Questions;
 use crate::mcp::session::listed::{Listed, Versions};
-use crate::mcp::session::shared::KnownRecord;
+use crate::mcp::session::shared::RecordState;
 
 /// How long a client may return for the rest of a stream that has ended.
 const KEEP_STREAM: Duration = Duration::from_secs(60);
@@ -71,8 +71,8 @@ pub(crate) struct Session {
     /// Receives changes for other servers, if the client may listen there.
     pending_changes: OnceLock<Arc<PendingChanges>>,
     streams: Mutex<Vec<Arc<Stream>>>,
-    /// The known state of the session's record, if several servers share sessions.
-    record: Mutex<Option<KnownRecord>>,
+    /// What is known of the session's record, if several servers share sessions. Locked before `snapshots`.
+    record: Mutex<RecordState>,
     next_stream: AtomicU64,
     /// The number of open connections of this session.
     open: AtomicUsize,
@@ -156,6 +156,8 @@ impl Session {
     /// Moves the tools to the newest snapshot, because they are being listed again. Listed tools can be
     /// called. Other servers know them by `versions`.
     pub(crate) fn move_tools_to(&self, newest: &Arc<Catalog>, versions: Option<Arc<Versions>>) {
+        let mut record = self.record.lock();
+        record.listed.add();
         let mut snapshots = self.snapshots.lock();
         snapshots.tools = Arc::clone(newest);
         snapshots.listed = Listed::Here(versions);
@@ -235,7 +237,15 @@ impl Session {
         LogLevel::ALL.get(index).copied().unwrap_or(LogLevel::Info)
     }
 
+    /// Sets the level, as a request wants it.
     pub(crate) fn set_log_level(&self, level: LogLevel) {
+        let mut record = self.record.lock();
+        record.level.add();
+        self.note_log_level(level);
+    }
+
+    /// Notes the level that a request has set, here or at another server.
+    fn note_log_level(&self, level: LogLevel) {
         self.log_level.store(level as u8, Ordering::Relaxed);
     }
 

@@ -4,8 +4,8 @@
 //! The record is authoritative. It is read before a request of a session: a missing session is created
 //! here, a session that changed elsewhere is updated, and a session that ended elsewhere ends. After a
 //! request, the changes of the request are written, also if another server has written the record
-//! meanwhile ([`keeps_own`]). For a local session, the last received version of the record suffices.
-//! While the state is unreachable, only local sessions continue.
+//! meanwhile: each field has a number of changes, and the later one stays ([`Changes`]). For a local session, the last received
+//! version of the record suffices. While the state is unreachable, only local sessions continue.
 //!
 //! The record names the versions of capabilities that the session has listed. Their text is a record of its own, which all
 //! sessions with the same list share ([`Versions`]).
@@ -70,10 +70,52 @@ pub(crate) struct SessionData {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     client: Option<String>,
     log_level: String,
+    /// How often the level has been changed. Earlier versions of orla do not write it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    level_changes: Option<u64>,
     /// The name of the versions that the session has listed; empty if other servers cannot know them. Earlier versions of orla
     /// do not write it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     listed: Option<String>,
+    /// How often the session has listed. Earlier versions of orla do not write it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    listed_changes: Option<u64>,
+}
+
+/// What a server knows of the record of a session, and how the session here differs from it.
+#[derive(Debug, Default)]
+pub(crate) struct RecordState {
+    pub(super) known: Option<KnownRecord>,
+    pub(super) level: Changes,
+    pub(super) listed: Changes,
+}
+
+/// How often a field of a session has been changed, by requests at any server. Of two values, that with more changes is the later.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Changes {
+    count: u64,
+    /// Whether the last change is that of a request which is not answered yet. No other change is later.
+    is_new: bool,
+}
+
+impl Changes {
+    /// Counts the change of a request.
+    pub(super) fn add(&mut self) {
+        *self = Self { count: self.count + 1, is_new: true };
+    }
+
+    /// Notes how many changes the record has. Returns whether its value is the later one.
+    fn take_in(&mut self, record: Option<u64>) -> bool {
+        // An earlier version of orla does not count. What it wrote last is later than what was here before.
+        let record = record.unwrap_or(self.count);
+        if self.is_new {
+            self.count = self.count.max(record.saturating_add(1));
+            return false;
+        }
+        let is_later = record >= self.count;
+        self.count = self.count.max(record);
+        is_later
+    }
 }
 
 /// The known state of a session's record.
@@ -207,7 +249,7 @@ pub(crate) async fn sweep(core: &Arc<Core>, idle: Duration) {
                 // notice its end.
                 core.sessions.remove(&session);
             } else {
-                save_from(core, &session, false).await;
+                write_changes(core, &session).await;
                 if session.listens() {
                     other_nodes::start_adopting(core, &session);
                 }
@@ -248,8 +290,8 @@ async fn refresh(
     let Some(record) = record else {
         // The session could not be written, or the state was lost. Neither ends a local session.
         if let Some(local) = local {
-            *local.record.lock() = None;
-            save_from(core, &local, false).await;
+            local.record.lock().known = None;
+            write_changes(core, &local).await;
         }
         return Ok(());
     };
@@ -290,9 +332,9 @@ async fn refresh(
             }
         }
     };
-    let seen = session.record.lock().as_ref().map(|known| known.revision);
+    let seen = session.record.lock().revision();
     if seen.is_none_or(|seen| seen < record.revision) {
-        session.take_in(seen, record.revision, data, false);
+        session.take_in(seen, record.revision, data);
         // Another server used the session in the meantime.
         core.sessions.touch(&session);
     }
@@ -303,20 +345,22 @@ async fn refresh(
         };
         versions.into_iter().for_each(|versions| session.learn_versions(versions));
     }
-    save_from(core, &session, false).await;
+    write_changes(core, &session).await;
     Ok(())
 }
 
 /// Writes the changes that a request made to its session, and from time to time that the session is
 /// used.
 pub(crate) async fn save(core: &Core, session: &Session) {
-    save_from(core, session, true).await;
+    write_changes(core, session).await;
+    // A change that could not be written stays until another server makes one.
+    session.record.lock().end_request();
 }
 
-/// Does the same. `is_latest` is set if a request has just been made.
-async fn save_from(core: &Core, session: &Session, is_latest: bool) {
+/// Writes the changes of a session that the record does not have.
+async fn write_changes(core: &Core, session: &Session) {
     let Some(shared) = core.shared_sessions() else { return };
-    match timeout(STATE_TIMEOUT, write(core, shared, session, is_latest)).await {
+    match timeout(STATE_TIMEOUT, write(core, shared, session)).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::debug!(%error, "for now, only this server knows a session"),
         Err(_) => {
@@ -325,18 +369,17 @@ async fn save_from(core: &Core, session: &Session, is_latest: bool) {
     }
 }
 
-async fn write(
-    core: &Core,
-    shared: &SharedSessions,
-    session: &Session,
-    is_latest: bool,
-) -> Result<(), StateError> {
+async fn write(core: &Core, shared: &SharedSessions, session: &Session) -> Result<(), StateError> {
     let renew = core.settings.load().options.session_idle / 4;
     loop {
-        let data = session.data();
-        let seen = match &*session.record.lock() {
-            Some(known) if known.data == data && known.at.elapsed() < renew => return Ok(()),
-            known => known.as_ref().map(|known| known.revision),
+        let (seen, data) = {
+            let record = session.record.lock();
+            let data = session.data(&record);
+            let is_due = |known: &KnownRecord| known.data != data || known.at.elapsed() >= renew;
+            if !record.known.as_ref().is_none_or(is_due) {
+                return Ok(());
+            }
+            (record.revision(), data)
         };
         let expect = seen.map_or(Expect::Absent, Expect::Revision);
         let Ok(value) = serde_json::to_vec(&data) else { return Ok(()) };
@@ -353,7 +396,7 @@ async fn write(
                     shared.note_renewal(&versions, renew);
                 }
                 let revision = revisions.first().copied().unwrap_or_default();
-                *session.record.lock() = Some(KnownRecord { revision, data, at: Instant::now() });
+                session.record.lock().note_written(revision, data);
                 return Ok(());
             }
             Err(WriteError::Failed(error)) => return Err(error),
@@ -361,13 +404,13 @@ async fn write(
             Err(WriteError::Conflict { .. }) => {}
         }
         match shared.store.get(&key(session.id)).await? {
-            None => *session.record.lock() = None,
+            None => session.record.lock().known = None,
             Some(record) if record.value == ENDED => {
                 core.sessions.remove(session);
                 return Ok(());
             }
             Some(record) => match serde_json::from_slice(&record.value) {
-                Ok(theirs) => session.take_in(seen, record.revision, theirs, is_latest),
+                Ok(theirs) => session.take_in(seen, record.revision, theirs),
                 Err(_) => return Ok(()),
             },
         }
@@ -384,47 +427,63 @@ pub(crate) async fn end(core: &Core, id: SessionId) {
     }
 }
 
-/// Returns whether a session keeps its own value of a field rather than that of a newer record. `known` is the value in the
-/// record as this server knew it before. What a request has just changed is the latest change. A change that could not be
-/// written before is kept unless another server has made one too.
-fn keeps_own<T: PartialEq>(known: Option<&T>, own: &T, record: &T, is_latest: bool) -> bool {
-    known.map_or(is_latest, |known| own != known && (is_latest || record == known))
+impl RecordState {
+    /// Returns the revision of the known record.
+    fn revision(&self) -> Option<u64> {
+        self.known.as_ref().map(|known| known.revision)
+    }
+
+    /// Notes that this server has written the record.
+    fn note_written(&mut self, revision: u64, data: SessionData) {
+        for (changes, written) in
+            [(&mut self.level, data.level_changes), (&mut self.listed, data.listed_changes)]
+        {
+            changes.is_new &= written != Some(changes.count);
+        }
+        // A newer record may have been taken in meanwhile.
+        if self.revision().is_none_or(|known| known < revision) {
+            self.known = Some(KnownRecord { revision, data, at: Instant::now() });
+        }
+    }
+
+    /// Notes that the changes so far are not those of a request any more.
+    fn end_request(&mut self) {
+        self.level.is_new = false;
+        self.listed.is_new = false;
+    }
 }
 
 impl Session {
-    /// Takes in a newer record than `seen`, unless another request has taken in one since. `is_latest` is set if a request has
-    /// just been made.
-    fn take_in(&self, seen: Option<u64>, revision: u64, record: SessionData, is_latest: bool) {
-        let mut known = self.record.lock();
-        if known.as_ref().map(|known| known.revision) != seen {
+    /// Takes in a newer record than `seen`, unless another request has taken in one since.
+    fn take_in(&self, seen: Option<u64>, revision: u64, data: SessionData) {
+        let mut record = self.record.lock();
+        if record.revision() != seen {
             return;
         }
-        let before = known.as_ref().map(|known| &known.data);
-        let own = self.data();
-        let level = before.map(|known| &known.log_level);
-        if !keeps_own(level, &own.log_level, &record.log_level, is_latest)
-            && let Ok(level) = record.log_level.parse::<LogLevel>()
+        if record.level.take_in(data.level_changes)
+            && let Ok(level) = data.log_level.parse::<LogLevel>()
         {
-            self.set_log_level(level);
+            self.note_log_level(level);
         }
-        let listed = before.map(|known| &known.listed);
-        if let Some(name) = &record.listed
-            && !keeps_own(listed, &own.listed, &record.listed, is_latest)
+        if record.listed.take_in(data.listed_changes)
+            && let Some(name) = &data.listed
         {
             self.note_listed(name);
         }
-        *known = Some(KnownRecord { revision, data: record, at: Instant::now() });
+        record.known = Some(KnownRecord { revision, data, at: Instant::now() });
     }
 
     /// Returns the data of the session that other servers need.
-    pub(super) fn data(&self) -> SessionData {
+    pub(super) fn data(&self, record: &RecordState) -> SessionData {
         SessionData {
             revision: self.revision.version().as_str().to_owned(),
             principal: self.principal.as_ref().map(|principal| principal.id().to_string()),
             capabilities: self.capabilities.as_ref().map(JsonText::to_string),
             client: self.origin.client.as_deref().map(str::to_owned),
             log_level: self.log_level().as_str().to_owned(),
+            level_changes: Some(record.level.count),
             listed: self.listed_name(),
+            listed_changes: Some(record.listed.count),
         }
     }
 }
@@ -471,7 +530,7 @@ mod tests {
     fn a_record_of_an_earlier_version_names_no_list() {
         let text = r#"{"revision": "2025-11-25", "log_level": "info"}"#;
         let data: SessionData = serde_json::from_str(text).unwrap();
-        assert_eq!(data.listed, None);
+        assert_eq!((data.listed, data.level_changes, data.listed_changes), (None, None, None));
     }
 
     #[tokio::test(start_paused = true)]
@@ -518,10 +577,18 @@ mod tests {
     }
 
     #[test]
-    fn a_field_that_another_server_changed_is_taken_unless_a_request_has_just_changed_it() {
-        assert!(keeps_own(Some(&1), &2, &1, false), "not written yet");
-        assert!(keeps_own(Some(&1), &2, &3, true), "just changed");
-        assert!(!keeps_own(Some(&1), &2, &3, false) && !keeps_own(Some(&1), &1, &3, true));
-        assert!(!keeps_own(None, &2, &3, false));
+    fn of_two_changes_that_with_the_larger_number_stays() {
+        let changes = |count, is_new| Changes { count, is_new };
+        let after = |mut own: Changes, record: Option<u64>| (own.take_in(record), own);
+        assert_eq!(after(changes(2, false), Some(1)), (false, changes(2, false)), "not written yet");
+        assert_eq!(
+            after(changes(2, false), Some(2)),
+            (true, changes(2, false)),
+            "made at the same time"
+        );
+        assert_eq!(after(changes(2, false), Some(5)), (true, changes(5, false)));
+        assert_eq!(after(changes(2, false), None), (true, changes(2, false)), "not counted");
+        assert_eq!(after(changes(2, true), Some(1)), (false, changes(2, true)));
+        assert_eq!(after(changes(2, true), Some(5)), (false, changes(6, true)), "just made");
     }
 }
