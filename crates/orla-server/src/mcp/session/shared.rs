@@ -4,8 +4,8 @@
 //! The record is authoritative. It is read before a request of a session: a missing session is created
 //! here, a session that changed elsewhere is updated, and a session that ended elsewhere ends. After a
 //! request, the changes of the request are written, also if another server has written the record
-//! meanwhile: each field has a number of changes, and the later one stays ([`Changes`]). For a local session, the last received
-//! version of the record suffices. While the state is unreachable, only local sessions continue.
+//! meanwhile ([`Field::take_in`]). For a local session, the last received version of the record suffices. While the state is
+//! unreachable, only local sessions continue.
 //!
 //! The record names the versions of capabilities that the session has listed. Their text is a record of its own, which all
 //! sessions with the same list share ([`Versions`]).
@@ -44,6 +44,8 @@ pub(super) const ENDED: &[u8] = b"ended";
 const PAGE: usize = 1000;
 /// The longest time for which a request waits for the shared state.
 pub(super) const STATE_TIMEOUT: Duration = Duration::from_secs(1);
+/// For how long a change counts as that of a request that is being answered. The request may have been dropped.
+const NEW: Duration = STATE_TIMEOUT.saturating_mul(2);
 /// The longest that one look at all sessions takes.
 const SWEEP_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -70,51 +72,86 @@ pub(crate) struct SessionData {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     client: Option<String>,
     log_level: String,
-    /// How often the level has been changed. Earlier versions of orla do not write it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    level_changes: Option<u64>,
+    /// The number of changes of the level. Earlier versions of orla do not write it.
+    #[serde(default)]
+    level_changes: u64,
     /// The name of the versions that the session has listed; empty if other servers cannot know them. Earlier versions of orla
     /// do not write it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     listed: Option<String>,
-    /// How often the session has listed. Earlier versions of orla do not write it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    listed_changes: Option<u64>,
+    /// The number of changes of what is listed, also if the session listed the same again. Earlier versions of orla do not write it.
+    #[serde(default)]
+    listed_changes: u64,
 }
 
-/// What a server knows of the record of a session, and how the session here differs from it.
+/// What a server knows of the record of a session, and which fields differ from it.
 #[derive(Debug, Default)]
 pub(crate) struct RecordState {
-    pub(super) known: Option<KnownRecord>,
-    pub(super) level: Changes,
-    pub(super) listed: Changes,
+    /// Boxed, because servers that share no sessions know none.
+    pub(super) known: Option<Box<KnownRecord>>,
+    pub(super) level: Field,
+    pub(super) listed: Field,
 }
 
-/// How often a field of a session has been changed, by requests at any server. Of two values, that with more changes is the later.
+/// How a field of a session differs from the record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Changes {
-    count: u64,
-    /// Whether the last change is that of a request which is not answered yet. No other change is later.
-    is_new: bool,
+pub(super) struct Field {
+    /// The number of changes in the record that was known last.
+    changes: u64,
+    change: OwnChange,
 }
 
-impl Changes {
-    /// Counts the change of a request.
-    pub(super) fn add(&mut self) {
-        *self = Self { count: self.count + 1, is_new: true };
+/// What this server has done with a field since it knew the record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum OwnChange {
+    #[default]
+    Nothing,
+    /// It has changed the field, and the change could not be written so far.
+    Unwritten,
+    /// A request changed the field at this time, and the change is being written.
+    New(Instant),
+}
+
+impl Field {
+    /// Notes the change of a request.
+    pub(super) fn change(&mut self) {
+        self.change = OwnChange::New(Instant::now());
     }
 
-    /// Notes how many changes the record has. Returns whether its value is the later one.
-    fn take_in(&mut self, record: Option<u64>) -> bool {
-        // An earlier version of orla does not count. What it wrote last is later than what was here before.
-        let record = record.unwrap_or(self.count);
-        if self.is_new {
-            self.count = self.count.max(record.saturating_add(1));
-            return false;
+    /// Returns the number of changes with that of this server.
+    fn changes(self) -> u64 {
+        self.changes.saturating_add(u64::from(self.change != OwnChange::Nothing))
+    }
+
+    /// Takes in the field of a newer record. Returns whether its value replaces that of this server: what a request has just
+    /// changed stays, and what could not be written before stays unless another server has changed the field too.
+    fn take_in(&mut self, changes: u64, is_own_value: bool) -> bool {
+        let is_written = is_own_value && changes == self.changes();
+        let stays = match self.change {
+            OwnChange::Nothing => false,
+            OwnChange::New(at) if at.elapsed() < NEW => true,
+            OwnChange::Unwritten | OwnChange::New(_) => changes == self.changes,
+        };
+        self.changes = changes;
+        if is_written || !stays {
+            self.change = OwnChange::Nothing;
         }
-        let is_later = record >= self.count;
-        self.count = self.count.max(record);
-        is_later
+        !stays
+    }
+
+    /// Notes that the field has been written. The change of a request may have come since.
+    fn note_written(&mut self, changes: u64, is_own_value: bool) {
+        self.changes = changes;
+        if is_own_value {
+            self.change = OwnChange::Nothing;
+        }
+    }
+
+    /// Notes that the change of a request could not be written.
+    fn give_up(&mut self) {
+        if self.change != OwnChange::Nothing {
+            self.change = OwnChange::Unwritten;
+        }
     }
 }
 
@@ -249,7 +286,7 @@ pub(crate) async fn sweep(core: &Arc<Core>, idle: Duration) {
                 // notice its end.
                 core.sessions.remove(&session);
             } else {
-                write_changes(core, &session).await;
+                save(core, &session).await;
                 if session.listens() {
                     other_nodes::start_adopting(core, &session);
                 }
@@ -291,7 +328,7 @@ async fn refresh(
         // The session could not be written, or the state was lost. Neither ends a local session.
         if let Some(local) = local {
             local.record.lock().known = None;
-            write_changes(core, &local).await;
+            save(core, &local).await;
         }
         return Ok(());
     };
@@ -345,38 +382,37 @@ async fn refresh(
         };
         versions.into_iter().for_each(|versions| session.learn_versions(versions));
     }
-    write_changes(core, &session).await;
+    save(core, &session).await;
     Ok(())
 }
 
 /// Writes the changes that a request made to its session, and from time to time that the session is
 /// used.
 pub(crate) async fn save(core: &Core, session: &Session) {
-    write_changes(core, session).await;
-    // A change that could not be written stays until another server makes one.
-    session.record.lock().end_request();
-}
-
-/// Writes the changes of a session that the record does not have.
-async fn write_changes(core: &Core, session: &Session) {
     let Some(shared) = core.shared_sessions() else { return };
     match timeout(STATE_TIMEOUT, write(core, shared, session)).await {
-        Ok(Ok(())) => {}
+        Ok(Ok(())) => return,
         Ok(Err(error)) => tracing::debug!(%error, "for now, only this server knows a session"),
         Err(_) => {
             tracing::debug!("for now, only this server knows a session: the state does not answer");
         }
     }
+    let mut record = session.record.lock();
+    record.level.give_up();
+    record.listed.give_up();
 }
 
 async fn write(core: &Core, shared: &SharedSessions, session: &Session) -> Result<(), StateError> {
     let renew = core.settings.load().options.session_idle / 4;
+    let mut has_written = false;
     loop {
         let (seen, data) = {
             let record = session.record.lock();
             let data = session.data(&record);
-            let is_due = |known: &KnownRecord| known.data != data || known.at.elapsed() >= renew;
-            if !record.known.as_ref().is_none_or(is_due) {
+            let is_due = |known: &KnownRecord| {
+                known.data != data || (!has_written && known.at.elapsed() >= renew)
+            };
+            if !record.known.as_deref().is_none_or(is_due) {
                 return Ok(());
             }
             (record.revision(), data)
@@ -396,8 +432,9 @@ async fn write(core: &Core, shared: &SharedSessions, session: &Session) -> Resul
                     shared.note_renewal(&versions, renew);
                 }
                 let revision = revisions.first().copied().unwrap_or_default();
-                session.record.lock().note_written(revision, data);
-                return Ok(());
+                session.note_written(revision, data);
+                has_written = true;
+                continue;
             }
             Err(WriteError::Failed(error)) => return Err(error),
             // Another server has written the record.
@@ -432,25 +469,6 @@ impl RecordState {
     fn revision(&self) -> Option<u64> {
         self.known.as_ref().map(|known| known.revision)
     }
-
-    /// Notes that this server has written the record.
-    fn note_written(&mut self, revision: u64, data: SessionData) {
-        for (changes, written) in
-            [(&mut self.level, data.level_changes), (&mut self.listed, data.listed_changes)]
-        {
-            changes.is_new &= written != Some(changes.count);
-        }
-        // A newer record may have been taken in meanwhile.
-        if self.revision().is_none_or(|known| known < revision) {
-            self.known = Some(KnownRecord { revision, data, at: Instant::now() });
-        }
-    }
-
-    /// Notes that the changes so far are not those of a request any more.
-    fn end_request(&mut self) {
-        self.level.is_new = false;
-        self.listed.is_new = false;
-    }
 }
 
 impl Session {
@@ -460,17 +478,30 @@ impl Session {
         if record.revision() != seen {
             return;
         }
-        if record.level.take_in(data.level_changes)
+        let own = self.data(&record);
+        if record.level.take_in(data.level_changes, data.log_level == own.log_level)
             && let Ok(level) = data.log_level.parse::<LogLevel>()
         {
             self.note_log_level(level);
         }
-        if record.listed.take_in(data.listed_changes)
+        if record.listed.take_in(data.listed_changes, data.listed == own.listed)
             && let Some(name) = &data.listed
         {
             self.note_listed(name);
         }
-        record.known = Some(KnownRecord { revision, data, at: Instant::now() });
+        record.known = Some(Box::new(KnownRecord { revision, data, at: Instant::now() }));
+    }
+
+    /// Notes that this server has written the record. A newer one may have been taken in meanwhile.
+    fn note_written(&self, revision: u64, data: SessionData) {
+        let mut record = self.record.lock();
+        if record.revision().is_some_and(|known| known > revision) {
+            return;
+        }
+        let own = self.data(&record);
+        record.level.note_written(data.level_changes, data.log_level == own.log_level);
+        record.listed.note_written(data.listed_changes, data.listed == own.listed);
+        record.known = Some(Box::new(KnownRecord { revision, data, at: Instant::now() }));
     }
 
     /// Returns the data of the session that other servers need.
@@ -481,9 +512,9 @@ impl Session {
             capabilities: self.capabilities.as_ref().map(JsonText::to_string),
             client: self.origin.client.as_deref().map(str::to_owned),
             log_level: self.log_level().as_str().to_owned(),
-            level_changes: Some(record.level.count),
+            level_changes: record.level.changes(),
             listed: self.listed_name(),
-            listed_changes: Some(record.listed.count),
+            listed_changes: record.listed.changes(),
         }
     }
 }
@@ -530,7 +561,7 @@ mod tests {
     fn a_record_of_an_earlier_version_names_no_list() {
         let text = r#"{"revision": "2025-11-25", "log_level": "info"}"#;
         let data: SessionData = serde_json::from_str(text).unwrap();
-        assert_eq!((data.listed, data.level_changes, data.listed_changes), (None, None, None));
+        assert_eq!((data.listed, data.level_changes, data.listed_changes), (None, 0, 0));
     }
 
     #[tokio::test(start_paused = true)]
@@ -576,19 +607,35 @@ mod tests {
         assert!(shared.has_place_for(&large(200), IDLE / 4));
     }
 
-    #[test]
-    fn of_two_changes_that_with_the_larger_number_stays() {
-        let changes = |count, is_new| Changes { count, is_new };
-        let after = |mut own: Changes, record: Option<u64>| (own.take_in(record), own);
-        assert_eq!(after(changes(2, false), Some(1)), (false, changes(2, false)), "not written yet");
-        assert_eq!(
-            after(changes(2, false), Some(2)),
-            (true, changes(2, false)),
-            "made at the same time"
-        );
-        assert_eq!(after(changes(2, false), Some(5)), (true, changes(5, false)));
-        assert_eq!(after(changes(2, false), None), (true, changes(2, false)), "not counted");
-        assert_eq!(after(changes(2, true), Some(1)), (false, changes(2, true)));
-        assert_eq!(after(changes(2, true), Some(5)), (false, changes(6, true)), "just made");
+    #[tokio::test(start_paused = true)]
+    async fn a_change_of_another_server_replaces_an_older_own_one_alone() {
+        let mut field = Field { changes: 5, change: OwnChange::Nothing };
+        assert!(field.take_in(7, false) && field.changes() == 7, "nothing was changed here");
+        field.change();
+        assert!(!field.take_in(9, false) && field.changes() == 10, "a request has just changed it");
+        field.give_up();
+        field.change();
+        field.give_up();
+        assert!(!field.take_in(9, false) && field.changes() == 10, "only other fields have changed");
+        assert!(field.take_in(10, false), "another server has changed it too");
+        assert_eq!(field, Field { changes: 10, change: OwnChange::Nothing });
+        field.change();
+        tokio::time::advance(NEW).await;
+        assert!(field.take_in(11, false), "the request was dropped");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_change_is_written_once() {
+        let mut field = Field::default();
+        field.change();
+        assert!(!field.take_in(1, true), "the server reads what it has just written");
+        assert_eq!(field, Field { changes: 1, change: OwnChange::Nothing });
+        field.change();
+        let first = field.changes();
+        field.change();
+        field.note_written(first, false);
+        assert_eq!(field.changes(), 3, "changed again while it was written");
+        field.note_written(3, true);
+        assert_eq!(field, Field { changes: 3, change: OwnChange::Nothing });
     }
 }
