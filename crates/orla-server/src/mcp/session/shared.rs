@@ -125,15 +125,14 @@ impl Field {
 
     /// Takes in the field of a newer record. Returns whether its value replaces that of this server: what a request has just
     /// changed stays, and what could not be written before stays unless another server has changed the field too.
-    fn take_in(&mut self, changes: u64, is_own_value: bool) -> bool {
-        let is_written = is_own_value && changes == self.changes();
+    fn take_in(&mut self, changes: u64) -> bool {
         let stays = match self.change {
             OwnChange::Nothing => false,
             OwnChange::New(at) if at.elapsed() < NEW => true,
             OwnChange::Unwritten | OwnChange::New(_) => changes == self.changes,
         };
         self.changes = changes;
-        if is_written || !stays {
+        if !stays {
             self.change = OwnChange::Nothing;
         }
         !stays
@@ -478,13 +477,12 @@ impl Session {
         if record.revision() != seen {
             return;
         }
-        let own = self.data(&record);
-        if record.level.take_in(data.level_changes, data.log_level == own.log_level)
+        if record.level.take_in(data.level_changes)
             && let Ok(level) = data.log_level.parse::<LogLevel>()
         {
             self.note_log_level(level);
         }
-        if record.listed.take_in(data.listed_changes, data.listed == own.listed)
+        if record.listed.take_in(data.listed_changes)
             && let Some(name) = &data.listed
         {
             self.note_listed(name);
@@ -610,25 +608,26 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_change_of_another_server_replaces_an_older_own_one_alone() {
         let mut field = Field { changes: 5, change: OwnChange::Nothing };
-        assert!(field.take_in(7, false) && field.changes() == 7, "nothing was changed here");
+        assert!(field.take_in(7) && field.changes() == 7, "nothing was changed here");
         field.change();
-        assert!(!field.take_in(9, false) && field.changes() == 10, "a request has just changed it");
+        assert!(!field.take_in(9) && field.changes() == 10, "a request has just changed it");
         field.give_up();
         field.change();
         field.give_up();
-        assert!(!field.take_in(9, false) && field.changes() == 10, "only other fields have changed");
-        assert!(field.take_in(10, false), "another server has changed it too");
+        assert!(!field.take_in(9) && field.changes() == 10, "only other fields have changed");
+        assert!(field.take_in(10), "another server has changed it too");
         assert_eq!(field, Field { changes: 10, change: OwnChange::Nothing });
         field.change();
         tokio::time::advance(NEW).await;
-        assert!(field.take_in(11, false), "the request was dropped");
+        assert!(field.take_in(11), "the request was dropped");
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_change_is_written_once() {
         let mut field = Field::default();
         field.change();
-        assert!(!field.take_in(1, true), "the server reads what it has just written");
+        assert!(!field.take_in(1), "the server reads what it has just written");
+        field.note_written(1, true);
         assert_eq!(field, Field { changes: 1, change: OwnChange::Nothing });
         field.change();
         let first = field.changes();
