@@ -11,7 +11,7 @@ pub(crate) fn run(url: Option<&str>, json: bool, source: &Source) -> Result<(), 
     let config = super::load_for_client(url, source)?;
     let server = Server::at(url, &config)?;
     let text = super::small_runtime()?.block_on(server.get("/quotas"))?;
-    super::print_rows("/quotas", &text, json, "The server has no quotas.", table)
+    super::print_rows("/quotas", &text, json, "No quota applies to you.", table)
 }
 
 fn table(rows: &[Value]) -> String {

@@ -131,7 +131,9 @@ async fn added(add: &cli::Add, config: &Config) -> Result<(), Failure> {
     let is_bare = archive.content.urls.is_empty() && entry.permissions.is_empty();
     let learned = names.first().map(|tool| format!("{}.{tool}", entry.name));
     put(&transaction, &store, config, entry, &tools, &archive, previous.as_ref())?;
-    render::note(&format!("{added}; a running server takes it up on SIGHUP"));
+    render::note(&format!(
+        "{added}; a running server takes it up on SIGHUP, and by itself with --watch"
+    ));
     for path in unreadable {
         render::note(&format!(
             "its argument {path} is a path that it may not read; to let it, add it again with --allow 'fs:read:{path}', or fs:write: if it changes files"
@@ -423,7 +425,9 @@ async fn update_one(
     unreachable?;
     render::note(&match is_same {
         true => format!("{name} {version} is up to date"),
-        false => format!("updated {name} to {version}; a running server takes it up on SIGHUP"),
+        false => format!(
+            "updated {name} to {version}; a running server takes it up on SIGHUP, and by itself with --watch"
+        ),
     });
     Ok(())
 }
