@@ -489,10 +489,12 @@ fn interpreter(file: &Path, env: &[(&OsStr, &OsStr)]) -> Option<(PathBuf, bool)>
     let mut words =
         shebang.argument.iter().flat_map(|words| words.as_encoded_bytes().split(|byte| *byte == b' '));
     if shebang.program.ends_with("env") {
-        let word =
-            words.find(|word| !word.is_empty() && !word.starts_with(b"-") && !word.contains(&b'='));
-        let name = word.map(|word| PathBuf::from(OsStr::from_bytes(word)));
-        let name = name?;
+        // The name of a variable may follow another option. It must not choose what the program may read.
+        let is_before_name = |word: &&[u8]| {
+            matches!(*word, b"" | b"-S" | b"--split-string" | b"-i" | b"-v") || word.contains(&b'=')
+        };
+        let name = words.find(|word| !is_before_name(word)).filter(|word| !word.starts_with(b"-"))?;
+        let name = PathBuf::from(OsStr::from_bytes(name));
         let is_path = name.components().count() > 1;
         let found = crate::file::program_in(&value_of(env, "PATH").unwrap_or_default(), &name);
         found.map(|program| (program, is_path))

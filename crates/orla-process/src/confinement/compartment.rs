@@ -510,6 +510,10 @@ fn kill_others() {
 /// they take effect beyond the sandbox.
 const KERNEL: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
 
+/// With a limit of memory, the number of files in the temporary directory is bounded: one for so many bytes, and at least so many.
+const FILE_SHARE: u64 = 4096;
+const LEAST_FILES: u64 = 1024;
+
 /// Mounts the compartment's own file systems. A program with permissions must not change control groups, of its own call or of
 /// others.
 fn prepare(rules: &Rules, mount_point: &Path, is_in_group: bool) -> io::Result<()> {
@@ -518,7 +522,9 @@ fn prepare(rules: &Rules, mount_point: &Path, is_in_group: bool) -> io::Result<(
     if rules.is_open {
         return Ok(());
     }
-    let size = rules.limits.memory.map(|bytes| format!(",size={bytes}")).unwrap_or_default();
+    // An empty file takes memory too: about a kilobyte.
+    let size = |bytes: u64| format!(",size={bytes},nr_inodes={}", (bytes / FILE_SHARE).max(LEAST_FILES));
+    let size = rules.limits.memory.map(size).unwrap_or_default();
     let options = std::ffi::CString::new(format!("mode=755{size}"))?;
     mount("orla", mount_point, "tmpfs", flags, Some(options.as_c_str()))?;
     fs::create_dir(mount_point.join(TEMPORARY))?;

@@ -74,6 +74,8 @@ const REFUSED: &[i64] = &[
     libc::SYS_io_uring_setup,
     libc::SYS_io_uring_enter,
     libc::SYS_io_uring_register,
+    // All processes of the machine share the number of its requests.
+    libc::SYS_io_setup,
 ];
 
 #[cfg(target_arch = "x86_64")]
@@ -89,12 +91,12 @@ const SYS_FILE_SETATTR: i64 = 469;
 /// Hints on the expected lifetime of written data.
 const F_SET_RW_HINT: i32 = 1036;
 const F_SET_FILE_RW_HINT: i32 = 1038;
-/// `TIOCSTI` types into a terminal, `TIOCLINUX` pastes into one.
-const TERMINAL: [u64; 2] = [0x5412, 0x541C];
+/// `TIOCSTI` types into a terminal, and `TIOCLINUX` pastes into one. `TIOCSETD` loads line disciplines, and `TIOCEXCL` keeps others out.
+const TERMINAL: [u64; 4] = [0x5412, 0x541C, 0x5423, 0x540C];
 /// A file in memory that cannot become a program.
 const MFD_NOEXEC_SEAL: u64 = 0x8;
-/// Requests that change attributes of a file, not its content.
-const FILE_FLAGS: [u64; 8] = [
+/// Requests that change attributes of a file or the keys of its file system, not its content.
+const FILE_FLAGS: [u64; 10] = [
     0x4008_6602, // FS_IOC_SETFLAGS
     0x4004_6602, // FS_IOC32_SETFLAGS
     0x401C_5820, // FS_IOC_FSSETXATTR
@@ -103,6 +105,8 @@ const FILE_FLAGS: [u64; 8] = [
     0x4080_6685, // FS_IOC_ENABLE_VERITY
     0x800C_6613, // FS_IOC_SET_ENCRYPTION_POLICY
     0xC050_6617, // FS_IOC_ADD_ENCRYPTION_KEY
+    0xC040_6618, // FS_IOC_REMOVE_ENCRYPTION_KEY
+    0xC040_6619, // FS_IOC_REMOVE_ENCRYPTION_KEY_ALL_USERS
 ];
 
 /// Requests to a file system that change more than the file of the descriptor, which may be open for
@@ -176,7 +180,13 @@ impl Filters {
         }
         if bounds_memory {
             // Memory that belongs to no process.
-            for call in [libc::SYS_memfd_create, libc::SYS_memfd_secret, libc::SYS_shmget] {
+            for call in [
+                libc::SYS_memfd_create,
+                libc::SYS_memfd_secret,
+                libc::SYS_shmget,
+                libc::SYS_semget,
+                libc::SYS_msgget,
+            ] {
                 refusals.refuse(call);
             }
             // Shared memory stays after it is unmapped, and then counts for no process.

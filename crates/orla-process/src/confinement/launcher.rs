@@ -1,5 +1,6 @@
 //! The server's side of a launcher.
 
+use std::cell::Cell;
 use std::collections::{BTreeSet, VecDeque};
 use std::ffi::{OsStr, OsString};
 use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
@@ -25,6 +26,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::compartment::decode_error;
 use super::resolve::{real_path, unchangeable};
+use super::unenforced::{Cause, Unenforced};
 use super::wire::{self, Message};
 use super::{
     ANSWER, BASE_EXECUTE, COMMAND, Limits, NetworkMode, READY, REFUSED, SandboxGrants, is_wide, usage,
@@ -77,13 +79,13 @@ impl CurrentLauncher {
     /// Creates a launcher for a profile, starts it and tests it.
     ///
     /// # Errors
-    /// What cannot be enforced, a sentence for each.
+    /// What cannot be enforced.
     pub(super) fn new(
         profile: &Profile,
         is_open: bool,
         home: Option<&Path>,
         clients: Clients,
-    ) -> Result<Self, Vec<String>> {
+    ) -> Result<Self, Unenforced> {
         Ok(Self {
             launcher: Mutex::new(Arc::new(Launcher::new(profile, is_open, home, &clients)?)),
             clients,
@@ -151,7 +153,7 @@ impl CurrentLauncher {
                 Ok(made)
             }
             Err(missing) => {
-                let reason = missing.join("; ");
+                let reason = missing.problems.join("; ");
                 *failure = Some((now, reason.clone()));
                 Err(io::Error::other(reason))
             }
@@ -339,8 +341,8 @@ impl Launcher {
         is_open: bool,
         home: Option<&Path>,
         clients: &Clients,
-    ) -> Result<Self, Vec<String>> {
-        let mut missing = Vec::new();
+    ) -> Result<Self, Unenforced> {
+        let (mut missing, cause) = (Vec::new(), Cell::new(Cause::Declaration));
         let network = NetworkMode::of(&profile.network);
         let allowed = match network {
             NetworkMode::Hosts => Allowed::of(&profile.network),
@@ -358,11 +360,17 @@ impl Launcher {
         // Every program may read and run what is in the system's directories, but not write there.
         let is_usable = |path: &Path| is_writable(path) || is_system(path);
         let real = |path: &PathBuf, word: &str, may_lead_to: &dyn Fn(&Path) -> bool| {
-            real_path(path, is_writable, may_lead_to).map_err(|err| match err.get_ref() {
-                Some(reason) => {
-                    format!("{word}:{}: {reason}; declare where it leads to", path.display())
+            real_path(path, is_writable, may_lead_to).map_err(|err| {
+                let mut above = path.ancestors().skip(1).filter_map(|path| path.canonicalize().ok());
+                if err.get_ref().is_some() || above.next().is_some_and(|above| is_writable(&above)) {
+                    cause.set(Cause::Program);
                 }
-                None => format!("{word}:{}: {}", path.display(), crate::file::reason(&err)),
+                match err.get_ref() {
+                    Some(reason) => {
+                        format!("{word}:{}: {reason}; declare where it leads to", path.display())
+                    }
+                    None => format!("{word}:{}: {}", path.display(), crate::file::reason(&err)),
+                }
             })
         };
         let mut all = |paths: &BTreeSet<PathBuf>, word: &str, may_lead_to: &dyn Fn(&Path) -> bool| {
@@ -395,7 +403,7 @@ impl Launcher {
             }
         }
         if !missing.is_empty() {
-            return Err(missing);
+            return Err(Unenforced { problems: missing, cause: cause.get() });
         }
         let home = home.and_then(|home| std::fs::canonicalize(home).ok());
         let has_home =
@@ -425,7 +433,7 @@ impl Launcher {
         let expected =
             format!("probe{}{}", if reads || writes { "" } else { "R" }, if writes { "" } else { "W" });
         let tried = if is_open { launcher.ready() } else { launcher.probe(&expected) };
-        tried.map_err(|err| vec![err.to_string()])?;
+        tried.map_err(|err| Unenforced::by_system(err.to_string()))?;
         Ok(launcher)
     }
 

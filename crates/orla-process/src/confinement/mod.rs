@@ -52,6 +52,7 @@ mod resolve;
 #[cfg(target_os = "linux")]
 mod sockets;
 mod support;
+mod unenforced;
 #[cfg(target_os = "linux")]
 mod usage;
 #[cfg(target_os = "linux")]
@@ -83,6 +84,7 @@ pub use orla_confine::{
     Environment, Limits, Refusal, STRACE, Trace, Traced, check, misspelt_key, placed, size,
 };
 pub use support::{Support, use_control_groups};
+use unenforced::{Cause, Unenforced};
 
 /// The hidden command that makes the server's program run as a launcher.
 const COMMAND: &str = "__launch";
@@ -666,7 +668,7 @@ impl Sandboxes {
         let made = if self.has_launcher {
             self.enforce(&profile, is_open, home.as_deref())
         } else {
-            Err(vec!["this program cannot start confined processes".to_owned()])
+            Err(Unenforced::by_system("this program cannot start confined processes"))
         };
         let env = profile.env.iter().map(Pattern::new).collect();
         let exists = |(_, path): &(_, &PathBuf)| path.parent().is_some_and(Path::exists);
@@ -677,10 +679,18 @@ impl Sandboxes {
         let grants = Some(Arc::new(grants(&profile, is_open)));
         let sandbox = match made {
             Ok(made) => Sandbox { permissions, ..made },
-            Err(missing) => match declared.fallback.unwrap_or(rules.fallback) {
-                Fallback::Refuse => Sandbox::unavailable(permissions, missing),
-                Fallback::Allow => Sandbox::unconfined(permissions, missing),
-            },
+            Err(Unenforced { problems, cause }) => {
+                // No third party decides by a path that nothing confines its program.
+                let is_covered = match cause {
+                    Cause::System => true,
+                    Cause::Declaration => !declared.is_foreign,
+                    Cause::Program => false,
+                };
+                match declared.fallback.unwrap_or(rules.fallback) {
+                    Fallback::Allow if is_covered => Sandbox::unconfined(permissions, problems),
+                    Fallback::Allow | Fallback::Refuse => Sandbox::unavailable(permissions, problems),
+                }
+            }
         };
         Sandbox { env, variables, grants, is_foreign: declared.is_foreign, ..sandbox }
     }
@@ -691,7 +701,7 @@ impl Sandboxes {
         profile: &Profile,
         is_open: bool,
         home: Option<&Path>,
-    ) -> Result<Sandbox, Vec<String>> {
+    ) -> Result<Sandbox, Unenforced> {
         let hash = profile.hash();
         let clients = self.clients.lock().entry(hash.clone()).or_default().clone();
         let launcher = launcher::CurrentLauncher::new(profile, is_open, home, clients)?;
@@ -704,8 +714,8 @@ impl Sandboxes {
     }
 
     #[cfg(not(target_os = "linux"))]
-    fn enforce(&self, _: &Profile, _: bool, _: Option<&Path>) -> Result<Sandbox, Vec<String>> {
-        Err(vec!["processes can only be confined on Linux".to_owned()])
+    fn enforce(&self, _: &Profile, _: bool, _: Option<&Path>) -> Result<Sandbox, Unenforced> {
+        Err(Unenforced::by_system("processes can only be confined on Linux"))
     }
 }
 

@@ -11,7 +11,7 @@ use super::refusals::Refusals;
 const KIND: u32 = 0xf;
 /// Options that choose the interface of outgoing packets, by level and name. With them, packets for a
 /// loopback address could leave the machine.
-const ROUTING: [(i32, i32); 10] = [
+const ROUTING: [(i32, i32); 11] = [
     (libc::SOL_SOCKET, libc::SO_BINDTODEVICE),
     (libc::SOL_SOCKET, SO_BINDTOIFINDEX),
     (libc::SOL_IP, libc::IP_OPTIONS),
@@ -21,6 +21,7 @@ const ROUTING: [(i32, i32); 10] = [
     (libc::SOL_IPV6, IPV6_2292PKTINFO),
     (libc::SOL_IPV6, libc::IPV6_RTHDR),
     (libc::SOL_IPV6, IPV6_2292RTHDR),
+    (libc::SOL_IPV6, IPV6_2292PKTOPTIONS),
     (libc::SOL_IPV6, libc::IPV6_HOPOPTS),
 ];
 const SO_BINDTOIFINDEX: i32 = 62;
@@ -28,6 +29,7 @@ const IP_UNICAST_IF: i32 = 50;
 const IPV6_UNICAST_IF: i32 = 76;
 const IPV6_2292PKTINFO: i32 = 2;
 const IPV6_2292RTHDR: i32 = 5;
+const IPV6_2292PKTOPTIONS: i32 = 6;
 
 /// Refuses the socket calls that this network access does not allow, with or without UNIX sockets to
 /// connect to.

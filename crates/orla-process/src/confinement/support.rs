@@ -100,7 +100,7 @@ fn landlock_abi() -> i32 {
 fn namespaces() -> Result<(), String> {
     super::launcher::Launcher::new(&orla_confine::Profile::default(), true, None, &Default::default())
         .map(drop)
-        .map_err(|problems| problems.join("; "))
+        .map_err(|unenforced| unenforced.problems.join("; "))
 }
 
 #[cfg(target_os = "linux")]

@@ -177,7 +177,7 @@ impl<'a> Processes<'a> {
             tasks += stat.threads;
             seen.insert((pid, stat.started), stat.own);
             if self.limits.memory.is_some() {
-                memory += read(pid, "status")?.map_or(0, |status| resident(&status));
+                memory += memory_of(pid)?;
             }
         }
         let own: u64 = seen.values().sum();
@@ -233,14 +233,34 @@ impl Stat {
     }
 }
 
-/// Returns the bytes of private and shared memory of a process, from `/proc/PID/status`.
-fn resident(status: &str) -> u64 {
-    let fields = status
-        .lines()
-        .filter_map(|line| line.strip_prefix("RssAnon:").or(line.strip_prefix("RssShmem:")));
+/// Returns the bytes of memory of a process. If its first thread has ended, the others tell.
+fn memory_of(pid: u32) -> io::Result<u64> {
+    let Some(bytes) = read(pid, "status")?.map(|status| used(&status)) else { return Ok(0) };
+    if let Some(bytes) = bytes {
+        return Ok(bytes);
+    }
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return Ok(0) };
+    for thread in threads.flatten() {
+        let status = read(pid, &format!("task/{}/status", thread.file_name().display()))?;
+        if let Some(bytes) = status.and_then(|status| used(&status)) {
+            return Ok(bytes);
+        }
+    }
+    Ok(0)
+}
+
+/// The fields of `/proc/PID/status` that tell the memory that only this process uses, and its shared memory: also what was
+/// swapped out, huge pages, and page tables.
+const MEMORY: [&str; 5] = ["RssAnon:", "RssShmem:", "VmSwap:", "HugetlbPages:", "VmPTE:"];
+
+/// Returns the bytes of memory in `/proc/PID/status`; `None` if the thread has ended.
+fn used(status: &str) -> Option<u64> {
+    let of_line = |line: &str| MEMORY.iter().find_map(|name| line.strip_prefix(name).map(str::to_owned));
+    let mut fields = status.lines().filter_map(of_line).peekable();
+    fields.peek()?;
     let kilobytes =
         fields.filter_map(|field| field.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
-    kilobytes.sum::<u64>() * 1024
+    Some(kilobytes.sum::<u64>() * 1024)
 }
 
 #[cfg(test)]
@@ -253,10 +273,20 @@ mod tests {
         let expected = Stat { own: 23, reaped: 27, threads: 5, started: 4242 };
         assert_eq!(Stat::of(stat), Some(expected));
         assert_eq!(Stat::of("7 (a) S 1 2"), None);
-        assert_eq!(
-            resident("Name:\tx\nRssAnon:\t     8 kB\nRssFile:\t 4 kB\nRssShmem:\t 2 kB\n"),
-            10240
-        );
+    }
+
+    #[test]
+    fn the_memory_of_a_process_is_what_only_it_uses() {
+        let status = "Name:\tx\nRssAnon:\t     8 kB\nRssFile:\t 4 kB\nRssShmem:\t 2 kB\nVmPTE:\t 1 kB\n";
+        assert_eq!(used(status), Some(11 * 1024));
+        assert_eq!(used("Name:\tx\nState:\tZ (zombie)\n"), None);
+    }
+
+    #[test]
+    fn the_memory_of_a_process_counts_after_its_first_thread_has_ended() {
+        let id = std::process::id();
+        let whole = memory_of(id).unwrap();
+        assert!(whole > 0 && memory_of(u32::MAX).unwrap() == 0);
     }
 
     #[test]

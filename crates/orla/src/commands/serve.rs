@@ -509,7 +509,7 @@ pub(super) fn open_audit(config: &Config) -> Result<Option<Audit>, Failure> {
     Audit::open(own).map(Some).map_err(|why| {
         Failure::failed(match why.ends_with(HELD) {
             true => format!(
-                "{why}; every server needs an audit log of its own. `orla call` and `orla connect` use the one that runs with `--url` and its address"
+                "{why}; every server needs an audit log of its own. `orla call` and `orla connect` use the one that runs with `--url http://HOST:PORT`"
             ),
             false => why,
         })

@@ -416,6 +416,26 @@ fn a_link_that_a_program_may_change_widens_nothing() {
 }
 
 #[test]
+fn a_program_does_not_free_itself_by_breaking_its_own_declaration() {
+    let declared = "permissions: ['fs:write:../work', 'fs:read:../work/sub']";
+    let server = files()
+        .file("work/sub/x", "")
+        .config("sandbox_fallback: allow")
+        .tool("linked", probe(declared, "rm -r work/sub; ln -s ../other work/sub; t out cat other/out"))
+        .serve();
+    assert_eq!(tried(&server, "linked"), "out=no");
+    let is_refused = || {
+        server.reload();
+        let called = server.client().call("linked", json!({}));
+        assert!(called.is_error(), "{}", called.json);
+        assert_eq!(sandbox(&server, "linked")["level"], "unavailable");
+    };
+    is_refused();
+    std::fs::remove_file(server.path("work/sub")).unwrap();
+    is_refused();
+}
+
+#[test]
 fn links_in_writable_places_do_not_make_each_other_writable() {
     let world = world()
         .file("other/out", "outside")
