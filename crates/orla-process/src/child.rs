@@ -17,7 +17,6 @@ use std::fmt;
 use std::io;
 use std::iter;
 use std::os::fd::AsFd as _;
-use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -486,21 +485,13 @@ impl Program {
 fn interpreter(file: &Path, env: &[(&OsStr, &OsStr)]) -> Option<(PathBuf, bool)> {
     let head = read_head(file).unwrap_or_default();
     let FileKind::Script(shebang) = FileKind::of(&head) else { return None };
-    let mut words =
-        shebang.argument.iter().flat_map(|words| words.as_encoded_bytes().split(|byte| *byte == b' '));
-    if shebang.program.ends_with("env") {
-        // The name of a variable may follow another option. It must not choose what the program may read.
-        let is_before_name = |word: &&[u8]| {
-            matches!(*word, b"" | b"-S" | b"--split-string" | b"-i" | b"-v") || word.contains(&b'=')
-        };
-        let name = words.find(|word| !is_before_name(word)).filter(|word| !word.starts_with(b"-"))?;
-        let name = PathBuf::from(OsStr::from_bytes(name));
-        let is_path = name.components().count() > 1;
-        let found = crate::file::program_in(&value_of(env, "PATH").unwrap_or_default(), &name);
-        found.map(|program| (program, is_path))
-    } else {
-        Some((shebang.program, true))
+    if !shebang.is_env() {
+        return Some((shebang.program, true));
     }
+    let name = Path::new(shebang.searched()?);
+    let is_path = name.components().count() > 1;
+    let found = crate::file::program_in(&value_of(env, "PATH").unwrap_or_default(), name);
+    found.map(|program| (program, is_path))
 }
 
 /// Returns the value of a variable in `env`.

@@ -74,9 +74,15 @@ impl Shebang {
         Path::new(named).file_name().unwrap_or(named)
     }
 
-    /// Returns the program that `env` searches for, if the kernel starts `env`.
+    /// Returns whether the kernel starts `env`.
+    pub fn is_env(&self) -> bool {
+        self.program.file_name() == Some(OsStr::new("env"))
+    }
+
+    /// Returns the program that `env` searches for, if the kernel starts `env`. An option that is not known here may take the next
+    /// word, so there is no answer then.
     pub fn searched(&self) -> Option<&OsStr> {
-        if self.program.file_name() != Some(OsStr::new("env")) {
+        if !self.is_env() {
             return None;
         }
         let mut words = self.argument.as_ref()?.as_bytes().split(|byte| matches!(byte, b' ' | b'\t'));
@@ -84,12 +90,19 @@ impl Shebang {
             match word {
                 b"" => {}
                 // These options take the next word.
-                b"-u" | b"-C" | b"--unset" | b"--chdir" => drop(words.next()),
-                b"-S" | b"--split-string" => {}
+                b"-u" | b"-C" | b"-a" | b"--unset" | b"--chdir" | b"--argv0" => drop(words.next()),
+                b"-S"
+                | b"--split-string"
+                | b"-"
+                | b"-i"
+                | b"--ignore-environment"
+                | b"-v"
+                | b"--debug" => {}
                 _ if word.starts_with(b"-S") && word.len() > 2 => {
                     return Some(OsStr::from_bytes(&word[2..]));
                 }
-                _ if word.starts_with(b"-") || word.contains(&b'=') => {}
+                _ if word.contains(&b'=') => {}
+                _ if word.starts_with(b"-") => return None,
                 _ => return Some(OsStr::from_bytes(word)),
             }
         }
@@ -117,6 +130,8 @@ mod tests {
             ("#!/usr/bin/env -S python3 -u\n", Some("python3")),
             ("#!/usr/bin/env -Spython3 -u\n", Some("python3")),
             ("#!/usr/bin/env -i FOO=1 -u BAR node\n", Some("node")),
+            ("#!/usr/bin/env -S -a name node\n", Some("node")),
+            ("#!/usr/bin/env -S -iu NAME node\n", Some("env")),
             ("#! /bin/sh -e\n", Some("sh")),
             ("#!/bin/sh\r\n", Some("sh")),
             ("#!/usr/bin/env\n", Some("env")),

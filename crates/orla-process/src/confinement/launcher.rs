@@ -362,10 +362,11 @@ impl Launcher {
         let real = |path: &PathBuf, word: &str, may_lead_to: &dyn Fn(&Path) -> bool| {
             real_path(path, is_writable, may_lead_to).map_err(|err| {
                 let mut above = path.ancestors().skip(1).filter_map(|path| path.canonicalize().ok());
-                if err.get_ref().is_some() || above.next().is_some_and(|above| is_writable(&above)) {
+                let refusal = err.get_ref();
+                if refusal.is_some() || above.next().is_some_and(|above| is_writable(&above)) {
                     cause.set(Cause::Program);
                 }
-                match err.get_ref() {
+                match refusal {
                     Some(reason) => {
                         format!("{word}:{}: {reason}; declare where it leads to", path.display())
                     }

@@ -255,12 +255,11 @@ const MEMORY: [&str; 5] = ["RssAnon:", "RssShmem:", "VmSwap:", "HugetlbPages:", 
 
 /// Returns the bytes of memory in `/proc/PID/status`; `None` if the thread has ended.
 fn used(status: &str) -> Option<u64> {
-    let of_line = |line: &str| MEMORY.iter().find_map(|name| line.strip_prefix(name).map(str::to_owned));
-    let mut fields = status.lines().filter_map(of_line).peekable();
-    fields.peek()?;
+    let fields =
+        status.lines().filter_map(|line| MEMORY.iter().find_map(|name| line.strip_prefix(name)));
     let kilobytes =
         fields.filter_map(|field| field.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
-    Some(kilobytes.sum::<u64>() * 1024)
+    kilobytes.reduce(|sum, more| sum + more).map(|kilobytes| kilobytes * 1024)
 }
 
 #[cfg(test)]
@@ -283,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn the_memory_of_a_process_counts_after_its_first_thread_has_ended() {
+    fn a_process_has_memory_until_it_has_ended() {
         let id = std::process::id();
         let whole = memory_of(id).unwrap();
         assert!(whole > 0 && memory_of(u32::MAX).unwrap() == 0);

@@ -157,7 +157,7 @@ impl Session {
     /// called. Other servers know them by `versions`.
     pub(crate) fn move_tools_to(&self, newest: &Arc<Catalog>, versions: Option<Arc<Versions>>) {
         let mut record = self.record.lock();
-        record.listed.change();
+        record.listed.note_change();
         let mut snapshots = self.snapshots.lock();
         snapshots.tools = Arc::clone(newest);
         snapshots.listed = Listed::Here(versions);
@@ -240,7 +240,7 @@ impl Session {
     /// Sets the level, as a request wants it.
     pub(crate) fn set_log_level(&self, level: LogLevel) {
         let mut record = self.record.lock();
-        record.level.change();
+        record.level.note_change();
         self.note_log_level(level);
     }
 

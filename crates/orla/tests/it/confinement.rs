@@ -325,6 +325,63 @@ fn a_call_over_its_limits_ends_with_an_error_that_names_the_limit() {
 }
 
 #[test]
+fn memory_counts_after_the_first_thread_of_a_process_has_ended() {
+    let code = "python3 -c \"
+import ctypes, os, threading, time
+def hold():
+    while 'zombie' not in open('/proc/self/status').read(): pass
+    held = b'x' * (40 << 20)
+    time.sleep(30)
+for _ in range(3):
+    if os.fork() == 0:
+        threading.Thread(target=hold).start()
+        ctypes.CDLL(None).pthread_exit(None)
+os.wait()
+\"";
+    let head = "# /// orla\n# permissions: []\n# limits: {memory: 96Mi}\n# ///\n";
+    let server = world().tool("t", sh(&format!("{head}{code}"))).serve();
+    let called = server.client().call("t", json!({}));
+    assert!(called.is_error() && called.sentence().contains("limit of memory"), "{}", called.json);
+}
+
+#[test]
+fn counts_of_the_machine_and_keys_of_file_systems_are_out_of_reach() {
+    let code = "python3 -c \"
+import ctypes, fcntl, os
+number = {'x86_64': 206, 'aarch64': 0}[os.uname().machine]
+context = ctypes.c_ulong(0)
+print('io_setup', ctypes.CDLL(None).syscall(number, 8, ctypes.byref(context)))
+for request in 0xC0406618, 0xC0406619:
+    try: fcntl.ioctl(os.open('/etc/hosts', os.O_RDONLY), request, bytes(64))
+    except OSError as error: print(error.strerror)
+\"";
+    let server = world().tool("t", sh(&format!("# /// orla\n# permissions: []\n# ///\n{code}"))).serve();
+    let refused = "Operation not permitted";
+    assert_eq!(
+        server.client().call("t", json!({})).stdout(),
+        format!("io_setup -1\n{refused}\n{refused}\n")
+    );
+}
+
+#[test]
+fn an_option_of_env_does_not_choose_what_a_script_may_read() {
+    let world = files().file("other/lib/x", "");
+    world.write("other/bin/x", sh("true"), 0o755);
+    let x = world.path("other/bin/x");
+    let script = |options: &str| {
+        format!(
+            "#!/usr/bin/env -S {options} {} sh\n# /// orla\n# permissions: []\n# ///\ncat {} || echo refused\n",
+            x.display(),
+            world.path("other/out").display()
+        )
+    };
+    let (plain, joined) = (script("-u"), script("-iu"));
+    let server = world.tool("plain", plain).tool("joined", joined).serve();
+    assert_eq!(tried(&server, "plain"), "refused");
+    assert_eq!(tried(&server, "joined"), "refused");
+}
+
+#[test]
 fn a_server_that_goes_over_its_limits_ends_with_an_error_that_names_the_limit() {
     let spin = mcp_script("spin", "", "        while True: pass");
     let config = "mcpServers:\n  s: {command: python3, args: [s.py], cwd: ., permissions: [], limits: {cpu_seconds: 1}}\n";

@@ -97,8 +97,8 @@ pub(crate) struct RecordState {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Field {
     /// The number of changes in the record that was known last.
-    changes: u64,
-    change: OwnChange,
+    known: u64,
+    own: OwnChange,
 }
 
 /// What this server has done with a field since it knew the record.
@@ -114,42 +114,42 @@ enum OwnChange {
 
 impl Field {
     /// Notes the change of a request.
-    pub(super) fn change(&mut self) {
-        self.change = OwnChange::New(Instant::now());
+    pub(super) fn note_change(&mut self) {
+        self.own = OwnChange::New(Instant::now());
     }
 
     /// Returns the number of changes with that of this server.
-    fn changes(self) -> u64 {
-        self.changes.saturating_add(u64::from(self.change != OwnChange::Nothing))
+    fn count(self) -> u64 {
+        self.known.saturating_add(u64::from(self.own != OwnChange::Nothing))
     }
 
     /// Takes in the field of a newer record. Returns whether its value replaces that of this server: what a request has just
     /// changed stays, and what could not be written before stays unless another server has changed the field too.
-    fn take_in(&mut self, changes: u64) -> bool {
-        let stays = match self.change {
+    fn take_in(&mut self, count: u64) -> bool {
+        let stays = match self.own {
             OwnChange::Nothing => false,
             OwnChange::New(at) if at.elapsed() < NEW => true,
-            OwnChange::Unwritten | OwnChange::New(_) => changes == self.changes,
+            OwnChange::Unwritten | OwnChange::New(_) => count == self.known,
         };
-        self.changes = changes;
+        self.known = count;
         if !stays {
-            self.change = OwnChange::Nothing;
+            self.own = OwnChange::Nothing;
         }
         !stays
     }
 
     /// Notes that the field has been written. The change of a request may have come since.
-    fn note_written(&mut self, changes: u64, is_own_value: bool) {
-        self.changes = changes;
+    fn note_written(&mut self, count: u64, is_own_value: bool) {
+        self.known = count;
         if is_own_value {
-            self.change = OwnChange::Nothing;
+            self.own = OwnChange::Nothing;
         }
     }
 
     /// Notes that the change of a request could not be written.
     fn give_up(&mut self) {
-        if self.change != OwnChange::Nothing {
-            self.change = OwnChange::Unwritten;
+        if self.own != OwnChange::Nothing {
+            self.own = OwnChange::Unwritten;
         }
     }
 }
@@ -468,6 +468,11 @@ impl RecordState {
     fn revision(&self) -> Option<u64> {
         self.known.as_ref().map(|known| known.revision)
     }
+
+    /// Notes what the record is now.
+    fn know(&mut self, revision: u64, data: SessionData) {
+        self.known = Some(Box::new(KnownRecord { revision, data, at: Instant::now() }));
+    }
 }
 
 impl Session {
@@ -487,7 +492,7 @@ impl Session {
         {
             self.note_listed(name);
         }
-        record.known = Some(Box::new(KnownRecord { revision, data, at: Instant::now() }));
+        record.know(revision, data);
     }
 
     /// Notes that this server has written the record. A newer one may have been taken in meanwhile.
@@ -499,7 +504,7 @@ impl Session {
         let own = self.data(&record);
         record.level.note_written(data.level_changes, data.log_level == own.log_level);
         record.listed.note_written(data.listed_changes, data.listed == own.listed);
-        record.known = Some(Box::new(KnownRecord { revision, data, at: Instant::now() }));
+        record.know(revision, data);
     }
 
     /// Returns the data of the session that other servers need.
@@ -510,9 +515,9 @@ impl Session {
             capabilities: self.capabilities.as_ref().map(JsonText::to_string),
             client: self.origin.client.as_deref().map(str::to_owned),
             log_level: self.log_level().as_str().to_owned(),
-            level_changes: record.level.changes(),
+            level_changes: record.level.count(),
             listed: self.listed_name(),
-            listed_changes: record.listed.changes(),
+            listed_changes: record.listed.count(),
         }
     }
 }
@@ -607,17 +612,17 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_change_of_another_server_replaces_an_older_own_one_alone() {
-        let mut field = Field { changes: 5, change: OwnChange::Nothing };
-        assert!(field.take_in(7) && field.changes() == 7, "nothing was changed here");
-        field.change();
-        assert!(!field.take_in(9) && field.changes() == 10, "a request has just changed it");
+        let mut field = Field { known: 5, own: OwnChange::Nothing };
+        assert!(field.take_in(7) && field.count() == 7, "nothing was changed here");
+        field.note_change();
+        assert!(!field.take_in(9) && field.count() == 10, "a request has just changed it");
         field.give_up();
-        field.change();
+        field.note_change();
         field.give_up();
-        assert!(!field.take_in(9) && field.changes() == 10, "only other fields have changed");
+        assert!(!field.take_in(9) && field.count() == 10, "only other fields have changed");
         assert!(field.take_in(10), "another server has changed it too");
-        assert_eq!(field, Field { changes: 10, change: OwnChange::Nothing });
-        field.change();
+        assert_eq!(field, Field { known: 10, own: OwnChange::Nothing });
+        field.note_change();
         tokio::time::advance(NEW).await;
         assert!(field.take_in(11), "the request was dropped");
     }
@@ -625,16 +630,16 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_change_is_written_once() {
         let mut field = Field::default();
-        field.change();
+        field.note_change();
         assert!(!field.take_in(1), "the server reads what it has just written");
         field.note_written(1, true);
-        assert_eq!(field, Field { changes: 1, change: OwnChange::Nothing });
-        field.change();
-        let first = field.changes();
-        field.change();
+        assert_eq!(field, Field { known: 1, own: OwnChange::Nothing });
+        field.note_change();
+        let first = field.count();
+        field.note_change();
         field.note_written(first, false);
-        assert_eq!(field.changes(), 3, "changed again while it was written");
+        assert_eq!(field.count(), 3, "changed again while it was written");
         field.note_written(3, true);
-        assert_eq!(field, Field { changes: 3, change: OwnChange::Nothing });
+        assert_eq!(field, Field { known: 3, own: OwnChange::Nothing });
     }
 }

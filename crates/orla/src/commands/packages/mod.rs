@@ -38,6 +38,9 @@ use fetch::Http;
 use learn::tools_of;
 use origin::{Fetched, Origin, fetch_locked, portable, portable_argument, portable_word, whole_word};
 
+/// When a running server serves what a command has changed.
+const TAKEN_UP: &str = "a running server takes it up on SIGHUP, and by itself with --watch";
+
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
         Self::failed(error.to_string())
@@ -131,9 +134,7 @@ async fn added(add: &cli::Add, config: &Config) -> Result<(), Failure> {
     let is_bare = archive.content.urls.is_empty() && entry.permissions.is_empty();
     let learned = names.first().map(|tool| format!("{}.{tool}", entry.name));
     put(&transaction, &store, config, entry, &tools, &archive, previous.as_ref())?;
-    render::note(&format!(
-        "{added}; a running server takes it up on SIGHUP, and by itself with --watch"
-    ));
+    render::note(&format!("{added}; {TAKEN_UP}"));
     for path in unreadable {
         render::note(&format!(
             "its argument {path} is a path that it may not read; to let it, add it again with --allow 'fs:read:{path}', or fs:write: if it changes files"
@@ -425,9 +426,7 @@ async fn update_one(
     unreachable?;
     render::note(&match is_same {
         true => format!("{name} {version} is up to date"),
-        false => format!(
-            "updated {name} to {version}; a running server takes it up on SIGHUP, and by itself with --watch"
-        ),
+        false => format!("updated {name} to {version}; {TAKEN_UP}"),
     });
     Ok(())
 }
