@@ -34,8 +34,10 @@ use std::net::TcpListener;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use rustix::process::{Resource, getrlimit};
 use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
@@ -44,22 +46,28 @@ pub use allow::{Allowed, Host};
 pub use clients::Clients;
 
 use gate::Gate;
-use meter::{Meter, Metered};
+use meter::{Limits, Metered};
 
 /// A host that no declaration should name. A probe asks for it, and its refusal is not logged.
 pub const PROBE_HOST: &str = "probe.invalid";
 
-/// The maximum number of connections of one profile. Further ones wait to be accepted. Each takes two
-/// descriptors of the server.
+/// The maximum number of connections of one profile. Further ones wait to be accepted.
 const MAX_CONNECTIONS: usize = 128;
+/// Admits the connections of all profiles. Each takes two descriptors of the server, and all together no more than half of them.
+static ADMITTED: LazyLock<Semaphore> = LazyLock::new(|| {
+    let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let permits = usize::try_from(descriptors / 4).unwrap_or(Semaphore::MAX_PERMITS);
+    Semaphore::new(permits.min(Semaphore::MAX_PERMITS))
+});
 /// The maximum size of the head of an HTTP request, in bytes.
 const MAX_HEAD: usize = 64 * 1024;
 /// How long a client may take to send a head or a SOCKS request, and to begin the next one.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// The timeout of resolving a name, and of connecting to one address.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// A connection on which no byte was sent or received for this long is closed, at the latest after twice this long.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(10 * 60);
+/// How long no byte may be sent or received on a connection. Its process may be gone when it sends nothing more: then the other
+/// side has little time to end, because connections are bounded.
+const SILENCE: Limits = Limits { open: Duration::from_secs(10 * 60), closed: Duration::from_secs(10) };
 /// The pause after a connection could not be accepted, for example because this process has too many
 /// open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -118,7 +126,15 @@ async fn accept(listener: tokio::net::TcpListener, gate: Arc<Gate>) {
         tokio::select! {
             Some(_) = connections.join_next() => {}
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => drop(connections.spawn(serve(stream, Arc::clone(&gate)))),
+                Ok((stream, _)) => {
+                    let gate = Arc::clone(&gate);
+                    // The semaphore is never closed.
+                    let Ok(permit) = ADMITTED.acquire().await else { return };
+                    connections.spawn(async move {
+                        serve(stream, gate).await;
+                        drop(permit);
+                    });
+                }
                 Err(err) => {
                     tracing::debug!(error = %err, "a connection to the broker was not accepted");
                     sleep(ACCEPT_PAUSE).await;
@@ -133,19 +149,18 @@ async fn serve(stream: TcpStream, gate: Arc<Gate>) {
     let mut first = [0];
     let Ok(Ok(1)) = timeout(HEAD_TIMEOUT, stream.peek(&mut first)).await else { return };
     let _ = stream.set_nodelay(true);
-    let meter = Arc::new(Meter::default());
-    let stream = Metered::new(stream, Arc::clone(&meter));
+    let stream = Metered::new(stream);
     let served = async {
         match first {
-            [socks::VERSION] => socks::serve(stream, &gate).await,
-            _ => http::serve(stream, Arc::clone(&gate)).await,
+            [socks::VERSION] => socks::serve(stream.clone(), &gate).await,
+            _ => http::serve(stream.clone(), Arc::clone(&gate)).await,
         }
     };
     tokio::select! {
         () = served => {}
-        () = meter.idle(IDLE_TIMEOUT) => {}
+        () = stream.silent(SILENCE) => {}
     }
-    let (sent, received) = meter.totals();
+    let (sent, received) = stream.totals();
     tracing::debug!(
         profile = gate.profile(),
         sent,

@@ -1,4 +1,4 @@
-//! Counts the bytes of a connection, and detects an idle connection.
+//! Counts the bytes of a connection, and detects one that nobody uses any more.
 
 use std::io;
 use std::pin::Pin;
@@ -7,47 +7,60 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::Shutdown;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-/// The byte counts of one connection.
-#[derive(Debug, Default)]
-pub(crate) struct Meter {
+/// The connection of a process, whose bytes are counted. Clones are the same connection.
+#[derive(Clone, Debug)]
+pub(crate) struct Metered(Arc<Connection>);
+
+#[derive(Debug)]
+struct Connection {
+    stream: TcpStream,
     sent: AtomicU64,
     received: AtomicU64,
 }
 
-impl Meter {
+impl Metered {
+    pub(crate) fn new(stream: TcpStream) -> Self {
+        Self(Arc::new(Connection { stream, sent: AtomicU64::new(0), received: AtomicU64::new(0) }))
+    }
+
     /// Returns how many bytes the process has sent and received.
     pub(crate) fn totals(&self) -> (u64, u64) {
-        (self.sent.load(Ordering::Relaxed), self.received.load(Ordering::Relaxed))
+        (self.0.sent.load(Ordering::Relaxed), self.0.received.load(Ordering::Relaxed))
     }
 
-    /// Waits until no byte was sent or received for `limit`, at the latest after twice that time.
-    pub(crate) async fn idle(&self, limit: Duration) {
-        let mut seen = self.totals();
+    /// Waits until no byte was sent or received for the time of `limits`, at the latest after twice that time.
+    pub(crate) async fn silent(&self, limits: Limits) {
+        let (mut seen, mut silence) = (self.totals(), Duration::ZERO);
         loop {
-            tokio::time::sleep(limit).await;
+            tokio::time::sleep(limits.closed).await;
             let now = self.totals();
-            if now == seen {
+            silence = if now == seen { silence + limits.closed } else { Duration::ZERO };
+            seen = now;
+            let is_silent = silence >= limits.closed && self.is_closed();
+            if is_silent || silence >= limits.open {
                 return;
             }
-            seen = now;
         }
     }
-}
 
-/// The metered connection of a process.
-#[derive(Debug)]
-pub(crate) struct Metered {
-    stream: TcpStream,
-    meter: Arc<Meter>,
-}
-
-impl Metered {
-    pub(crate) fn new(stream: TcpStream, meter: Arc<Meter>) -> Self {
-        Self { stream, meter }
+    /// Returns whether the process will send nothing more. It may have ended. What it has sent may not have been read yet.
+    fn is_closed(&self) -> bool {
+        let mut connection = [PollFd::new(&self.0.stream, PollFlags::RDHUP)];
+        poll(&mut connection, Some(&Timespec::default())).is_ok_and(|count| count > 0)
     }
+}
+
+/// How long a connection may be silent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) open: Duration,
+    /// If the process will send nothing more.
+    pub(crate) closed: Duration,
 }
 
 fn count(total: &AtomicU64, bytes: usize) {
@@ -56,33 +69,93 @@ fn count(total: &AtomicU64, bytes: usize) {
 
 impl AsyncRead for Metered {
     fn poll_read(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
-        ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
-        count(&self.meter.sent, buffer.filled().len() - before);
-        Poll::Ready(Ok(()))
+        loop {
+            ready!(self.0.stream.poll_read_ready(context))?;
+            match self.0.stream.try_read(buffer.initialize_unfilled()) {
+                Ok(read) => {
+                    buffer.advance(read);
+                    count(&self.0.sent, read);
+                    return Poll::Ready(Ok(()));
+                }
+                Err(err) if err.kind() == io::ErrorKind::WouldBlock => {}
+                Err(err) => return Poll::Ready(Err(err)),
+            }
+        }
     }
 }
 
 impl AsyncWrite for Metered {
     fn poll_write(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let written = ready!(Pin::new(&mut self.stream).poll_write(context, bytes))?;
-        count(&self.meter.received, written);
-        Poll::Ready(Ok(written))
+        loop {
+            ready!(self.0.stream.poll_write_ready(context))?;
+            match self.0.stream.try_write(bytes) {
+                Ok(written) => {
+                    count(&self.0.received, written);
+                    return Poll::Ready(Ok(written));
+                }
+                Err(err) if err.kind() == io::ErrorKind::WouldBlock => {}
+                Err(err) => return Poll::Ready(Err(err)),
+            }
+        }
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
+    /// Nothing is buffered.
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
     }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(rustix::net::shutdown(&self.0.stream, Shutdown::Write).map_err(io::Error::from))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::AsyncWriteExt as _;
+    use tokio::net::TcpListener;
+
+    const LIMITS: Limits = Limits { open: Duration::from_secs(600), closed: Duration::from_secs(10) };
+
+    /// Returns a metered connection, and the process at its other end.
+    async fn connection() -> (Metered, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let process = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (stream, _) = listener.accept().await.unwrap();
+        (Metered::new(stream), process)
+    }
+
+    /// Returns after how many seconds of a paused clock the connection is silent.
+    async fn silent(connection: &Metered) -> u64 {
+        tokio::time::pause();
+        let start = tokio::time::Instant::now();
+        connection.silent(LIMITS).await;
+        tokio::time::resume();
+        start.elapsed().as_secs()
+    }
+
+    #[tokio::test]
+    async fn a_connection_may_be_silent_for_long_only_while_its_process_can_still_send() {
+        let (connection, mut process) = connection().await;
+        assert_eq!(silent(&connection).await, 600);
+        // What was sent before the end is not read, as if the other side did not take it.
+        process.write_all(b"unread").await.unwrap();
+        drop(process);
+        connection.0.stream.readable().await.unwrap();
+        let deadline = std::time::Instant::now() + Duration::from_secs(30);
+        while !connection.is_closed() {
+            assert!(std::time::Instant::now() < deadline);
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(silent(&connection).await, 10);
+        assert_eq!(connection.totals(), (0, 0));
     }
 }

@@ -385,6 +385,11 @@ impl Catalog {
         self.permits_part(principal, part, permission) && (principal.is_none() || self.has_policy())
     }
 
+    /// Returns whether the policy lets no caller use a capability.
+    pub fn excludes_everyone(&self, entry: &Entry) -> bool {
+        self.access.excludes_everyone(&entry.manifest.id, &entry.name, &entry.needs)
+    }
+
     /// Returns whether a policy says what callers may do. Without one, everybody may do everything.
     pub fn has_policy(&self) -> bool {
         self.access.is_some()

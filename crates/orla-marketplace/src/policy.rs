@@ -87,6 +87,21 @@ impl AccessPolicy {
         applied.denied_altogether().into_iter().chain(needs).collect()
     }
 
+    /// Returns whether no caller may use a capability: a rule for everyone denies it, or nothing grants one of its needs to anyone.
+    pub fn excludes_everyone(&self, id: &str, name: &str, needs: &[Permission]) -> bool {
+        let fits = |rule: &&Rule| rule.capabilities.iter().any(|pattern| pattern.fits(id, name));
+        let rules: Vec<&Rule> = self.rules.iter().filter(fits).collect();
+        let denies = |denied: &Permission| {
+            denied.is_everything() || needs.iter().any(|need| denied.overlaps(need))
+        };
+        let of_everyone = rules.iter().filter(|rule| rule.to.is_everyone());
+        let of_scopes = self.scopes.iter().flat_map(|(_, permissions)| permissions);
+        let granted: Vec<&Permission> =
+            rules.iter().flat_map(|rule| &rule.allow).chain(of_scopes).collect();
+        of_everyone.flat_map(|rule| &rule.deny).any(denies)
+            || !needs.iter().all(|need| granted.iter().any(|granted| granted.covers(need)))
+    }
+
     /// Returns the rules that apply to a caller's call of a capability.
     fn applied<'p, 'c>(
         &'p self,
@@ -271,6 +286,29 @@ mod tests {
             let explained = policy.explain(principal.as_ref(), id, id, &needs);
             let is_allowed = explained.iter().all(|(_, decision)| decision.is_allowed());
             assert_eq!(is_allowed, missing.is_none(), "{who:?} {id}: {explained:?}");
+        }
+    }
+
+    #[test]
+    fn a_capability_that_nobody_may_use_is_known() {
+        let policy = policy(&[
+            ("alice", "*", &["exec:a", "net"], &[]),
+            ("bob", "b*", &["exec:b"], &["exec:a"]),
+            ("*", "secret", &["*"], &["*"]),
+            ("*", "*", &[], &["fs:write:/etc"]),
+        ]);
+        for (id, needs, is_for_nobody) in [
+            ("x", &["exec:a", "net:a.example"][..], false),
+            ("bin", &["exec:a"], false),
+            ("bin", &["exec:b", "net"], false),
+            ("x", &["exec:b"], true),
+            ("x", &[], false),
+            ("secret", &["exec:a"], true),
+            ("secret", &[], true),
+            ("x", &["exec:a", "fs:write:/etc"], true),
+        ] {
+            let needs: Vec<Permission> = needs.iter().map(|need| Permission::needed(need)).collect();
+            assert_eq!(policy.excludes_everyone(id, id, &needs), is_for_nobody, "{id} {needs:?}");
         }
     }
 

@@ -290,6 +290,13 @@ impl Callers {
         entries.into_iter().map(|entry| entry.as_ref().parse()).collect::<Result<_, _>>().map(Self)
     }
 
+    /// Returns whether every caller matches.
+    pub fn is_everyone(&self) -> bool {
+        self.0
+            .iter()
+            .any(|entry| matches!(entry, CallerPattern::Named(pattern) if pattern.as_str() == "*"))
+    }
+
     /// Returns whether one of the entries matches this caller.
     pub fn matches(&self, caller: Option<&Principal>) -> bool {
         self.0.iter().any(|entry| entry.matches(caller))

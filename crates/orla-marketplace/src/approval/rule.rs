@@ -45,10 +45,13 @@ impl ApprovalRule {
 
     /// Returns whether a call of this capability by this caller needs an approval.
     pub fn concerns(&self, caller: Option<&Principal>, entry: &Entry) -> bool {
+        self.may_concern(entry) && self.to.matches(caller)
+    }
+
+    /// Returns whether a call of this capability by anyone needs an approval.
+    pub fn may_concern(&self, entry: &Entry) -> bool {
         let (id, name) = (&entry.manifest.id, &entry.name);
-        self.capabilities.iter().any(|pattern| pattern.fits(id, name))
-            && self.is_annotated(entry)
-            && self.to.matches(caller)
+        self.capabilities.iter().any(|pattern| pattern.fits(id, name)) && self.is_annotated(entry)
     }
 
     fn is_annotated(&self, entry: &Entry) -> bool {

@@ -69,6 +69,12 @@ impl Access {
         })
     }
 
+    /// Returns whether no caller may use an item.
+    pub(super) fn excludes_everyone(&self, id: &str, name: &str, needs: &[Permission]) -> bool {
+        let ask = |policy: &AccessPolicy| policy.excludes_everyone(id, name, needs);
+        self.each(|policy| if ask(policy) { Err(()) } else { Ok(()) }).is_err()
+    }
+
     /// Returns whether a denied name is answered like one that does not exist.
     pub(super) fn conceals(&self) -> bool {
         self.each(|policy| if policy.disclosure == Disclosure::Conceal { Err(()) } else { Ok(()) })

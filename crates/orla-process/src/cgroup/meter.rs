@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt as _;
+use std::time::Duration;
 
 use orla_confine::Limits;
 use rustix::fs::{Mode, OFlags, openat};
@@ -61,16 +62,18 @@ impl Meter {
         self.tasks.as_fd()
     }
 
-    /// Returns the limit that the program has reached. The kernel itself ends a group that reaches its limit of memory.
+    /// Returns the limit that the program has reached, if it has also used `more` processor time outside of the group. The kernel itself
+    /// ends a group that reaches its limit of memory.
     ///
     /// # Errors
     /// The system's reason.
-    pub(crate) fn breach(&self) -> io::Result<Option<&'static str>> {
+    pub(crate) fn breach(&self, more: Duration) -> io::Result<Option<&'static str>> {
         if self.was_refused_a_process()? {
             return Ok(Some("processes"));
         }
         let Some(seconds) = self.cpu_seconds else { return Ok(None) };
-        let is_over = self.used()?.saturating_sub(self.used_before) / 1_000_000 >= seconds;
+        let used = Duration::from_micros(self.used()?.saturating_sub(self.used_before)) + more;
+        let is_over = used.as_secs() >= seconds;
         Ok(is_over.then_some("cpu_seconds"))
     }
 
@@ -156,14 +159,15 @@ mod tests {
         let limits = Limits { cpu_seconds: Some(2), processes: Some(9), ..Limits::default() };
         let meter = Meter::new(directory.as_fd(), &limits).unwrap();
         assert!(meter.must_poll());
-        assert_eq!(meter.breach().unwrap(), None);
+        assert_eq!(meter.breach(Duration::ZERO).unwrap(), None);
         write(group.path(), 3, 6_999_999, 0);
-        assert_eq!(meter.breach().unwrap(), None);
+        assert_eq!(meter.breach(Duration::ZERO).unwrap(), None);
+        assert_eq!(meter.breach(Duration::from_micros(1)).unwrap(), Some("cpu_seconds"));
         write(group.path(), 3, 7_000_000, 0);
-        assert_eq!(meter.breach().unwrap(), Some("cpu_seconds"));
+        assert_eq!(meter.breach(Duration::ZERO).unwrap(), Some("cpu_seconds"));
         write(group.path(), 4, 7_000_000, 0);
-        assert_eq!(meter.breach().unwrap(), Some("processes"));
-        assert_eq!(meter.restarted().unwrap().breach().unwrap(), None);
+        assert_eq!(meter.breach(Duration::ZERO).unwrap(), Some("processes"));
+        assert_eq!(meter.restarted().unwrap().breach(Duration::ZERO).unwrap(), None);
     }
 
     #[test]
@@ -176,10 +180,10 @@ mod tests {
         let meter = Meter::new(directory.as_fd(), &limits).unwrap();
         let of_memory = Meter::new(directory.as_fd(), &Limits::default()).unwrap();
         write(group.path(), 1, 0, 0);
-        assert_eq!(meter.breach().unwrap(), None);
+        assert_eq!(meter.breach(Duration::ZERO).unwrap(), None);
         fs::write(group.path().join("pids.peak"), "10\n").unwrap();
-        assert_eq!(meter.breach().unwrap(), Some("processes"));
-        assert_eq!(of_memory.breach().unwrap(), None);
+        assert_eq!(meter.breach(Duration::ZERO).unwrap(), Some("processes"));
+        assert_eq!(of_memory.breach(Duration::ZERO).unwrap(), None);
     }
 
     #[test]

@@ -1,20 +1,26 @@
 //! Measures the resources that the processes of a call use, and compares them with their limits.
 //!
 //! The kernel enforces some limits for each process ([`restrict`]). Those of the whole tree it enforces too if the tree has a
-//! control group. Otherwise the first process of the tree reads what the tree uses from its own `/proc` ([`Watch`]).
+//! control group. Otherwise the first process of the tree reads what the tree uses from its own `/proc` ([`Watch`]). In both cases,
+//! the time in which the first process answers system calls is the program's.
 
 use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::time::Duration;
 
 use orla_confine::Limits;
 use rustix::process::{Resource, Rlimit, setrlimit};
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::cgroup::Meter;
 
 /// The process id of the first process of a tree, which watches the others.
 const FIRST: u32 = 1;
+
+/// The maximum number of signals and timers of a program that the kernel keeps.
+const MAX_PENDING_SIGNALS: u64 = 1024;
 
 /// Encodes the limits for a launcher: each as text, empty if absent.
 pub(super) fn encode(limits: &Limits) -> Vec<Vec<u8>> {
@@ -47,6 +53,8 @@ pub(super) fn restrict(limits: &Limits) -> io::Result<()> {
         (Resource::Cpu, limits.cpu_seconds.map(|seconds| seconds + 1)),
         (Resource::Nofile, limits.open_files),
         (Resource::Fsize, limits.file_size),
+        // The user's other processes need them too.
+        (Resource::Sigpending, Some(MAX_PENDING_SIGNALS)),
     ];
     for (resource, value) in limits {
         if let Some(value) = value {
@@ -74,8 +82,8 @@ pub(super) fn exceeded(limits: &Limits, status: i32) -> Option<&'static str> {
 /// Watches the resource use of a tree.
 #[derive(Debug)]
 pub(super) enum Watch<'a> {
-    /// By its control group, whose limits the kernel enforces.
-    Group(Meter, &'a Limits),
+    /// By its control group, whose limits the kernel enforces. The time is that of answers to earlier programs.
+    Group(Meter, &'a Limits, Duration),
     /// By a look at every process.
     Processes(Processes<'a>),
 }
@@ -84,7 +92,7 @@ impl<'a> Watch<'a> {
     /// Starts to watch a program, by its control group if it has one.
     pub(super) fn new(limits: &'a Limits, group: Option<Meter>) -> Self {
         match group {
-            Some(meter) => Self::Group(meter, limits),
+            Some(meter) => Self::Group(meter, limits, answering()),
             None => Self::Processes(Processes::new(limits)),
         }
     }
@@ -95,7 +103,7 @@ impl<'a> Watch<'a> {
     /// The group cannot be read.
     pub(super) fn end(self) -> io::Result<Option<Meter>> {
         match self {
-            Self::Group(meter, _) => meter.restarted().map(Some),
+            Self::Group(meter, ..) => meter.restarted().map(Some),
             Self::Processes(_) => Ok(None),
         }
     }
@@ -104,7 +112,9 @@ impl<'a> Watch<'a> {
     /// limits.
     pub(super) fn breach(&mut self) -> Option<&'static str> {
         let (breach, limits) = match self {
-            Self::Group(meter, limits) => (meter.breach(), limits),
+            Self::Group(meter, limits, before) => {
+                (meter.breach(answering().saturating_sub(*before)), limits)
+            }
             Self::Processes(processes) => (processes.look(), &mut processes.limits),
         };
         breach.unwrap_or_else(|_| {
@@ -115,7 +125,7 @@ impl<'a> Watch<'a> {
     /// Returns the limit that an ended program has exceeded.
     pub(super) fn last_breach(&self) -> Option<&'static str> {
         match self {
-            Self::Group(meter, _) => {
+            Self::Group(meter, ..) => {
                 meter.was_refused_a_process().is_ok_and(|was| was).then_some("processes")
             }
             Self::Processes(_) => None,
@@ -125,7 +135,7 @@ impl<'a> Watch<'a> {
     /// Returns the file that reports (`POLLPRI`) that a limit was exceeded.
     pub(super) fn reports(&self) -> Option<BorrowedFd<'_>> {
         match self {
-            Self::Group(meter, _) => Some(meter.reports()),
+            Self::Group(meter, ..) => Some(meter.reports()),
             Self::Processes(_) => None,
         }
     }
@@ -133,7 +143,7 @@ impl<'a> Watch<'a> {
     /// Returns whether the tree must be looked at regularly.
     pub(super) fn must_poll(&self) -> bool {
         match self {
-            Self::Group(meter, _) => meter.must_poll(),
+            Self::Group(meter, ..) => meter.must_poll(),
             Self::Processes(_) => true,
         }
     }
@@ -151,13 +161,21 @@ pub(super) struct Processes<'a> {
     ticks: u64,
     /// The processor time of the children that the first process had reaped before.
     before: u64,
+    /// The time of answers to earlier programs.
+    answering_before: Duration,
+}
+
+/// Returns the processor time of the threads of this process other than this one: those that answer system calls.
+fn answering() -> Duration {
+    let time = |clock| Duration::try_from(clock_gettime(clock)).unwrap_or_default();
+    time(ClockId::ProcessCPUTime).saturating_sub(time(ClockId::ThreadCPUTime))
 }
 
 impl<'a> Processes<'a> {
     fn new(limits: &'a Limits) -> Self {
         let first = read(FIRST, "stat").ok().flatten();
         let before = first.and_then(|stat| Stat::of(&stat)).map_or(0, |stat| stat.reaped);
-        Self { limits, seen: HashMap::new(), ended: 0, ticks: 0, before }
+        Self { limits, seen: HashMap::new(), ended: 0, ticks: 0, before, answering_before: answering() }
     }
 
     /// Returns the limit that the processes exceed.
@@ -187,7 +205,9 @@ impl<'a> Processes<'a> {
         // A parent's counters include the children that it has reaped. The time of other children is
         // known only from a look at them.
         self.ticks = self.ticks.max(own + reaped.max(self.ended));
-        let seconds = self.ticks / rustix::param::clock_ticks_per_second().max(1);
+        let ticks_per_second = rustix::param::clock_ticks_per_second().max(1);
+        let answering = answering().saturating_sub(self.answering_before);
+        let seconds = (self.ticks * 1_000 / ticks_per_second + millis(answering)) / 1_000;
         let over = [
             ("processes", self.limits.processes.is_some_and(|limit| tasks > limit)),
             ("memory", self.limits.memory.is_some_and(|limit| memory > limit)),
@@ -195,6 +215,10 @@ impl<'a> Processes<'a> {
         ];
         Ok(over.into_iter().find_map(|(name, is_over)| is_over.then_some(name)))
     }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Reads a file of a process; `None` if the process has ended.

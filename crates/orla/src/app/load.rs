@@ -25,7 +25,7 @@ use crate::governance::{self, Rules};
 use crate::packages::names::OwnNames;
 use crate::packages::{Installed, project_of, store_of};
 use crate::served::Sources;
-use crate::unmatched::{Finding, Known};
+use crate::unmatched::{Finding, Known, idle_permissions};
 use crate::{declared_secrets, programs, prompts, render};
 
 use super::packages::{Terms, home_packages};
@@ -347,18 +347,19 @@ impl App {
         findings.warnings.extend_from_slice(&self.exposed);
     }
 
-    /// Finds rules that match nothing. The capabilities of other nodes and instances, and of unread
+    /// Finds permissions without effect, and rules that match nothing. The capabilities of other nodes and instances, and of unread
     /// documents, are not known here, so any rule may match them.
     pub(super) fn find_unmatched(&self, config: &Config, findings: &mut Findings) {
         findings.warnings.extend(self.servers.unmatched_names());
+        let catalog = self.marketplace.snapshot();
+        findings.warnings.extend(idle_permissions(&catalog, &config.subjects));
         if config.subjects.is_empty() || config.cluster.is_some() || !config.remotes.is_empty() {
             return;
         }
         let (prompts, packages) = self.served.names();
         let unasked: Vec<String> =
             self.capsules().into_iter().chain(packages).chain(self.denied.lock().clone()).collect();
-        let mut known =
-            Known::of(config, &self.marketplace.snapshot(), &unasked, &self.servers.listed());
+        let mut known = Known::of(config, &catalog, &unasked, &self.servers.listed());
         for document in self.documents.unread() {
             known.may_serve_below(document.as_deref());
         }

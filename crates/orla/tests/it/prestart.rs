@@ -232,3 +232,17 @@ fn the_check_names_a_script_that_reads_nothing_and_a_wrong_count() {
         checked.all()
     );
 }
+
+#[test]
+fn a_tool_that_nobody_may_call_freely_is_not_prestarted() {
+    let of = |name: &str| sh(&format!("# /// orla\n# prestart: 1\n# ///\necho {name} >> starts\ncat"));
+    let config = "policy: [{to: '*', allow: ['*']}, {to: '*', capabilities: denied, deny: ['*']}]\napprove: [{capabilities: asked}]\n";
+    let world =
+        ["open", "denied", "asked"].iter().fold(world(), |world, name| world.tool(name, of(name)));
+    let server = world.config(config).serve();
+    eventually("one waits", || !starts(&server).is_empty());
+    assert!(!server.client().call("open", json!({})).is_error());
+    // Processes start in the order of their tools, so the others would have started before this one is replaced.
+    eventually("it is replaced", || starts(&server).len() >= 2);
+    assert_eq!(starts(&server), ["open", "open"]);
+}

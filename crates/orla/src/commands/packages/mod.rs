@@ -116,6 +116,7 @@ async fn added(add: &cli::Add, config: &Config) -> Result<(), Failure> {
     allowed.extend(archive.content.grants.iter().cloned());
     let request = ConsentRequest { entry: &entry, package: &archive, config, allowed: &allowed };
     entry.permissions = request.consent(&add.consent)?;
+    render::note(&format!("installing {} {}", entry.name, entry.version));
     let transaction = begin(&store)?;
     // Another command may have taken the name while this one asked.
     let previous = free(&store, config, &entry)?;
@@ -264,7 +265,9 @@ async fn install_and_list_tools(
     entry: &Entry,
     bytes: &[u8],
 ) -> Result<Vec<Tool>, Failure> {
-    tools_of(config, entry, install(transaction, config, entry, bytes, false)?).await
+    let directory = install(transaction, config, entry, bytes, false)?;
+    render::note(&format!("listing the tools of {}", entry.name));
+    tools_of(config, entry, directory).await
 }
 
 /// Unpacks a package, and builds it if its archive is the source of a crate.

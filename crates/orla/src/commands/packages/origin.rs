@@ -21,11 +21,11 @@ use orla_providers::openapi::{self, Location};
 use super::environments::Program;
 use super::fetch::{Http, permitted};
 use super::{git, signatures};
-use crate::Failure;
 use crate::config::{Config, reason};
 use crate::packages::content::{Content, split_option, told};
 use crate::packages::signatures::Demand;
 use crate::packages::{place, project_of, store_of};
+use crate::{Failure, render};
 
 /// Where a package comes from.
 pub(super) struct Origin {
@@ -95,6 +95,7 @@ impl Origin {
     /// Fetches the package with exactly the requirements of the lock, and checks its signature if the
     /// configuration demands it.
     async fn fetch_requiring(&self, config: &Config, locked: &[String]) -> Result<Fetched, Failure> {
+        render::note(&format!("fetching {}", self.source));
         let project = project_of(config);
         let at = |path: &str, why: &dyn std::fmt::Display| Failure::failed(format!("{path}: {why}"));
         let launch = Launch::default();
