@@ -1,10 +1,11 @@
 //! Writes `crates/orla/functions.order`: the functions that each kind of call and a start run, for the linker (`crates/orla/build.rs`).
 //!
 //! The release program, with its symbols, runs in Valgrind's `callgrind`, where it starts, lists its tools, and is called. A name contains
-//! a hash of the compiler, of the profile and target, and of the crate with its version, features and dependencies, but not of the code. So
+//! a hash of the compiler, of the profile and target, and of the crate with its version, features and dependencies, but not of the code.
+//! Where few functions have the same name without it, the list has a pattern for all of them, which fits every build. For the others,
 //! this is run again before each release, after the version and `Cargo.lock` have changed.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -23,6 +24,9 @@ const FIRST_CALLS: usize = 50;
 const CALLS: usize = 100;
 /// How long the history and the log take to write what has ended.
 const SETTLE: Duration = Duration::from_secs(4);
+
+/// The maximum number of functions with the same name that one pattern lists. With more, much code would come first that no call runs.
+const MAX_NAMESAKES: usize = 8;
 
 /// A kind of call.
 struct Kind {
@@ -71,17 +75,61 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
     if of_calls == 0 {
         return Err("the program has no symbols: build it with `-C strip=none`".to_owned());
     }
+    let of_start = names.list.len() - of_calls;
+    let lines = patterns(&names.list, &symbols(&binary)?);
     let file = crate::root().join("crates/orla/functions.order");
     let old = fs::read_to_string(&file).unwrap_or_default();
-    let kept = old.lines().filter(|name| names.known.contains(*name)).count();
-    fs::write(&file, names.list.join("\n") + "\n")
-        .map_err(|err| format!("{}: {err}", file.display()))?;
+    let kept = old.lines().filter(|old| lines.iter().any(|line| line == old)).count();
+    fs::write(&file, lines.join("\n") + "\n").map_err(|err| format!("{}: {err}", file.display()))?;
     println!(
-        "{of_calls} functions of calls, {} more of a start; {kept} of the {} before are among them",
-        names.list.len() - of_calls,
+        "{of_calls} functions of calls, {of_start} more of a start, in {} lines; {kept} of the {} lines before are among them",
+        lines.len(),
         old.lines().count()
     );
     Ok(true)
+}
+
+/// Returns the names of the functions of a program, without duplicates.
+fn symbols(binary: &Path) -> Result<HashSet<String>, String> {
+    let output = Command::new("nm").args(["--defined-only", "--format=posix"]).arg(binary).output();
+    let output = output.map_err(|err| format!("nm: {err}"))?;
+    if !output.status.success() {
+        return Err(format!("nm: {}", String::from_utf8_lossy(&output.stderr).trim()));
+    }
+    let text = String::from_utf8_lossy(&output.stdout);
+    let symbols = text.lines().filter_map(|line| line.split_once(' '));
+    let functions = symbols.filter(|(_, rest)| rest.starts_with(['t', 'T']));
+    Ok(functions.map(|(name, _)| plain(name).to_owned()).collect())
+}
+
+/// Returns the lines of the list: each name, or a pattern of it and of its few namesakes.
+fn patterns(names: &[String], all: &HashSet<String>) -> Vec<String> {
+    let mut namesakes: HashMap<String, usize> = HashMap::new();
+    for pattern in all.iter().filter_map(|name| without_hash(name)) {
+        *namesakes.entry(pattern).or_default() += 1;
+    }
+    let mut known = HashSet::new();
+    let lines = names.iter().map(|name| {
+        let pattern = without_hash(name);
+        pattern
+            .filter(|pattern| namesakes.get(pattern).is_none_or(|count| *count <= MAX_NAMESAKES))
+            .unwrap_or_else(|| name.clone())
+    });
+    lines.filter(|line| known.insert(line.clone())).collect()
+}
+
+/// Returns the name with `*` in place of its hash, if it has one.
+fn without_hash(name: &str) -> Option<String> {
+    const DIGITS: usize = 16;
+    let rest = name.strip_suffix('E')?;
+    let (rest, hash) = rest.split_at_checked(rest.len().checked_sub(DIGITS)?)?;
+    let is_hash = hash.bytes().all(|byte| byte.is_ascii_hexdigit()) && rest.ends_with("17h");
+    is_hash.then(|| format!("{rest}*E"))
+}
+
+/// Returns the name without what the optimiser appends to local names, which is another text in each build.
+fn plain(name: &str) -> &str {
+    name.split_once(".llvm.").map_or(name, |(name, _)| name)
 }
 
 /// Returns the kinds of calls. The start of the first one counts too.
@@ -185,8 +233,7 @@ impl Names {
             let Some(name) = line.strip_prefix("fn=") else { continue };
             // Recursions are counted: `NAME'2`.
             let name = name.split_once('\'').map_or(name, |(name, _)| name);
-            // What the optimiser appends to local names is another text in each build.
-            let name = name.split_once(".llvm.").map_or(name, |(name, _)| name);
+            let name = plain(name);
             let is_rust = name.starts_with("_ZN") || name.starts_with("_R");
             if is_rust && self.known.insert(name.to_owned()) {
                 self.list.push(name.to_owned());
@@ -205,5 +252,17 @@ mod tests {
         let mut names = Names::default();
         names.extend(dump);
         assert_eq!(names.list, ["_ZN3one17h0123456789abcdefE", "_RNv3two"]);
+    }
+
+    #[test]
+    fn functions_with_few_namesakes_are_listed_by_a_pattern() {
+        let name = |text: &str, number: usize| format!("_ZN3{text}17h{number:016x}E");
+        let all = (0..MAX_NAMESAKES).map(|number| name("few", number));
+        let all = all.chain((0..=MAX_NAMESAKES).map(|number| name("all", number))).collect();
+        let names = [name("few", 1), name("few", 2), name("all", 3), "_RNv3two".to_owned()];
+        assert_eq!(
+            patterns(&names, &all),
+            ["_ZN3few17h*E".to_owned(), name("all", 3), "_RNv3two".to_owned()]
+        );
     }
 }

@@ -34,6 +34,7 @@ use std::net::TcpListener;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use rustix::net::sockopt::set_socket_recv_buffer_size;
 use rustix::process::{Resource, getrlimit};
 use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
@@ -53,21 +54,29 @@ pub const PROBE_HOST: &str = "probe.invalid";
 
 /// The maximum number of connections of one profile. Further ones wait to be accepted.
 const MAX_CONNECTIONS: usize = 128;
-/// Admits the connections of all profiles. Each takes two descriptors of the server, and all together no more than half of them.
+/// The number of connections that each profile may have besides, so that others cannot take the network from it altogether.
+const OWN_CONNECTIONS: usize = 8;
+/// Admits further connections of all profiles. Each takes two descriptors of the server, and all together no more than half of them.
 static ADMITTED: LazyLock<Semaphore> = LazyLock::new(|| {
     let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let permits = usize::try_from(descriptors / 4).unwrap_or(Semaphore::MAX_PERMITS);
     Semaphore::new(permits.min(Semaphore::MAX_PERMITS))
 });
+/// Bytes of the receive buffer of a connection.
+const RECEIVE_BUFFER: usize = 256 * 1024;
 /// The maximum size of the head of an HTTP request, in bytes.
 const MAX_HEAD: usize = 64 * 1024;
 /// How long a client may take to send a head or a SOCKS request, and to begin the next one.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// The timeout of resolving a name, and of connecting to one address.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long no byte may be sent or received on a connection. Its process may be gone when it sends nothing more: then the other
-/// side has little time to end, because connections are bounded.
-const SILENCE: Limits = Limits { open: Duration::from_secs(10 * 60), closed: Duration::from_secs(10) };
+/// How long no byte may be sent or received on a connection. Its process may be gone when it sends nothing more, or when the
+/// other side does not take what it has sent: then the other side has less time, because connections are bounded.
+const SILENCE: Limits = Limits {
+    open: Duration::from_secs(10 * 60),
+    stalled: Duration::from_secs(60),
+    closed: Duration::from_secs(10),
+};
 /// The pause after a connection could not be accepted, for example because this process has too many
 /// open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -94,6 +103,8 @@ impl Broker {
     ) -> io::Result<Self> {
         let runtime = runtime()?;
         listener.set_nonblocking(true)?;
+        // Its connections inherit it. The kernel keeps what a process has sent, also after its end.
+        set_socket_recv_buffer_size(&listener, RECEIVE_BUFFER)?;
         let listener = {
             let _entered = runtime.enter();
             tokio::net::TcpListener::from_std(listener)?
@@ -120,16 +131,19 @@ fn runtime() -> io::Result<&'static Runtime> {
 async fn accept(listener: tokio::net::TcpListener, gate: Arc<Gate>) {
     let mut connections = JoinSet::new();
     loop {
-        while connections.len() >= MAX_CONNECTIONS {
-            connections.join_next().await;
-        }
+        let permit = match connections.len() {
+            ..OWN_CONNECTIONS => None,
+            count => tokio::select! {
+                _ = connections.join_next() => continue,
+                // The semaphore is never closed.
+                Ok(permit) = ADMITTED.acquire(), if count < MAX_CONNECTIONS => Some(permit),
+            },
+        };
         tokio::select! {
             Some(_) = connections.join_next() => {}
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
                     let gate = Arc::clone(&gate);
-                    // The semaphore is never closed.
-                    let Ok(permit) = ADMITTED.acquire().await else { return };
                     connections.spawn(async move {
                         serve(stream, gate).await;
                         drop(permit);

@@ -41,16 +41,21 @@ impl Metered {
             let now = self.totals();
             silence = if now == seen { silence + limits.closed } else { Duration::ZERO };
             seen = now;
-            let is_silent = silence >= limits.closed && self.is_closed();
-            if is_silent || silence >= limits.open {
+            let is_over = match silence {
+                Duration::ZERO => false,
+                _ if self.is(PollFlags::RDHUP) => true,
+                _ if self.is(PollFlags::IN) => silence >= limits.stalled,
+                _ => silence >= limits.open,
+            };
+            if is_over {
                 return;
             }
         }
     }
 
-    /// Returns whether the process will send nothing more. It may have ended. What it has sent may not have been read yet.
-    fn is_closed(&self) -> bool {
-        let mut connection = [PollFd::new(&self.0.stream, PollFlags::RDHUP)];
+    /// Returns whether the connection is in this state.
+    fn is(&self, state: PollFlags) -> bool {
+        let mut connection = [PollFd::new(&self.0.stream, state)];
         poll(&mut connection, Some(&Timespec::default())).is_ok_and(|count| count > 0)
     }
 }
@@ -59,6 +64,8 @@ impl Metered {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) open: Duration,
+    /// If the process has sent what the other side does not take. That the process has ended is not seen then.
+    pub(crate) stalled: Duration,
     /// If the process will send nothing more.
     pub(crate) closed: Duration,
 }
@@ -123,7 +130,11 @@ mod tests {
     use tokio::io::AsyncWriteExt as _;
     use tokio::net::TcpListener;
 
-    const LIMITS: Limits = Limits { open: Duration::from_secs(600), closed: Duration::from_secs(10) };
+    const LIMITS: Limits = Limits {
+        open: Duration::from_secs(600),
+        stalled: Duration::from_secs(60),
+        closed: Duration::from_secs(10),
+    };
 
     /// Returns a metered connection, and the process at its other end.
     async fn connection() -> (Metered, TcpStream) {
@@ -142,19 +153,24 @@ mod tests {
         start.elapsed().as_secs()
     }
 
+    async fn until(connection: &Metered, state: PollFlags) {
+        let deadline = std::time::Instant::now() + Duration::from_secs(30);
+        while !connection.is(state) {
+            assert!(std::time::Instant::now() < deadline);
+            tokio::task::yield_now().await;
+        }
+    }
+
     #[tokio::test]
     async fn a_connection_may_be_silent_for_long_only_while_its_process_can_still_send() {
         let (connection, mut process) = connection().await;
         assert_eq!(silent(&connection).await, 600);
-        // What was sent before the end is not read, as if the other side did not take it.
+        // What is sent is not read, as if the other side did not take it.
         process.write_all(b"unread").await.unwrap();
+        until(&connection, PollFlags::IN).await;
+        assert_eq!(silent(&connection).await, 60);
         drop(process);
-        connection.0.stream.readable().await.unwrap();
-        let deadline = std::time::Instant::now() + Duration::from_secs(30);
-        while !connection.is_closed() {
-            assert!(std::time::Instant::now() < deadline);
-            tokio::task::yield_now().await;
-        }
+        until(&connection, PollFlags::RDHUP).await;
         assert_eq!(silent(&connection).await, 10);
         assert_eq!(connection.totals(), (0, 0));
     }

@@ -33,6 +33,20 @@ impl Limits {
         }
     }
 
+    /// Returns limits of the same kinds that every program has room in.
+    #[must_use]
+    pub fn widened(&self) -> Self {
+        let at_least = |limit: Option<u64>, wide: u64| limit.map(|limit| limit.max(wide));
+        Self {
+            memory: at_least(self.memory, 1 << 30),
+            cpu_seconds: at_least(self.cpu_seconds, 600),
+            processes: at_least(self.processes, 1000),
+            open_files: at_least(self.open_files, 1024),
+            file_size: at_least(self.file_size, 1 << 30),
+            wall: self.wall,
+        }
+    }
+
     /// Returns the timeout of a call if `timeout` is declared too: the shorter of the two.
     pub fn wall_or(&self, timeout: Option<Duration>) -> Option<Duration> {
         self.wall.into_iter().chain(timeout).min()

@@ -85,7 +85,8 @@ pub(crate) struct Redacted {
 impl Rules<'_> {
     /// Redacts a JSON text. Returns `None` if nothing in it is redacted.
     pub(crate) fn apply(&self, json: &str) -> Option<Redacted> {
-        if self.schema.is_none() && self.patterns.is_empty() && !may_name_credentials(json) {
+        let is_unmarked = self.schema.is_none() && self.patterns.is_empty();
+        if is_unmarked && !(may_have_members(json) && may_name_credentials(json)) {
             return None;
         }
         let schemas: Vec<&Value> = self.schema.into_iter().collect();
@@ -113,6 +114,18 @@ pub fn redacted(schema: &Value, json: &str) -> Option<(String, Vec<String>)> {
 /// Returns whether a schema may mark something: a cheap look at its text.
 pub(crate) fn may_mark(schema: &str) -> bool {
     schema.contains("writeOnly") || schema.contains("\"password\"")
+}
+
+/// Returns whether a JSON text has members or items, or is a string that may be JSON itself. Large outputs are often plain text, which need not
+/// be searched.
+fn may_have_members(json: &str) -> bool {
+    let json = json.trim_start();
+    let Some(mut text) = json.strip_prefix('"') else { return json.starts_with(['{', '[']) };
+    while let Some(rest) = [" ", "\\n", "\\r", "\\t"].iter().find_map(|blank| text.strip_prefix(blank)) {
+        text = rest;
+    }
+    // Another escape may be anything.
+    text.starts_with(['{', '[', '\\']) || text.starts_with(|first: char| first.is_whitespace())
 }
 
 /// Returns whether a JSON text may contain a name of [`CREDENTIALS`]. On a text without one, which is the usual case, a regular
@@ -362,6 +375,21 @@ mod tests {
             applied(json, Some(&schema), &[]),
             r#"{"pin":"[redacted]","n":18446744073709551616,"users":[{"pass":"[redacted]","friend":{"pass":"[redacted]","x":1.10}}],"more":{"k":"[redacted]"},"pass":"not marked"}"#
         );
+    }
+
+    #[test]
+    fn credentials_in_a_string_that_is_json_are_redacted_however_it_begins() {
+        for begin in ["{", "[{", " {", "\n\r\t {", "\u{a0}{", "\u{2028}\n{"] {
+            let end = if begin.contains('[') { "}]" } else { "}" };
+            let text = Value::from(format!("{begin}\"cookie\": \"abc\"{end}")).to_string();
+            assert!(!applied(&text, None, &[]).contains("abc"), "{text}");
+            assert!(!applied(&format!(" {text}"), None, &[]).contains("abc"));
+            let escaped = text.replacen('{', "\\u007b", 1);
+            assert!(!applied(&escaped, None, &[]).contains("abc"), "{escaped}");
+        }
+        for plain in [r#""cookie: abc""#, "7", "true", "null", r#"" x {\"cookie\": \"abc\"}""#] {
+            assert_eq!(applied(plain, None, &[]), plain);
+        }
     }
 
     #[test]

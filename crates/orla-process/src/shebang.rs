@@ -85,24 +85,25 @@ impl Shebang {
         if !self.is_env() {
             return None;
         }
-        let mut words = self.argument.as_ref()?.as_bytes().split(|byte| matches!(byte, b' ' | b'\t'));
+        let argument = self.argument.as_ref()?.as_bytes();
+        // In a split text, `env` interprets these.
+        let is_special = |byte: &u8| match byte {
+            b'\'' | b'"' | b'\\' | b'$' | b'#' => true,
+            _ => byte.is_ascii_control() && *byte != b'\t',
+        };
+        if argument.iter().any(is_special) {
+            return None;
+        }
+        let split = argument.strip_prefix(b"-S").unwrap_or(argument);
+        let words = split.split(|byte| matches!(byte, b' ' | b'\t'));
+        let mut words = words.filter(|word| !word.is_empty());
         while let Some(word) = words.next() {
             match word {
-                b"" => {}
                 // These options take the next word.
                 b"-u" | b"-C" | b"-a" | b"--unset" | b"--chdir" | b"--argv0" => drop(words.next()),
-                b"-S"
-                | b"--split-string"
-                | b"-"
-                | b"-i"
-                | b"--ignore-environment"
-                | b"-v"
-                | b"--debug" => {}
-                _ if word.starts_with(b"-S") && word.len() > 2 => {
-                    return Some(OsStr::from_bytes(&word[2..]));
-                }
-                _ if word.contains(&b'=') => {}
+                b"--split-string" | b"-" | b"-i" | b"--ignore-environment" | b"-v" | b"--debug" => {}
                 _ if word.starts_with(b"-") => return None,
+                _ if word.contains(&b'=') => {}
                 _ => return Some(OsStr::from_bytes(word)),
             }
         }
@@ -132,6 +133,12 @@ mod tests {
             ("#!/usr/bin/env -i FOO=1 -u BAR node\n", Some("node")),
             ("#!/usr/bin/env -S -a name node\n", Some("node")),
             ("#!/usr/bin/env -S -iu NAME node\n", Some("env")),
+            ("#!/usr/bin/env -S -u  NAME node\n", Some("node")),
+            ("#!/usr/bin/env -S -u -S node -S\n", Some("node")),
+            ("#!/usr/bin/env -SA=1 node\n", Some("node")),
+            ("#!/usr/bin/env -S --split-string=-u NAME node\n", Some("env")),
+            ("#!/usr/bin/env -S -u\\_NAME node\n", Some("env")),
+            ("#!/usr/bin/env -S \"python3\" node\n", Some("env")),
             ("#! /bin/sh -e\n", Some("sh")),
             ("#!/bin/sh\r\n", Some("sh")),
             ("#!/usr/bin/env\n", Some("env")),

@@ -2,10 +2,12 @@
 //! gives the same bytes.
 
 use std::fs;
+use std::io::{self, Read as _};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use flate2::Crc;
+use rustix::fs::{Mode, OFlags, openat};
 
 use super::{ArchiveError, File, MAX_BYTES, MAX_FILES, names, refused};
 
@@ -21,17 +23,34 @@ pub fn pack(folder: &Path) -> Result<Vec<u8>, ArchiveError> {
     walk(folder, "", &mut names)?;
     names.sort();
     let (mut files, mut total) = (Vec::with_capacity(names.len()), 0_u64);
+    let folder = fs::File::open(folder)?;
     for name in names {
-        let path = folder.join(&name);
-        let metadata = fs::symlink_metadata(&path)?;
-        total = total.saturating_add(metadata.len());
+        let mut file = open(&folder, &name)?;
+        let mode = file.metadata()?.permissions().mode();
+        let mut content = Vec::new();
+        // It may grow meanwhile.
+        file.by_ref().take(MAX_BYTES - total + 1).read_to_end(&mut content)?;
+        total += content.len() as u64;
         if total > MAX_BYTES {
             return Err(too_large());
         }
-        let is_executable = metadata.permissions().mode() & 0o111 != 0;
-        files.push(File { is_executable, content: fs::read(&path)?, name });
+        files.push(File { is_executable: mode & 0o111 != 0, content, name });
     }
     assemble(&files)
+}
+
+/// Opens a file in a folder. A link that was put in its place, or in that of a directory above it, after the folder was listed, is not
+/// followed.
+fn open(folder: &fs::File, name: &str) -> io::Result<fs::File> {
+    // A pipe in its place must not block.
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let mut parts = name.split('/');
+    let file = parts.next_back().unwrap_or_default();
+    let mut directory = folder.try_clone()?;
+    for part in parts {
+        directory = openat(&directory, part, flags | OFlags::DIRECTORY, Mode::empty())?.into();
+    }
+    Ok(openat(&directory, file, flags, Mode::empty())?.into())
 }
 
 /// Returns the archive of files, in their order.
@@ -130,4 +149,27 @@ fn walk(folder: &Path, prefix: &str, files: &mut Vec<String>) -> Result<(), Arch
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn a_link_that_is_put_in_the_place_of_a_file_is_not_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::create_dir_all(at("real/sub")).unwrap();
+        fs::write(at("real/sub/file"), "content").unwrap();
+        symlink("sub/file", at("real/link")).unwrap();
+        symlink("sub", at("real/away")).unwrap();
+        symlink("real", at("folder")).unwrap();
+        // The folder itself is the user's choice.
+        let root = fs::File::open(at("folder")).unwrap();
+        assert!(open(&root, "sub/file").is_ok());
+        for name in ["link", "away/file", "missing"] {
+            assert!(open(&root, name).is_err(), "{name}");
+        }
+    }
 }

@@ -39,6 +39,7 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use landlock::RulesetCreated;
 use nix::sched::CloneFlags;
@@ -417,6 +418,11 @@ impl First {
     }
 }
 
+/// A look at many processes takes long. The pause after it is so many times as long, so that looking does not take a processor, but at
+/// most `MAX_PAUSE`.
+const PAUSES: u32 = 10;
+const MAX_PAUSE: Duration = Duration::from_millis(500);
+
 /// Runs as the first process of a compartment's PID namespace. The kernel ends all processes of the
 /// namespace when this process ends.
 fn first_process(
@@ -446,6 +452,7 @@ fn first_process(
     let answered = answered.transpose()?;
     let are_answered = || answered.as_ref().is_some_and(|count| count.load(Ordering::SeqCst) > 0);
     let (mut watch, mut breach) = (None::<Watch<'_>>, NO_LIMIT);
+    let (mut pause, mut looked) = (POLL_INTERVAL, Instant::now());
     loop {
         let mut fds = vec![
             PollFd::from_borrowed_fd(orders.as_fd(), PollFlags::IN),
@@ -455,7 +462,7 @@ fn first_process(
         let reports = watched.and_then(Watch::reports);
         fds.extend(reports.map(|reports| PollFd::from_borrowed_fd(reports, PollFlags::PRI)));
         let is_polled = watched.is_some_and(Watch::must_poll);
-        let nap = is_polled.then(|| Timespec::try_from(POLL_INTERVAL).ok()).flatten();
+        let nap = is_polled.then(|| Timespec::try_from(pause).ok()).flatten();
         match poll(&mut fds, nap.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(err) => return Err(err.into()),
@@ -465,11 +472,14 @@ fn first_process(
             while let Ok(Some(_)) = ends.read_signal() {}
             while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
         }
-        if breach == NO_LIMIT
-            && let Some(limit) = watch.as_mut().and_then(Watch::breach)
-        {
-            breach = super::limit_number(limit);
-            kill_others();
+        if breach == NO_LIMIT && (pause == POLL_INTERVAL || looked.elapsed() >= pause) {
+            let begun = Instant::now();
+            if let Some(limit) = watch.as_mut().and_then(Watch::breach) {
+                breach = super::limit_number(limit);
+                kill_others();
+            }
+            looked = Instant::now();
+            pause = POLL_INTERVAL.max((looked - begun) * PAUSES).min(MAX_PAUSE);
         }
         if is_asked {
             let mut order = [0];

@@ -186,9 +186,18 @@ impl Filters {
                 libc::SYS_shmget,
                 libc::SYS_semget,
                 libc::SYS_msgget,
+                // Filters of system calls.
+                libc::SYS_seccomp,
             ] {
                 refusals.refuse(call);
             }
+            // Each thread would have a table of open files of its own.
+            let [thread, files] =
+                [libc::CLONE_THREAD, libc::CLONE_FILES].map(|flag| u64::from(flag.unsigned_abs()));
+            refusals
+                .refuse_if(libc::SYS_clone, &[(0, SeccompCmpOp::MaskedEq(thread | files), thread)])?;
+            let filters = u64::from(libc::PR_SET_SECCOMP.unsigned_abs());
+            refusals.refuse_if(libc::SYS_prctl, &[(0, SeccompCmpOp::Eq, filters)])?;
             // Shared memory stays after it is unmapped, and then counts for no process.
             let shared = (libc::MAP_SHARED | libc::MAP_ANONYMOUS).unsigned_abs().into();
             refusals.refuse_if(libc::SYS_mmap, &[(3, SeccompCmpOp::MaskedEq(shared), shared)])?;
@@ -196,10 +205,12 @@ impl Filters {
         // The flags of these calls are in memory, where no filter sees them. Libraries fall back to
         // clone and openat.
         let unknown = Refusals::of([libc::SYS_clone3, libc::SYS_openat2]);
-        let mut all = vec![refusals.compile(libc::EPERM)?, unknown.compile(libc::ENOSYS)?];
+        let mut all = vec![unknown.compile(libc::ENOSYS)?];
         if cfg!(target_arch = "x86_64") {
             all.push(without_x32());
         }
+        // The last one, because it may refuse further filters.
+        all.push(refusals.compile(libc::EPERM)?);
         let metadata = Refusals::of(metadata::CALLS.iter().copied());
         Ok(Self { programs: all, metadata: metadata.compile(libc::EPERM)? })
     }
@@ -208,7 +219,7 @@ impl Filters {
     /// changes of metadata are refused unless another process answers them (`is_metadata_answered`).
     pub(super) fn apply(&self, is_metadata_answered: bool) -> io::Result<()> {
         let metadata = (!is_metadata_answered).then_some(&self.metadata);
-        let mut all = self.programs.iter().chain(metadata);
+        let mut all = metadata.into_iter().chain(&self.programs);
         all.try_for_each(|filter| seccompiler::apply_filter(filter).map_err(io::Error::other))
     }
 }

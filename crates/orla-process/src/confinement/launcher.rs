@@ -1,7 +1,7 @@
 //! The server's side of a launcher.
 
 use std::cell::Cell;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ffi::{OsStr, OsString};
 use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 use std::io;
@@ -25,7 +25,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::compartment::decode_error;
-use super::resolve::{real_path, unchangeable};
+use super::resolve::{is_decided_in, real_path, unchangeable};
 use super::unenforced::{Cause, Unenforced};
 use super::wire::{self, Message};
 use super::{
@@ -153,9 +153,10 @@ impl CurrentLauncher {
                 Ok(made)
             }
             Err(missing) => {
-                let reason = missing.problems.join("; ");
-                *failure = Some((now, reason.clone()));
-                Err(io::Error::other(reason))
+                let err = io::Error::other(missing.problems.join("; "));
+                // What has run out may be there again at the next call.
+                *failure = (!is_exhausted(&err)).then(|| (now, err.to_string()));
+                Err(err)
             }
         }
     }
@@ -331,6 +332,46 @@ impl Drop for Running {
     }
 }
 
+/// The real paths that the profiles of this process let programs write.
+static WRITABLE: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+
+/// Returns whether an error says that something has run out, or that there was no answer in time. A program can bring that about.
+fn is_exhausted(err: &io::Error) -> bool {
+    const ERRORS: [Errno; 4] = [Errno::AGAIN, Errno::NOMEM, Errno::MFILE, Errno::NFILE];
+    // The launcher's errors arrive as texts.
+    let text = err.to_string();
+    let has = |errno: Errno| text.contains(&format!("(os error {})", errno.raw_os_error()));
+    let kinds = [io::ErrorKind::TimedOut, io::ErrorKind::UnexpectedEof];
+    kinds.into_iter().any(|kind| text.contains(&io::Error::from(kind).to_string()))
+        || ERRORS.into_iter().any(has)
+}
+
+/// Returns who can change that a launcher of this profile fails: the system, if it also fails without the paths and with wide limits. Otherwise a
+/// program may have changed what a path leads to while the launcher was made, or the limits leave nothing to run with.
+fn cause_of_failure(err: &io::Error, profile: &Profile, is_open: bool, clients: &Clients) -> Cause {
+    if is_exhausted(err) {
+        return Cause::Program;
+    }
+    // A path that nobody can change, for what UNIX sockets need.
+    let root = profile.unix.iter().next().map(|_| PathBuf::from("/"));
+    let without_paths = Profile {
+        read: BTreeSet::new(),
+        write: BTreeSet::new(),
+        execute: BTreeSet::new(),
+        caches: BTreeMap::new(),
+        optional: BTreeSet::new(),
+        unix: root.into_iter().collect(),
+        limits: profile.limits.widened(),
+        ..profile.clone()
+    };
+    let is_other = without_paths != *profile;
+    match is_other.then(|| Launcher::new(&without_paths, is_open, None, clients)) {
+        Some(Ok(_)) => Cause::Program,
+        Some(Err(unenforced)) => unenforced.cause,
+        None => Cause::System,
+    }
+}
+
 impl Launcher {
     /// Creates a launcher for a profile, starts it and tests it.
     ///
@@ -357,13 +398,18 @@ impl Launcher {
         let caches = || profile.caches.keys().chain(&profile.optional);
         let places = unchangeable(profile.write.iter().chain(caches()));
         let is_writable = |path: &Path| places.iter().any(|place| path.starts_with(place));
+        // A program of another profile may write elsewhere.
+        let written = profile.write.iter().chain(caches());
+        WRITABLE.lock().extend(written.filter_map(|path| path.canonicalize().ok()));
+        let may_be_changed = |path: &Path| {
+            is_writable(path) || WRITABLE.lock().iter().any(|place| path.starts_with(place))
+        };
         // Every program may read and run what is in the system's directories, but not write there.
         let is_usable = |path: &Path| is_writable(path) || is_system(path);
         let real = |path: &PathBuf, word: &str, may_lead_to: &dyn Fn(&Path) -> bool| {
             real_path(path, is_writable, may_lead_to).map_err(|err| {
-                let mut above = path.ancestors().skip(1).filter_map(|path| path.canonicalize().ok());
                 let refusal = err.get_ref();
-                if refusal.is_some() || above.next().is_some_and(|above| is_writable(&above)) {
+                if refusal.is_some() || is_decided_in(path, may_be_changed) {
                     cause.set(Cause::Program);
                 }
                 match refusal {
@@ -434,8 +480,13 @@ impl Launcher {
         let expected =
             format!("probe{}{}", if reads || writes { "" } else { "R" }, if writes { "" } else { "W" });
         let tried = if is_open { launcher.ready() } else { launcher.probe(&expected) };
-        tried.map_err(|err| Unenforced::by_system(err.to_string()))?;
-        Ok(launcher)
+        match tried {
+            Ok(()) => Ok(launcher),
+            Err(err) => Err(Unenforced {
+                problems: vec![err.to_string()],
+                cause: cause_of_failure(&err, profile, is_open, clients),
+            }),
+        }
     }
 
     /// Starts a program in its own process group, with pipes on all three standard streams.

@@ -24,8 +24,22 @@ pub(super) struct Resolved {
 /// # Errors
 /// It leads nowhere, or in a circle.
 pub(super) fn resolve(path: &Path, is_writable: impl Fn(&Path) -> bool) -> io::Result<Resolved> {
-    let mut left: VecDeque<OsString> = parts(&std::path::absolute(path)?);
     let mut resolved = Resolved { real: PathBuf::from("/"), is_changeable: false };
+    follow(path, is_writable, &mut resolved)?;
+    Ok(resolved)
+}
+
+/// Returns whether something in a writable place decides where a path leads to, or that it leads nowhere.
+pub(super) fn is_decided_in(path: &Path, is_writable: impl Fn(&Path) -> bool) -> bool {
+    let mut resolved = Resolved { real: PathBuf::from("/"), is_changeable: false };
+    let followed = follow(path, &is_writable, &mut resolved);
+    // Where it ends, something is missing.
+    resolved.is_changeable || followed.is_err() && is_writable(&resolved.real)
+}
+
+/// Follows a path from the root as far as it leads.
+fn follow(path: &Path, is_writable: impl Fn(&Path) -> bool, resolved: &mut Resolved) -> io::Result<()> {
+    let mut left: VecDeque<OsString> = parts(&std::path::absolute(path)?);
     let mut links = 0;
     while let Some(part) = left.pop_front() {
         if part == ".." {
@@ -52,7 +66,7 @@ pub(super) fn resolve(path: &Path, is_writable: impl Fn(&Path) -> bool) -> io::R
             Err(err) => return Err(err),
         }
     }
-    Ok(resolved)
+    Ok(())
 }
 
 /// Returns the real paths of those writable places that no program of the profile can have moved: no link
@@ -119,5 +133,34 @@ mod tests {
             assert_eq!(of(name).unwrap(), Resolved { real: at(real), is_changeable }, "{name}");
         }
         assert!(of("circle").is_err() && of("missing").is_err());
+    }
+
+    #[test]
+    fn what_is_missing_in_a_writable_directory_is_decided_there_however_the_path_leads_to_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        let at = |name: &str| root.join(name);
+        std::fs::create_dir_all(at("w/sub")).unwrap();
+        symlink("w/gone", at("to")).unwrap();
+        symlink("/nowhere", at("w/out")).unwrap();
+        symlink("nowhere", at("link")).unwrap();
+        for (name, is_decided) in [
+            ("w/gone", true),
+            ("w/gone/x", true),
+            ("w/sub/x", true),
+            ("to", true),
+            ("to/x", true),
+            ("w/out", true),
+            ("w/sub/../../missing", false),
+            ("w/sub", false),
+            ("link", false),
+            ("missing", false),
+        ] {
+            assert_eq!(
+                is_decided_in(&at(name), |place| place.starts_with(at("w"))),
+                is_decided,
+                "{name}"
+            );
+        }
     }
 }

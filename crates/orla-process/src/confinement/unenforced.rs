@@ -16,7 +16,8 @@ pub(super) enum Cause {
     System,
     /// Something that is declared does not exist.
     Declaration,
-    /// A program that the profile confines may have made or removed what a path leads to. It must not free itself.
+    /// A confined program may have brought it about: it has made or removed what a path leads to, or used something up. It must not free
+    /// itself.
     Program,
 }
 

@@ -22,6 +22,9 @@ const FIRST: u32 = 1;
 /// The maximum number of signals and timers of a program that the kernel keeps.
 const MAX_PENDING_SIGNALS: u64 = 1024;
 
+/// Bytes that the kernel keeps for a thread, which count as its memory.
+const MEMORY_OF_THREAD: u64 = 32 << 10;
+
 /// Encodes the limits for a launcher: each as text, empty if absent.
 pub(super) fn encode(limits: &Limits) -> Vec<Vec<u8>> {
     let text = |(_, limit): (_, Option<u64>)| limit.map(|limit| limit.to_string()).unwrap_or_default();
@@ -195,7 +198,7 @@ impl<'a> Processes<'a> {
             tasks += stat.threads;
             seen.insert((pid, stat.started), stat.own);
             if self.limits.memory.is_some() {
-                memory += memory_of(pid)?;
+                memory += memory_of(pid)? + stat.threads * MEMORY_OF_THREAD;
             }
         }
         let own: u64 = seen.values().sum();
@@ -277,13 +280,18 @@ fn memory_of(pid: u32) -> io::Result<u64> {
 /// swapped out, huge pages, and page tables.
 const MEMORY: [&str; 5] = ["RssAnon:", "RssShmem:", "VmSwap:", "HugetlbPages:", "VmPTE:"];
 
-/// Returns the bytes of memory in `/proc/PID/status`; `None` if the thread has ended.
+/// Bytes of the kernel's table for each open file that fits into it.
+const MEMORY_OF_PLACE: u64 = 9;
+
+/// Returns the bytes of memory in `/proc/PID/status`, with the table of open files; `None` if the thread has ended.
 fn used(status: &str) -> Option<u64> {
     let fields =
         status.lines().filter_map(|line| MEMORY.iter().find_map(|name| line.strip_prefix(name)));
     let kilobytes =
         fields.filter_map(|field| field.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
-    kilobytes.reduce(|sum, more| sum + more).map(|kilobytes| kilobytes * 1024)
+    let kilobytes = kilobytes.reduce(|sum, more| sum + more)?;
+    let places = status.lines().find_map(|line| line.strip_prefix("FDSize:")?.trim().parse().ok());
+    Some(kilobytes * 1024 + places.unwrap_or(0_u64) * MEMORY_OF_PLACE)
 }
 
 #[cfg(test)]
@@ -300,8 +308,8 @@ mod tests {
 
     #[test]
     fn the_memory_of_a_process_is_what_only_it_uses() {
-        let status = "Name:\tx\nRssAnon:\t     8 kB\nRssFile:\t 4 kB\nRssShmem:\t 2 kB\nVmPTE:\t 1 kB\n";
-        assert_eq!(used(status), Some(11 * 1024));
+        let status = "Name:\tx\nFDSize:\t64\nRssAnon:\t     8 kB\nRssFile:\t 4 kB\nRssShmem:\t 2 kB\nVmPTE:\t 1 kB\n";
+        assert_eq!(used(status), Some(11 * 1024 + 64 * 9));
         assert_eq!(used("Name:\tx\nState:\tZ (zombie)\n"), None);
     }
 

@@ -493,6 +493,23 @@ fn a_program_does_not_free_itself_by_breaking_its_own_declaration() {
 }
 
 #[test]
+fn the_fallback_covers_neither_what_another_program_removed_nor_limits_that_leave_no_room() {
+    let server = files()
+        .file("work/in/x", "")
+        .config("sandbox_fallback: allow")
+        .tool("removes", probe("permissions: ['fs:write:../work']", "rm -r work/in; t gone true"))
+        .tool("reads", probe("permissions: ['fs:read:../work/in']", "t out cat other/out"))
+        .tool("tiny", probe("permissions: []\n# limits: {memory: 1Ki}", "t out cat other/out"))
+        .serve();
+    assert_eq!(sandbox(&server, "tiny")["level"], "unavailable");
+    assert_eq!(tried(&server, "reads"), "out=no");
+    assert_eq!(tried(&server, "removes"), "gone=ok");
+    server.reload();
+    assert_eq!(sandbox(&server, "reads")["level"], "unavailable");
+    assert!(server.client().call("reads", json!({})).is_error());
+}
+
+#[test]
 fn links_in_writable_places_do_not_make_each_other_writable() {
     let world = world()
         .file("other/out", "outside")
