@@ -118,13 +118,13 @@ fn patterns(names: &[String], all: &HashSet<String>) -> Vec<String> {
     lines.filter(|line| known.insert(line.clone())).collect()
 }
 
-/// Returns the name with `*` in place of its hash, if it has one.
+/// Returns the name with `?` in place of each digit of its hash, if it has one.
 fn without_hash(name: &str) -> Option<String> {
     const DIGITS: usize = 16;
     let rest = name.strip_suffix('E')?;
     let (rest, hash) = rest.split_at_checked(rest.len().checked_sub(DIGITS)?)?;
     let is_hash = hash.bytes().all(|byte| byte.is_ascii_hexdigit()) && rest.ends_with("17h");
-    is_hash.then(|| format!("{rest}*E"))
+    is_hash.then(|| format!("{rest}{}E", "?".repeat(DIGITS)))
 }
 
 /// Returns the name without what the optimiser appends to local names, which is another text in each build.
@@ -262,7 +262,7 @@ mod tests {
         let names = [name("few", 1), name("few", 2), name("all", 3), "_RNv3two".to_owned()];
         assert_eq!(
             patterns(&names, &all),
-            ["_ZN3few17h*E".to_owned(), name("all", 3), "_RNv3two".to_owned()]
+            ["_ZN3few17h????????????????E".to_owned(), name("all", 3), "_RNv3two".to_owned()]
         );
     }
 }

@@ -8,6 +8,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::net::Shutdown;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
@@ -120,7 +121,11 @@ impl AsyncWrite for Metered {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(rustix::net::shutdown(&self.0.stream, Shutdown::Write).map_err(io::Error::from))
+        Poll::Ready(match rustix::net::shutdown(&self.0.stream, Shutdown::Write) {
+            // The process has ended.
+            Ok(()) | Err(Errno::NOTCONN) => Ok(()),
+            Err(err) => Err(err.into()),
+        })
     }
 }
 
@@ -149,8 +154,9 @@ mod tests {
         tokio::time::pause();
         let start = tokio::time::Instant::now();
         connection.silent(LIMITS).await;
+        let elapsed = start.elapsed().as_secs();
         tokio::time::resume();
-        start.elapsed().as_secs()
+        elapsed
     }
 
     async fn until(connection: &Metered, state: PollFlags) {

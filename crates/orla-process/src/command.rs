@@ -213,7 +213,10 @@ impl Command {
                 None => command.into(),
             });
         }
-        let own = self.env.iter().find(|(name, _)| name == "PATH").map(|(_, path)| path.into());
+        // A third party does not choose what a name stands for.
+        let is_foreign = self.sandbox.as_ref().is_some_and(|sandbox| sandbox.is_foreign());
+        let own = self.env.iter().find(|(name, _)| name == "PATH" && !is_foreign);
+        let own = own.map(|(_, path)| path.into());
         let path = own.or_else(|| env::var_os("PATH")).unwrap_or_default();
         let not_found = || {
             let text = format!("{} is not in PATH{}", self.command, self.remedy());

@@ -79,8 +79,8 @@ impl Shebang {
         self.program.file_name() == Some(OsStr::new("env"))
     }
 
-    /// Returns the program that `env` searches for, if the kernel starts `env`. An option that is not known here may take the next
-    /// word, so there is no answer then.
+    /// Returns the program that `env` searches for in `PATH`, if the kernel starts `env`. Another option may take the next word, or change
+    /// where `env` searches, so there is no answer then.
     pub fn searched(&self) -> Option<&OsStr> {
         if !self.is_env() {
             return None;
@@ -97,13 +97,17 @@ impl Shebang {
         let split = argument.strip_prefix(b"-S").unwrap_or(argument);
         let words = split.split(|byte| matches!(byte, b' ' | b'\t'));
         let mut words = words.filter(|word| !word.is_empty());
+        let mut may_be_option = true;
         while let Some(word) = words.next() {
             match word {
-                // These options take the next word.
-                b"-u" | b"-C" | b"-a" | b"--unset" | b"--chdir" | b"--argv0" => drop(words.next()),
-                b"--split-string" | b"-" | b"-i" | b"--ignore-environment" | b"-v" | b"--debug" => {}
-                _ if word.starts_with(b"-") => return None,
-                _ if word.contains(&b'=') => {}
+                b"--split-string" | b"-v" | b"--debug" if may_be_option => {}
+                b"-a" | b"--argv0" if may_be_option => drop(words.next()),
+                // Without it or in another directory, `env` finds another program.
+                b"-u" | b"--unset" if may_be_option && words.next()? != b"PATH" => {}
+                _ if word.starts_with(b"PATH=") || may_be_option && word.starts_with(b"-") => {
+                    return None;
+                }
+                _ if word.contains(&b'=') => may_be_option = false,
                 _ => return Some(OsStr::from_bytes(word)),
             }
         }
@@ -130,7 +134,12 @@ mod tests {
             ("#!/usr/bin/env python3 -u\n", Some("python3")),
             ("#!/usr/bin/env -S python3 -u\n", Some("python3")),
             ("#!/usr/bin/env -Spython3 -u\n", Some("python3")),
-            ("#!/usr/bin/env -i FOO=1 -u BAR node\n", Some("node")),
+            ("#!/usr/bin/env -S -u BAR FOO=1 node\n", Some("node")),
+            ("#!/usr/bin/env -S FOO=1 -u node\n", Some("-u")),
+            ("#!/usr/bin/env -S -i node\n", Some("env")),
+            ("#!/usr/bin/env -S -u PATH node\n", Some("env")),
+            ("#!/usr/bin/env -S PATH=/x node\n", Some("env")),
+            ("#!/usr/bin/env -S -C /x node\n", Some("env")),
             ("#!/usr/bin/env -S -a name node\n", Some("node")),
             ("#!/usr/bin/env -S -iu NAME node\n", Some("env")),
             ("#!/usr/bin/env -S -u  NAME node\n", Some("node")),

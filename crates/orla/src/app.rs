@@ -499,14 +499,14 @@ impl App {
     }
 
     /// Prestarts the processes of tools with that setting. If attestations are required, no process
-    /// starts before its call is attested; and none of a tool whose calls nobody may make, or a person has to approve.
+    /// starts before its call is attested; and none of a tool whose calls nobody may make, or a person always has to approve.
     fn prestart(&self, config: &Config) {
         let snapshot = self.marketplace.snapshot();
         let available = snapshot.entries().iter().filter(|entry| entry.is_available());
         let is_open = |entry: &&Arc<Entry>| {
             !self.rules.is_required()
                 && !snapshot.excludes_everyone(entry)
-                && !config.approve.iter().any(|rule| rule.may_concern(entry))
+                && !config.approve.iter().any(|rule| rule.concerns_everyone(entry))
         };
         let wanted = available.filter(is_open).filter_map(|entry| {
             let tool: &ToolProvider = entry.manifest.provider.settings().ok()?;

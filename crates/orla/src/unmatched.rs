@@ -1,13 +1,13 @@
 //! Finds rules of `policy`, `approve` and `quotas` that match nothing: a misspelt name, or a name in
-//! place of a permission. No I/O.
+//! place of a permission. Finds permissions without effect. No I/O.
 
 use orla_marketplace::id::{Pattern, mcp_name};
 use orla_marketplace::rtfs::text::nearest;
 use orla_marketplace::{Catalog, Permission, ProviderType, discovery, program};
 use orla_providers::NameRules;
 
+use crate::config::Config;
 use crate::config::subjects::{Subject, What};
-use crate::config::{Config, Placed};
 use crate::text::suggestion;
 
 /// The possible subjects of rules.
@@ -136,34 +136,28 @@ impl Known {
     }
 }
 
-/// Returns a warning for each permission of a tool or capsule that has no effect: it confines nothing, and no rule names it.
-pub(crate) fn idle_permissions(catalog: &Catalog, subjects: &[Placed<Subject>]) -> Vec<String> {
-    let named: Vec<&Permission> = subjects
-        .iter()
-        .filter_map(|subject| match &subject.value.what {
-            What::Allowed(named) | What::Denied(named) => Some(named),
-            What::Capabilities(_) => None,
-        })
-        .filter(|named| named.as_str() != "*")
-        .collect();
+/// Returns a warning for each permission of a tool or capsule that has no effect: it confines nothing, and no policy decides on it.
+pub(crate) fn idle_permissions(catalog: &Catalog) -> Vec<String> {
+    if catalog.has_policy() {
+        return Vec::new();
+    }
     let own = catalog.entries().iter().map(|entry| &entry.manifest);
     let own = own.filter(|manifest| matches!(manifest.provider, ProviderType::Custom(_)));
     own.flat_map(|manifest| manifest.permissions.iter().map(|word| (&manifest.id, word)))
-        .filter(|(_, word)| is_idle(word, &named))
+        .filter(|(_, word)| is_idle(word))
         .map(|(id, word)| {
             let forms = orla_confine::forms();
             format!(
-                "{id}: the permission `{word}` has no effect: it confines nothing, and no rule of `policy` names it; permissions that confine are {forms}"
+                "{id}: the permission `{word}` has no effect: it confines nothing, and there is no `policy`; permissions that confine are {forms}"
             )
         })
         .collect()
 }
 
-fn is_idle(word: &str, named: &[&Permission]) -> bool {
+fn is_idle(word: &str) -> bool {
     let kind = word.split_once(':').map_or(word, |(kind, _)| kind);
     let is_known = KINDS.into_iter().chain(own_kinds()).any(|known| known == kind);
-    let needed = Permission::needed(word);
-    !is_known && !orla_confine::confines(word) && !named.iter().any(|named| named.covers(&needed))
+    !is_known && !orla_confine::confines(word)
 }
 
 /// Returns the advice about a misspelt permission.
@@ -230,15 +224,12 @@ mod tests {
     }
 
     #[test]
-    fn a_permission_that_neither_confines_nor_is_named_has_no_effect() {
-        let rule: Permission = "notes:*".parse().unwrap();
-        for used in
-            ["fs:read:/x", "net", "preset:node", "unix:/run/x", "tasks:read", "mcp:x/y", "notes:write"]
-        {
-            assert!(!is_idle(used, &[&rule]), "{used}");
+    fn a_permission_that_only_a_policy_would_use_has_no_effect_alone() {
+        for used in ["fs:read:/x", "net", "preset:node", "unix:/run/x", "tasks:read", "mcp:x/y"] {
+            assert!(!is_idle(used), "{used}");
         }
-        for idle in ["banana", "read:~/notes", "network:example.com", "note:write"] {
-            assert!(is_idle(idle, &[&rule]), "{idle}");
+        for idle in ["banana", "read:~/notes", "network:example.com", "db:prod"] {
+            assert!(is_idle(idle), "{idle}");
         }
     }
 

@@ -45,11 +45,15 @@ impl ApprovalRule {
 
     /// Returns whether a call of this capability by this caller needs an approval.
     pub fn concerns(&self, caller: Option<&Principal>, entry: &Entry) -> bool {
-        self.may_concern(entry) && self.to.matches(caller)
+        self.is_about(entry) && self.to.matches(caller)
     }
 
-    /// Returns whether a call of this capability by anyone needs an approval.
-    pub fn may_concern(&self, entry: &Entry) -> bool {
+    /// Returns whether every call of this capability needs an approval.
+    pub fn concerns_everyone(&self, entry: &Entry) -> bool {
+        self.is_about(entry) && self.to.is_everyone()
+    }
+
+    fn is_about(&self, entry: &Entry) -> bool {
         let (id, name) = (&entry.manifest.id, &entry.name);
         self.capabilities.iter().any(|pattern| pattern.fits(id, name)) && self.is_annotated(entry)
     }

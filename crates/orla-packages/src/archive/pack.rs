@@ -26,7 +26,11 @@ pub fn pack(folder: &Path) -> Result<Vec<u8>, ArchiveError> {
     let folder = fs::File::open(folder)?;
     for name in names {
         let mut file = open(&folder, &name)?;
-        let mode = file.metadata()?.permissions().mode();
+        let metadata = file.metadata()?;
+        if !metadata.is_file() {
+            return Err(refused(format!("{name:?} is no file any more")));
+        }
+        let mode = metadata.permissions().mode();
         let mut content = Vec::new();
         // It may grow meanwhile.
         file.by_ref().take(MAX_BYTES - total + 1).read_to_end(&mut content)?;

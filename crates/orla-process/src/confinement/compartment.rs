@@ -472,14 +472,17 @@ fn first_process(
             while let Ok(Some(_)) = ends.read_signal() {}
             while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
         }
-        if breach == NO_LIMIT && (pause == POLL_INTERVAL || looked.elapsed() >= pause) {
-            let begun = Instant::now();
+        let has_report = fds.get(2).is_some_and(|reports| !reports.revents().is_empty());
+        let is_due = pause == POLL_INTERVAL || looked.elapsed() >= pause;
+        if breach == NO_LIMIT && (is_due || is_asked || has_report) {
+            let begun = usage::own_time();
             if let Some(limit) = watch.as_mut().and_then(Watch::breach) {
                 breach = super::limit_number(limit);
                 kill_others();
             }
             looked = Instant::now();
-            pause = POLL_INTERVAL.max((looked - begun) * PAUSES).min(MAX_PAUSE);
+            let spent = usage::own_time().saturating_sub(begun);
+            pause = POLL_INTERVAL.max(spent * PAUSES).min(MAX_PAUSE);
         }
         if is_asked {
             let mut order = [0];
@@ -487,6 +490,7 @@ fn first_process(
                 Ok(0) => return Ok(()),
                 Ok(_) if order[0] == Order::Watch as u8 => {
                     watch = Some(Watch::new(&rules.limits, meter.take()));
+                    pause = POLL_INTERVAL;
                 }
                 Ok(_) => {
                     // The program may have ended before the kernel's report was read.

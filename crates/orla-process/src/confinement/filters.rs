@@ -196,6 +196,9 @@ impl Filters {
                 [libc::CLONE_THREAD, libc::CLONE_FILES].map(|flag| u64::from(flag.unsigned_abs()));
             refusals
                 .refuse_if(libc::SYS_clone, &[(0, SeccompCmpOp::MaskedEq(thread | files), thread)])?;
+            let unshares = u64::from(libc::CLOSE_RANGE_UNSHARE);
+            let unshares = (2, SeccompCmpOp::MaskedEq(unshares), unshares);
+            refusals.refuse_if(libc::SYS_close_range, &[unshares])?;
             let filters = u64::from(libc::PR_SET_SECCOMP.unsigned_abs());
             refusals.refuse_if(libc::SYS_prctl, &[(0, SeccompCmpOp::Eq, filters)])?;
             // Shared memory stays after it is unmapped, and then counts for no process.

@@ -37,6 +37,8 @@ use crate::sealed::STARTS;
 
 /// The process name that the command line shows.
 const ARG0: &str = "tool-launcher";
+/// How long a launcher is not made again after something has run out.
+const EXHAUSTION: Duration = Duration::from_secs(1);
 /// How long a start waits for a compartment to become empty before it uses another one.
 const CLEARING: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 /// The maximum number of idle compartments of a profile. Each consists of two small processes.
@@ -72,7 +74,22 @@ pub(crate) struct CurrentLauncher {
     /// Whether the launcher is another than the first one.
     is_replaced: AtomicBool,
     /// Held while a launcher is made. The reason of the last failure holds for the targets that failed.
-    making: Mutex<Option<(Targets, String)>>,
+    making: Mutex<Option<NotMade>>,
+}
+
+/// Why there is no launcher for the files to which the paths lead.
+#[derive(Debug)]
+struct NotMade {
+    targets: Targets,
+    reason: String,
+    /// When it is tried again; `None` if the files have to change first.
+    until: Option<Instant>,
+}
+
+impl NotMade {
+    fn is_valid(&self) -> bool {
+        self.until.is_none_or(|until| Instant::now() < until)
+    }
 }
 
 impl CurrentLauncher {
@@ -140,8 +157,8 @@ impl CurrentLauncher {
             return Ok(last);
         }
         let now = targets(&self.profile);
-        if let Some((_, reason)) = failure.as_ref().filter(|(then, _)| *then == now) {
-            return Err(io::Error::other(reason.clone()));
+        if let Some(known) = failure.as_ref().filter(|known| known.targets == now && known.is_valid()) {
+            return Err(io::Error::other(known.reason.clone()));
         }
         match Launcher::new(&self.profile, self.is_open, self.home.as_deref(), &self.clients) {
             Ok(made) => {
@@ -154,8 +171,9 @@ impl CurrentLauncher {
             }
             Err(missing) => {
                 let err = io::Error::other(missing.problems.join("; "));
-                // What has run out may be there again at the next call.
-                *failure = (!is_exhausted(&err)).then(|| (now, err.to_string()));
+                // What has run out may soon be there again.
+                let until = is_exhausted(&err).then(|| Instant::now() + EXHAUSTION);
+                *failure = Some(NotMade { targets: now, reason: err.to_string(), until });
                 Err(err)
             }
         }
@@ -400,7 +418,8 @@ impl Launcher {
         let is_writable = |path: &Path| places.iter().any(|place| path.starts_with(place));
         // A program of another profile may write elsewhere.
         let written = profile.write.iter().chain(caches());
-        WRITABLE.lock().extend(written.filter_map(|path| path.canonicalize().ok()));
+        let written: Vec<PathBuf> = written.filter_map(|path| path.canonicalize().ok()).collect();
+        WRITABLE.lock().extend(written);
         let may_be_changed = |path: &Path| {
             is_writable(path) || WRITABLE.lock().iter().any(|place| path.starts_with(place))
         };
@@ -432,14 +451,15 @@ impl Launcher {
             all(&profile.execute, "exec", &is_usable),
             all(&profile.unix, "unix", &is_usable),
         );
-        missing.extend(profile.caches.iter().filter(|(path, _)| !path.is_dir()).map(
-            |(path, preset)| {
-                format!(
-                    "preset:{preset}: {} does not exist; run {preset} once, which makes it",
-                    path.display()
-                )
-            },
-        ));
+        for (path, preset) in profile.caches.iter().filter(|(path, _)| !path.is_dir()) {
+            if is_decided_in(path, may_be_changed) {
+                cause.set(Cause::Program);
+            }
+            missing.push(format!(
+                "preset:{preset}: {} does not exist; run {preset} once, which makes it",
+                path.display()
+            ));
+        }
         for path in caches().filter(|path| path.exists()) {
             match real(path, "fs:write", &is_writable) {
                 Ok(cache) => {

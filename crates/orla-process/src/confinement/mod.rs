@@ -534,6 +534,9 @@ fn node_package(script: &Path, is_package: impl Fn(&Path) -> bool) -> Option<Pat
     outermost.or_else(|| around().find(|directory| is_package(directory))).map(Path::to_owned)
 }
 
+/// The maximum number of different declarations of the tools of one package. Each has processes of its own from the start on.
+const MAX_OF_PACKAGE: usize = 32;
+
 /// The reason why a declaration is not enforced.
 const OFF: &str = "sandbox: off";
 
@@ -616,9 +619,24 @@ impl Sandboxes {
         if let Some(known) = known.filter(|known| known.is_current()) {
             return Some(known);
         }
+        if declared.is_foreign && !self.has_room_for_package(base, &key) {
+            let permissions = declared.permissions.clone().unwrap_or_default();
+            let problem = format!(
+                "the tools of its package have more than {MAX_OF_PACKAGE} different declarations"
+            );
+            return Some(Arc::new(Sandbox::unavailable(permissions, vec![problem])));
+        }
         let made = Arc::new(self.make(declared, base, rules));
         self.known.lock().insert(key, Arc::clone(&made));
         Some(made)
+    }
+
+    /// Returns whether the package in this directory may have one more declaration, if it is another one.
+    fn has_room_for_package(&self, directory: &Path, key: &(Declared, PathBuf)) -> bool {
+        let known = self.known.lock();
+        let of_package =
+            known.keys().filter(|(declared, base)| declared.is_foreign && base == directory);
+        known.contains_key(key) || of_package.count() < MAX_OF_PACKAGE
     }
 
     /// Sets the names of the capabilities whose processes have the profile of each sandbox, for the log.

@@ -168,10 +168,18 @@ pub(super) struct Processes<'a> {
     answering_before: Duration,
 }
 
+/// Returns the processor time of this thread.
+pub(super) fn own_time() -> Duration {
+    time(ClockId::ThreadCPUTime)
+}
+
 /// Returns the processor time of the threads of this process other than this one: those that answer system calls.
 fn answering() -> Duration {
-    let time = |clock| Duration::try_from(clock_gettime(clock)).unwrap_or_default();
-    time(ClockId::ProcessCPUTime).saturating_sub(time(ClockId::ThreadCPUTime))
+    time(ClockId::ProcessCPUTime).saturating_sub(own_time())
+}
+
+fn time(clock: ClockId) -> Duration {
+    Duration::try_from(clock_gettime(clock)).unwrap_or_default()
 }
 
 impl<'a> Processes<'a> {

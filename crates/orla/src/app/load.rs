@@ -352,7 +352,7 @@ impl App {
     pub(super) fn find_unmatched(&self, config: &Config, findings: &mut Findings) {
         findings.warnings.extend(self.servers.unmatched_names());
         let catalog = self.marketplace.snapshot();
-        findings.warnings.extend(idle_permissions(&catalog, &config.subjects));
+        findings.warnings.extend(idle_permissions(&catalog));
         if config.subjects.is_empty() || config.cluster.is_some() || !config.remotes.is_empty() {
             return;
         }

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use super::{bundle, call, folder, ok, project, refused};
+use crate::sh;
 
 /// Returns the names of everything below a directory.
 fn below(directory: &Path) -> Vec<String> {
@@ -119,4 +120,27 @@ fn an_invalid_bundle_is_refused() {
     refused(&world, &["add", "mcpb:none.mcpb", "--yes"], &["none.mcpb"]);
     refused(&world, &["add", "mcpb:.", "--yes"], &["not a file"]);
     ok(&world, &["add", "mcpb:good.mcpb", "--yes"]);
+}
+
+#[test]
+fn a_bundle_runs_no_program_that_only_its_own_path_names() {
+    let world = project();
+    world.write("app/bin/mine", "#!/bin/sh\ntouch ran\n", 0o755);
+    let config = serde_json::json!({"command": "mine", "env": {"PATH": world.path("app/bin")}});
+    let server = serde_json::json!({"server": {"type": "binary", "mcp_config": config}});
+    bundle(&world, "x.mcpb", "1.0.0", &server.to_string(), &[]);
+    refused(&world, &["add", "mcpb:x.mcpb", "--yes"], &["mine was not found"]);
+}
+
+#[test]
+fn the_tools_of_a_package_have_a_limited_number_of_different_declarations() {
+    let world = project();
+    for number in 1..=33 {
+        let script = format!("# /// orla\n# limits: {{open_files: {}}}\n# ///\necho ran", 100 + number);
+        world.write(format!("pk/t{number:02}.sh"), sh(&script), 0o755);
+    }
+    ok(&world, &["add", "./pk", "--yes"]);
+    assert_eq!(call(&world, "pk.t32"), "ran");
+    let output = call(&world, "pk.t33");
+    assert!(output.contains("more than 32 different declarations"), "{output}");
 }
