@@ -26,7 +26,7 @@ const CALLS: usize = 100;
 const SETTLE: Duration = Duration::from_secs(4);
 
 /// The maximum number of functions with the same name that one pattern lists. With more, much code would come first that no call runs.
-const MAX_NAMESAKES: usize = 8;
+const MAX_NAMESAKES: usize = 2;
 
 /// A kind of call.
 struct Kind {
