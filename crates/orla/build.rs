@@ -1,7 +1,7 @@
 //! Puts the functions that run during a start or a call next to each other (`functions.order`), if the linker can.
 //!
-//! With the others that their patterns fit, they are 4.9 of 41 MB of code. Otherwise they are spread over the whole program, and a call touches more pages. `cargo xtask order` writes
-//! the list; docs/design/speed.md says what it is worth.
+//! They are less than a tenth of the program's code. Otherwise they are spread over the whole program, and a call touches more pages.
+//! `cargo xtask order` writes the list; docs/design/speed.md says what it is worth.
 //!
 //! After a change of the system's linker to one that takes no scripts, run `cargo clean -p orla`: Cargo runs this again only if the linker is
 //! named in the environment.
