@@ -1,6 +1,7 @@
 //! The published data of a package: the bundle's manifest and `server.json`, checked by the rules of the
 //! registry's schema (2025-12-11). No I/O.
 
+use fluent_uri::Uri;
 use serde_json::{Value, json};
 
 use crate::lock::is_digest;
@@ -32,8 +33,13 @@ pub struct Publication {
 
 impl Publication {
     /// Returns the part of its name after the owner.
-    pub fn short_name(&self) -> &str {
+    fn short_name(&self) -> &str {
         self.name.rsplit('/').next().unwrap_or(&self.name)
+    }
+
+    /// Returns the file name of its bundle.
+    pub fn file(&self) -> String {
+        format!("{}-{}.mcpb", self.short_name(), self.version)
     }
 
     /// Checks whether a registry accepts it.
@@ -68,12 +74,16 @@ impl Publication {
             return Err(format!("{version:?} is not a version: pass --version, such as 1.0.0"));
         }
         for (what, url) in [("url", Some(&self.url)), ("repository", self.repository.as_ref())] {
-            let is_url = url.is_none_or(|url| {
-                (url.starts_with("https://") || is_local_http(url))
-                    && !url.contains(|ch: char| ch.is_whitespace() || ch.is_control())
-            });
-            if !is_url {
+            let Some(url) = url else { continue };
+            if !url.starts_with("https://") && !is_local_http(url) {
                 return Err(format!("--{what} is not behind https:// (or http:// on this machine)"));
+            }
+            let parsed = Uri::parse(url.as_str());
+            let host = parsed.ok().and_then(|uri| Some(uri.authority()?.host()));
+            if host.is_none_or(str::is_empty) {
+                return Err(format!(
+                    "--{what} {url:?} is not a valid URL: it needs a host, and spaces and characters beyond ASCII are written as %XX"
+                ));
             }
         }
         Ok(())
@@ -143,6 +153,9 @@ pub fn github(remote: &str) -> Option<(&str, &str)> {
 
 #[cfg(test)]
 mod tests {
+    use jsonschema::Validator;
+    use proptest::prelude::*;
+
     use super::*;
 
     fn publication() -> Publication {
@@ -162,7 +175,7 @@ mod tests {
         assert_eq!(server["repository"]["source"], "github");
         assert!(publication().server_json("a1").is_err());
         type Change = fn(&mut Publication);
-        let changes: [(Change, &str); 11] = [
+        let changes: [(Change, &str); 13] = [
             (|it| it.name = "weather".into(), "--name"),
             (|it| it.name = "a/b/c".into(), "--name"),
             (|it| it.name = "a b/c".into(), "--name"),
@@ -173,6 +186,8 @@ mod tests {
             (|it| it.version = "1.x".into(), "--version"),
             (|it| it.version = "latest".into(), "--version"),
             (|it| it.url = "http://a.example/x".into(), "--url"),
+            (|it| it.url = "https:///x".into(), "--url"),
+            (|it| it.url = "https://a.example/ü".into(), "%XX"),
             (|it| it.repository = Some("git@github.com:a/b".into()), "--repository"),
         ];
         for (change, word) in changes {
@@ -182,6 +197,49 @@ mod tests {
         }
         let long = Publication { description: "ü".repeat(100), ..publication() };
         assert_eq!(long.check(), Ok(()));
+    }
+
+    fn registry_schema() -> Validator {
+        let text = include_str!("../tests/fixtures/server.schema.json");
+        let schema: Value = serde_json::from_str(text).unwrap();
+        jsonschema::options().should_validate_formats(true).build(&schema).unwrap()
+    }
+
+    #[test]
+    fn the_schema_of_the_registry_refuses_what_is_wrong() {
+        let (schema, sha256) = (registry_schema(), "a1".repeat(32));
+        let server = publication().server_json(&sha256).unwrap();
+        assert!(schema.is_valid(&server));
+        for (pointer, wrong) in [
+            ("/name", json!("weather")),
+            ("/description", json!("")),
+            ("/repository/url", json!("a b")),
+            ("/packages/0/fileSha256", json!("a1")),
+            ("/packages/0/version", json!("latest")),
+            ("/packages/0/transport/type", json!("pipe")),
+        ] {
+            let mut server = server.clone();
+            *server.pointer_mut(pointer).unwrap() = wrong;
+            assert!(!schema.is_valid(&server), "{pointer}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_published_is_valid_by_the_schema_of_the_registry(
+            name in "[a-zA-Z0-9._-]{0,5}/?[a-zA-Z0-9._ -]{1,5}",
+            version in "[0-9.x^~a-z -]{0,8}|latest",
+            description in "\\PC{0,101}",
+            place in "https://[a-zA-Z0-9.:/{}%?#@ü\\[\\]\"<>\\\\|^`-]{0,12}",
+            repository in proptest::option::of("https://[a-zA-Z0-9.:/{}%?#@ü\\[\\]\"<>\\\\|^`-]{0,12}"),
+        ) {
+            let publication = Publication { name, version, description, repository, url: place };
+            if let Ok(server) = publication.server_json(&"a1".repeat(32)) {
+                let schema = registry_schema();
+                let errors: Vec<String> = schema.iter_errors(&server).map(|error| error.to_string()).collect();
+                prop_assert!(errors.is_empty(), "{errors:?} in {server}");
+            }
+        }
     }
 
     #[test]

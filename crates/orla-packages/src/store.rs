@@ -260,12 +260,27 @@ impl Store {
         Ok(archives)
     }
 
-    /// Stores an archive in the cache, and removes the oldest ones if necessary. A failure to write is
+    /// Stores an archive in the cache, and removes the oldest files if necessary. A failure to write is
     /// ignored.
     pub fn keep(&self, bytes: &[u8]) {
+        self.keep_as(&sha256(bytes), bytes);
+    }
+
+    /// Returns the last stored answer of a registry to a request, and when it was stored.
+    pub fn kept_answer(&self, url: &str) -> Option<(Vec<u8>, SystemTime)> {
+        let path = self.own.as_ref()?.archives.join(answer_name(url));
+        Some((read_bounded(&path).ok()?, fs::metadata(&path).ok()?.modified().ok()?))
+    }
+
+    /// Like [`keep`](Self::keep), for an answer of a registry.
+    pub fn keep_answer(&self, url: &str, bytes: &[u8]) {
+        self.keep_as(&answer_name(url), bytes);
+    }
+
+    fn keep_as(&self, name: &str, bytes: &[u8]) {
         let Some(Own { archives, .. }) = &self.own else { return };
         let stored = fs::DirBuilder::new().recursive(true).mode(0o700).create(archives);
-        let stored = stored.and_then(|()| write_shared(&archives.join(sha256(bytes)), bytes));
+        let stored = stored.and_then(|()| write_shared(&archives.join(name), bytes));
         if stored.is_ok() {
             make_room(archives);
         }
@@ -538,7 +553,12 @@ fn sync_tree(directory: &Path) -> io::Result<()> {
     sync(directory)
 }
 
-/// Removes the oldest archives until the others fit the limit.
+/// The name of the file with a registry's answer.
+fn answer_name(url: &str) -> String {
+    format!("answer-{}", sha256(url.as_bytes()))
+}
+
+/// Removes the oldest files until the others fit the limit.
 fn make_room(cache: &Path) {
     let Ok(entries) = fs::read_dir(cache) else { return };
     let mut files: Vec<(SystemTime, u64, PathBuf)> = entries

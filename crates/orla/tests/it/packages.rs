@@ -413,6 +413,23 @@ fn a_server_of_the_registry_is_locked_and_synced() {
     );
 }
 
+#[test]
+fn a_registry_that_cannot_be_reached_is_searched_by_its_last_answer() {
+    let world = project();
+    let registry = Registry::start();
+    registry.add_package("io.github.acme/weather", "1.0.0", &json!({"registryType": "npm"}));
+    let url = registry.url();
+    let search = |words: &'static str| world.run(&["search", "--registry", &url, words]);
+    let found = search("weather").stdout;
+    registry.set(Mode::Fails);
+    let again = search("weather");
+    assert_eq!((again.code, &again.stdout), (Some(0), &found), "{again:?}");
+    assert!(again.stderr.contains("500") && again.stderr.contains("its answer of "), "{again:?}");
+    assert_eq!(search("other").code, Some(1));
+    registry.set(Mode::Ok);
+    assert!(!search("weather").stderr.contains("its answer of "));
+}
+
 /// Names identify the system of a bundle only if their authors follow the convention.
 #[test]
 fn of_several_bundles_the_one_for_this_system_is_installed() {

@@ -6,6 +6,7 @@ mod environments;
 mod fetch;
 mod git;
 mod helper;
+mod kept;
 mod learn;
 mod origin;
 mod publish;
@@ -34,7 +35,7 @@ use crate::packages::{project_of, store_of};
 use crate::{Failure, cli, render};
 pub(crate) use consent::agrees;
 use consent::{ConsentRequest, difference, is_asked};
-use fetch::Http;
+use kept::Kept;
 use learn::tools_of;
 use origin::{Fetched, Origin, fetch_locked, portable, portable_argument, portable_word, whole_word};
 
@@ -647,7 +648,11 @@ pub(crate) fn publish(publish: &cli::Publish, source: &Source) -> Result<(), Fai
 /// `orla search --registry URL WORDS`.
 pub(crate) fn search(url: &str, words: &str, limit: usize, json: bool) -> Result<(), Failure> {
     super::server_runtime()?.block_on(async {
-        let (found, has_more) = Registry::new(url, &Http)?.search(words, limit).await?;
+        let kept = Kept::new(store_of(&Config::default()));
+        let (found, has_more) = Registry::new(url, &kept)?.search(words, limit).await?;
+        if let Some(note) = kept.note() {
+            render::note(&note);
+        }
         let shown = found.iter();
         if json {
             let rows = shown.map(|server| {

@@ -34,8 +34,7 @@ pub(super) fn publish(publish: &cli::Publish, config: &Config) -> Result<(), Fai
     };
     let content = content_of(&source, &ignored).map_err(failed)?;
     let publication = described(publish, &source, &content, repository.as_ref()).map_err(failed)?;
-    let file = format!("{}-{}.mcpb", publication.short_name(), publication.version);
-    let publication = Publication { url: publication.url.replace("{file}", &file), ..publication };
+    let file = publication.file();
     let bundle = content.bundle(&publication).map_err(failed)?;
     let server = publication.server_json(&sha256(&bundle)).map_err(Failure::failed)?;
     let server = serde_json::to_string_pretty(&server)
@@ -210,13 +209,14 @@ fn described(
     let released =
         repository_url.as_ref().map(|url| format!("{url}/releases/download/v{version}/{{file}}"));
     let url = publish.url.clone().or(released);
-    let publication = Publication {
+    let mut publication = Publication {
         description: publish.description.clone().unwrap_or_else(|| content.description.clone()),
         repository: publish.repository.clone().or(repository_url),
         url: url.ok_or("its bundle needs a place: pass --url https://…, where it will be")?,
         name,
         version,
     };
+    publication.url = publication.url.replace("{file}", &publication.file());
     publication.check()?;
     Ok(publication)
 }
