@@ -3,8 +3,8 @@
 //! # How it works
 //!
 //! [`Sandboxes::of`] makes a [`Sandbox`] from a declaration. Equal declarations in one directory share a
-//! sandbox. A sandbox that confines has a launcher, a small separate process (`inside`). The launcher
-//! gets the profile and opens compartments for it (`compartment`). Each compartment runs one program at
+//! sandbox. A sandbox that confines has a launcher, a small separate process (`inside`), which is replaced when a path
+//! of its profile leads elsewhere (`current`). The launcher gets the profile and opens compartments for it (`compartment`). Each compartment runs one program at
 //! a time. [`Program`](crate::child::Program) asks its sandbox to start it.
 //!
 //! | what | by what |
@@ -33,6 +33,8 @@ mod answers;
 mod compartment;
 #[cfg(target_os = "linux")]
 mod connects;
+#[cfg(target_os = "linux")]
+mod current;
 #[cfg(target_os = "linux")]
 mod filters;
 #[cfg(target_os = "linux")]
@@ -329,7 +331,7 @@ pub struct Sandbox {
     /// What the declaration granted when the sandbox was made.
     grants: Option<Arc<SandboxGrants>>,
     #[cfg(target_os = "linux")]
-    launcher: Option<launcher::CurrentLauncher>,
+    launcher: Option<current::CurrentLauncher>,
 }
 
 /// Two sandboxes are equal if they are the same object, or if neither confines anything and their
@@ -464,7 +466,7 @@ impl Sandbox {
     /// when the sandbox was made. If not, a reload restarts its long-running processes.
     fn is_current(&self) -> bool {
         #[cfg(target_os = "linux")]
-        return self.launcher.as_ref().is_none_or(launcher::CurrentLauncher::is_unchanged);
+        return self.launcher.as_ref().is_none_or(current::CurrentLauncher::is_unchanged);
         #[cfg(not(target_os = "linux"))]
         true
     }
@@ -473,7 +475,7 @@ impl Sandbox {
     /// process is confined to those to which the paths led when it was started.
     pub(crate) fn version(&self) -> u64 {
         #[cfg(target_os = "linux")]
-        return self.launcher.as_ref().map_or(0, launcher::CurrentLauncher::version);
+        return self.launcher.as_ref().map_or(0, current::CurrentLauncher::version);
         #[cfg(not(target_os = "linux"))]
         0
     }
@@ -496,7 +498,7 @@ impl Sandbox {
     /// enforced.
     #[cfg(target_os = "linux")]
     pub(crate) fn launcher(&self) -> io::Result<Option<Arc<launcher::Launcher>>> {
-        self.launcher.as_ref().map(launcher::CurrentLauncher::get).transpose()
+        self.launcher.as_ref().map(current::CurrentLauncher::get).transpose()
     }
 
     fn unconfined(permissions: Vec<String>, missing: Vec<String>) -> Self {
@@ -722,7 +724,7 @@ impl Sandboxes {
     ) -> Result<Sandbox, Unenforced> {
         let hash = profile.hash();
         let clients = self.clients.lock().entry(hash.clone()).or_default().clone();
-        let launcher = launcher::CurrentLauncher::new(profile, is_open, home, clients)?;
+        let launcher = current::CurrentLauncher::new(profile, is_open, home, clients)?;
         Ok(Sandbox {
             level: if is_open { SandboxLevel::Unconfined } else { SandboxLevel::Enforced },
             profile: Some(hash),
