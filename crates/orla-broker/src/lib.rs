@@ -54,13 +54,13 @@ pub const PROBE_HOST: &str = "probe.invalid";
 
 /// The maximum number of connections of one profile. Further ones wait to be accepted.
 const MAX_CONNECTIONS: usize = 128;
-/// The number of connections that each profile may have besides, so that others cannot take the network from it altogether.
+/// The number of connections that each profile may have in any case, so that others cannot take the network from it altogether.
 const OWN_CONNECTIONS: usize = 8;
-/// Admits further connections of all profiles. Each takes two descriptors of the server, and all together no more than half of them.
-static ADMITTED: LazyLock<Semaphore> = LazyLock::new(|| {
+/// Admits the other connections of all profiles. Each takes two descriptors of the server, and all together no more than half of them.
+static ADMITTED: LazyLock<Arc<Semaphore>> = LazyLock::new(|| {
     let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let permits = usize::try_from(descriptors / 4).unwrap_or(Semaphore::MAX_PERMITS);
-    Semaphore::new(permits.min(Semaphore::MAX_PERMITS))
+    Arc::new(Semaphore::new(permits.min(Semaphore::MAX_PERMITS)))
 });
 /// Bytes of the receive buffer of a connection.
 const RECEIVE_BUFFER: usize = 256 * 1024;
@@ -109,7 +109,8 @@ impl Broker {
             let _entered = runtime.enter();
             tokio::net::TcpListener::from_std(listener)?
         };
-        let task = runtime.spawn(accept(listener, Arc::new(Gate::new(allowed, profile, clients))));
+        let gate = Arc::new(Gate::new(allowed, profile, clients));
+        let task = runtime.spawn(accept(listener, gate, Arc::clone(&ADMITTED)));
         Ok(Self { _task: AbortOnDropHandle::new(task) })
     }
 }
@@ -128,31 +129,32 @@ fn runtime() -> io::Result<&'static Runtime> {
     RUNTIME.as_ref().map_err(|err| io::Error::new(err.kind(), err.to_string()))
 }
 
-async fn accept(listener: tokio::net::TcpListener, gate: Arc<Gate>) {
+/// Accepts the connections of a profile, as long as it has some of its own left or `admitted` admits further ones.
+async fn accept(listener: tokio::net::TcpListener, gate: Arc<Gate>, admitted: Arc<Semaphore>) {
+    let own = Arc::new(Semaphore::new(OWN_CONNECTIONS));
     let mut connections = JoinSet::new();
     loop {
-        let permit = match connections.len() {
-            ..OWN_CONNECTIONS => None,
-            count => tokio::select! {
-                _ = connections.join_next() => continue,
-                // The semaphore is never closed.
-                Ok(permit) = ADMITTED.acquire(), if count < MAX_CONNECTIONS => Some(permit),
-            },
+        while connections.try_join_next().is_some() {}
+        if connections.len() >= MAX_CONNECTIONS {
+            connections.join_next().await;
+            continue;
+        }
+        let permit = tokio::select! {
+            biased;
+            permit = Arc::clone(&own).acquire_owned() => permit,
+            permit = Arc::clone(&admitted).acquire_owned() => permit,
         };
-        tokio::select! {
-            Some(_) = connections.join_next() => {}
-            accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => {
-                    let gate = Arc::clone(&gate);
-                    connections.spawn(async move {
-                        serve(stream, gate).await;
-                        drop(permit);
-                    });
-                }
-                Err(err) => {
-                    tracing::debug!(error = %err, "a connection to the broker was not accepted");
-                    sleep(ACCEPT_PAUSE).await;
-                }
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let gate = Arc::clone(&gate);
+                connections.spawn(async move {
+                    serve(stream, gate).await;
+                    drop(permit);
+                });
+            }
+            Err(err) => {
+                tracing::debug!(error = %err, "a connection to the broker was not accepted");
+                sleep(ACCEPT_PAUSE).await;
             }
         }
     }
@@ -181,4 +183,54 @@ async fn serve(stream: TcpStream, gate: Arc<Gate>) {
         received,
         "a connection of a confined process ended"
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::SocketAddr;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    /// Serves a profile that may connect nowhere.
+    async fn broker(brokers: &mut JoinSet<()>, admitted: &Arc<Semaphore>) -> SocketAddr {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let gate = Gate::new(Allowed::default(), "profile".to_owned(), Clients::default());
+        brokers.spawn(accept(listener, Arc::new(gate), Arc::clone(admitted)));
+        address
+    }
+
+    async fn request(broker: SocketAddr) -> TcpStream {
+        let mut stream = TcpStream::connect(broker).await.unwrap();
+        stream.write_all(b"CONNECT a.example:443 HTTP/1.1\r\n\r\n").await.unwrap();
+        stream
+    }
+
+    async fn is_answered(stream: &mut TcpStream) {
+        let mut start = [0; 9];
+        timeout(Duration::from_secs(60), stream.read_exact(&mut start)).await.unwrap().unwrap();
+        assert_eq!(&start, b"HTTP/1.1 ");
+    }
+
+    #[tokio::test]
+    async fn a_profile_with_many_connections_leaves_every_other_its_own() {
+        const SHARED: usize = 2;
+        let admitted = Arc::new(Semaphore::new(SHARED));
+        let mut brokers = JoinSet::new();
+        let greedy = broker(&mut brokers, &admitted).await;
+        let modest = broker(&mut brokers, &admitted).await;
+        let mut open = Vec::new();
+        for _ in 0..OWN_CONNECTIONS + SHARED {
+            open.push(TcpStream::connect(greedy).await.unwrap());
+        }
+        let mut further = request(greedy).await;
+        for _ in 1..OWN_CONNECTIONS {
+            open.push(TcpStream::connect(modest).await.unwrap());
+        }
+        is_answered(&mut request(modest).await).await;
+        let unanswered = further.try_read(&mut [0]).unwrap_err();
+        assert_eq!(unanswered.kind(), io::ErrorKind::WouldBlock);
+        drop(open.remove(0));
+        is_answered(&mut further).await;
+    }
 }
