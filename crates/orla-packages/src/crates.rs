@@ -138,7 +138,7 @@ impl<'a> Index<'a> {
                     .ok_or_else(|| format!("the index says what cannot be locked: {text}"))?
             }
         };
-        let bytes = self.get(&format!("{}config.json", self.url), MAX_ANSWER).await;
+        let bytes = self.get(&format!("{}config.json", self.url)).await;
         let bytes = bytes.map_err(|error| error.to_string())?;
         let configuration: Configuration = serde_json::from_slice(&bytes)
             .map_err(|error| format!("the config.json of the index {}: {error}", self.url))?;
@@ -177,12 +177,12 @@ impl<'a> Index<'a> {
         self.manifest(text).map(|_| ())
     }
 
-    async fn get(&self, url: &str, max: usize) -> Result<Vec<u8>, FetchError> {
-        self.fetch.get(url, None, max).await
+    async fn get(&self, url: &str) -> Result<Vec<u8>, FetchError> {
+        self.fetch.get(url, None, MAX_ANSWER).await
     }
 
     async fn release(&self, name: &str, version: Option<&str>) -> Result<Release, String> {
-        let answer = match self.get(&format!("{}{}", self.url, place(name)), MAX_ANSWER).await {
+        let answer = match self.get(&format!("{}{}", self.url, place(name))).await {
             Ok(answer) => answer,
             Err(FetchError::Missing(_)) => {
                 return Err(format!("the index {} has no crate of this name", self.url));

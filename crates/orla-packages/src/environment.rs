@@ -12,7 +12,7 @@ use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha512};
 
-use crate::archive::{Archive, File, MAX_BYTES, assemble, read_tgz};
+use crate::archive::{Archive, File, MAX_BYTES, MAX_FILES, assemble, read_tgz};
 use crate::bundle::MANIFEST;
 use crate::lock::is_digest;
 use crate::sha256;
@@ -254,13 +254,24 @@ fn bounded(all: Vec<Requirement>) -> Result<Vec<Requirement>, String> {
     }
 }
 
-/// Adds the sizes of files, so that many archives together do not exceed the limit of one.
-fn within(total: &mut u64, files: &[File]) -> Result<(), String> {
-    *total += files.iter().map(|file| file.content.len() as u64).sum::<u64>();
-    match *total > MAX_BYTES {
+/// Adds files and their sizes, so that many archives together do not exceed the limits of one.
+fn within(total: &mut Total, files: &[File]) -> Result<(), String> {
+    total.files += files.len();
+    total.bytes += files.iter().map(|file| file.content.len() as u64).sum::<u64>();
+    if total.files > MAX_FILES {
+        return Err(format!("its packages have more than {MAX_FILES} files"));
+    }
+    match total.bytes > MAX_BYTES {
         true => Err(format!("its packages unpack to more than {} MiB", MAX_BYTES >> 20)),
         false => Ok(()),
     }
+}
+
+/// What archives together unpack to.
+#[derive(Default)]
+struct Total {
+    files: usize,
+    bytes: u64,
 }
 
 /// Returns the bundle of an npm program, built from the required archives.
@@ -272,7 +283,7 @@ pub fn npm_bundle(
     archives: &[(Requirement, Vec<u8>)],
     launch: &Launch,
 ) -> Result<Vec<u8>, String> {
-    let (mut files, mut total) = (Vec::new(), 0);
+    let (mut files, mut total) = (Vec::new(), Total::default());
     for (requirement, archive) in own_first(archives, |one| one.is_npm_program(name)) {
         let content = read_tgz(archive).map_err(|error| format!("{}: {error}", requirement.name))?;
         within(&mut total, &content)?;
@@ -323,7 +334,7 @@ pub fn pypi_bundle(
     wheels: &[(Requirement, Vec<u8>)],
     launch: &Launch,
 ) -> Result<Vec<u8>, String> {
-    let (mut files, mut found, mut total) = (Vec::new(), None, 0);
+    let (mut files, mut found, mut total) = (Vec::new(), None, Total::default());
     let mut says = <[String; 2]>::default();
     for (requirement, wheel) in own_first(wheels, |one| one.is_pypi_program(name)) {
         let wrong = |error: crate::archive::ArchiveError| format!("{}: {error}", requirement.name);

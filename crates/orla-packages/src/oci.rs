@@ -151,6 +151,9 @@ pub async fn pull(
         let chosen = of_this_system(&manifest.manifests).ok_or_else(|| {
             format!("it has nothing for {} on {}", std::env::consts::OS, architecture())
         })?;
+        if !chosen.digest.contains(':') {
+            return Err(format!("its index names {:?} instead of a digest", chosen.digest));
+        }
         (manifest, digest) = repository.manifest(&chosen.digest).await?;
     }
     let layer = carrier(&manifest)?;

@@ -78,11 +78,9 @@ impl Publication {
             if !url.starts_with("https://") && !is_local_http(url) {
                 return Err(format!("--{what} is not behind https:// (or http:// on this machine)"));
             }
-            let parsed = Uri::parse(url.as_str());
-            let host = parsed.ok().and_then(|uri| Some(uri.authority()?.host()));
-            if host.is_none_or(str::is_empty) {
+            if host_of(url).is_none() {
                 return Err(format!(
-                    "--{what} {url:?} is not a valid URL: it needs a host, and spaces and characters beyond ASCII are written as %XX"
+                    "--{what} {url:?} is not a valid URL: it needs a host and no user, and spaces and characters beyond ASCII are written as %XX"
                 ));
             }
         }
@@ -112,8 +110,10 @@ impl Publication {
             }],
         });
         if let Some(url) = &self.repository {
-            let source = if url.contains("gitlab") { "gitlab" } else { "github" };
-            server["repository"] = json!({"url": url, "source": source});
+            let host = host_of(url).unwrap_or_default();
+            // The name of the hosting service, as registries know it.
+            let source = ["github", "gitlab"].into_iter().find(|name| host == format!("{name}.com"));
+            server["repository"] = json!({"url": url, "source": source.unwrap_or(host)});
         }
         Ok(server)
     }
@@ -135,6 +135,12 @@ impl Publication {
             },
         })
     }
+}
+
+/// Returns the host of a valid URL without a user.
+fn host_of(url: &str) -> Option<&str> {
+    let authority = Uri::parse(url).ok()?.authority()?;
+    Some(authority.host()).filter(|host| !host.is_empty() && !authority.has_userinfo())
 }
 
 /// Returns the owner and the name of a repository on GitHub, from the URL of a remote.
@@ -174,8 +180,17 @@ mod tests {
         assert_eq!(server["packages"][0]["fileSha256"], "a1".repeat(32));
         assert_eq!(server["repository"]["source"], "github");
         assert!(publication().server_json("a1").is_err());
+        for (url, source) in [
+            ("https://github.com/acme/gitlab-mcp", "github"),
+            ("https://gitlab.com/acme/weather", "gitlab"),
+            ("https://code.example/acme/weather", "code.example"),
+        ] {
+            let elsewhere = Publication { repository: Some(url.to_owned()), ..publication() };
+            let server = elsewhere.server_json(&"a1".repeat(32)).unwrap();
+            assert_eq!(server["repository"]["source"], source);
+        }
         type Change = fn(&mut Publication);
-        let changes: [(Change, &str); 13] = [
+        let changes: [(Change, &str); 14] = [
             (|it| it.name = "weather".into(), "--name"),
             (|it| it.name = "a/b/c".into(), "--name"),
             (|it| it.name = "a b/c".into(), "--name"),
@@ -188,6 +203,7 @@ mod tests {
             (|it| it.url = "http://a.example/x".into(), "--url"),
             (|it| it.url = "https:///x".into(), "--url"),
             (|it| it.url = "https://a.example/ü".into(), "%XX"),
+            (|it| it.url = "https://user:secret@a.example/x".into(), "no user"),
             (|it| it.repository = Some("git@github.com:a/b".into()), "--repository"),
         ];
         for (change, word) in changes {

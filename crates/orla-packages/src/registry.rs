@@ -37,8 +37,6 @@ pub struct Server {
     pub description: String,
     /// Its version.
     pub version: String,
-    /// The address of its source code.
-    pub repository: Option<String>,
     /// `active`, `deprecated` or `deleted`.
     pub status: String,
     packages: Vec<Package>,
@@ -401,7 +399,7 @@ impl Server {
         // The notation of PEP 440.
         let version = if kind == "pypi:" { version.trim_start_matches('v') } else { version };
         let text = format!("{kind}{}{at}{version}", package.identifier);
-        match Source::parse(&text, |_| false) {
+        match Source::parse(&text) {
             Ok(source) if version.starts_with(|ch: char| ch.is_ascii_digit()) => Ok(source),
             _ => Err(format!("{name}: its package has no usable name or version ({text})")),
         }
@@ -493,7 +491,6 @@ fn server_of(answer: &Value) -> Result<Server, String> {
         name: text("name").ok_or("it has no name")?,
         description: text("description").unwrap_or_default(),
         version: text("version").ok_or("it has no version")?,
-        repository: server.pointer("/repository/url").and_then(Value::as_str).map(str::to_owned),
         status: status.unwrap_or("active").to_owned(),
         packages: packages.collect(),
         remotes: remotes.collect(),

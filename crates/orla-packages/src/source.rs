@@ -67,12 +67,33 @@ const EXPECTED: &str = "a folder with tool.yaml (./greet), mcpb:FILE, mcpb:https
     an OpenAPI document (https://…, ./api.yaml), or a name in a registry (io.github.owner/server) is expected";
 
 impl Source {
-    /// Parses a source. A text that begins with a slash, `./` or `../` is a folder, and so is one for
-    /// which `is_directory` holds.
+    /// Parses a source that a user gives. A text that begins with a slash, `./` or `../` is a folder, and so is
+    /// one without a colon for which `is_directory` holds.
     ///
     /// # Errors
     /// It names none, or one that is not supported.
-    pub fn parse(text: &str, is_directory: impl Fn(&str) -> bool) -> Result<Self, NoSource> {
+    pub fn given(text: &str, is_directory: impl Fn(&str) -> bool) -> Result<Self, NoSource> {
+        let is_path = !text.contains(|c: char| c == ':' || c.is_control());
+        match is_path && is_directory(text) {
+            true => Ok(Self::Folder(text.to_owned())),
+            false => Self::parse(text),
+        }
+    }
+
+    /// Returns a folder by a path as locks have it. One that is named like a document ends with a slash.
+    pub fn folder(mut path: String) -> Self {
+        if DOCUMENTS.iter().any(|ending| path.ends_with(ending)) {
+            path.push('/');
+        }
+        Self::Folder(path)
+    }
+
+    /// Parses a source of a lock, where a folder begins with a slash, `./` or `../`. So no directory of a project can take
+    /// the place of another source.
+    ///
+    /// # Errors
+    /// Those of [`given`](Self::given).
+    pub fn parse(text: &str) -> Result<Self, NoSource> {
         let refused = |what: &str| Err(NoSource(format!("{text}: {what}: {EXPECTED}")));
         if text.is_empty() || text.chars().any(char::is_control) {
             return Err(NoSource(format!("a source is expected: {EXPECTED}")));
@@ -86,9 +107,6 @@ impl Source {
                 ),
                 file => Ok(Self::BundleFile(file.to_owned())),
             };
-        }
-        if is_directory(text) {
-            return Ok(Self::Folder(text.to_owned()));
         }
         if text.starts_with("https://") || text.starts_with("http://") {
             return match is_fetched(text) {
@@ -308,7 +326,8 @@ mod tests {
 
     #[test]
     fn a_source_says_what_it_is() {
-        let parse = |text: &str| Source::parse(text, |path| path == "tools/x");
+        let parse =
+            |text: &str| Source::given(text, |path| ["tools/x", "x.yaml", "npm:x"].contains(&path));
         let registry = |name: &str, version: Option<&str>| Source::Registry {
             name: name.to_owned(),
             version: version.map(str::to_owned),
@@ -384,6 +403,10 @@ mod tests {
         ] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
+        assert_eq!(parse("npm:x").unwrap().to_string(), "npm:x");
+        assert_eq!(parse("x.yaml").unwrap(), Source::Folder("x.yaml".into()));
+        let locked = Source::folder("./x.yaml".into());
+        assert_eq!(Source::parse(&locked.to_string()).unwrap(), locked);
         let plain = |text: &str| parse(text).unwrap().without_version().to_string();
         assert_eq!(plain("npm:@a/b@1.0.0"), "npm:@a/b");
         assert_eq!(plain("git:./repository#v1"), "git:./repository");

@@ -182,9 +182,13 @@ impl Store {
         if fs::symlink_metadata(place).is_err() {
             return Presence::Missing;
         }
-        let known = self.own.as_ref().and_then(|own| read(&own.contents.join(sha256), 64).ok());
-        let found = tree::digest(place).ok();
-        match known.zip(found).is_some_and(|(known, found)| known == found.as_bytes()) {
+        let known =
+            self.own.as_ref().map(|own| contents_of(&own.contents.join(sha256))).unwrap_or_default();
+        // The files of an archive that was never unpacked here may be anything.
+        if known.is_empty() {
+            return Presence::Changed;
+        }
+        match tree::digest(place).is_ok_and(|found| known.contains(&found)) {
             true => Presence::Installed,
             false => Presence::Changed,
         }
@@ -353,8 +357,12 @@ impl Transaction<'_> {
         sync_tree(&staging).map_err(io_at(&staging))?;
         let content = own.contents.join(digest);
         let noted = tree::digest(&staging).and_then(|tree| {
+            let mut known = contents_of(&content);
+            known.retain(|known| *known != tree);
+            known.insert(0, tree);
+            known.truncate(MAX_CONTENTS);
             fs::DirBuilder::new().recursive(true).mode(0o700).create(&own.contents)?;
-            write_shared(&content, tree.as_bytes())
+            write_shared(&content, known.join("\n").as_bytes())
         });
         noted.map_err(io_at(&content))?;
         if fs::symlink_metadata(&place).is_ok() {
@@ -384,7 +392,11 @@ impl Transaction<'_> {
         let (path, text) = (self.store.lock_file(), lock.text());
         // The lock contains text from packages. A lock that cannot be parsed again would stop all
         // packages.
-        if text.len() as u64 > MAX_LOCK || Lock::parse(&text).as_ref() != Ok(lock) {
+        if text.len() as u64 > MAX_LOCK {
+            let what = "it would have more than 4 MiB: remove a package, or keep it in another project";
+            return Err(io_at(&path)(io::Error::other(what)));
+        }
+        if Lock::parse(&text).as_ref() != Ok(lock) {
             let what = "the names of its tools cannot be locked: they are too long, too many, or have control characters";
             return Err(io_at(&path)(io::Error::other(what)));
         }
@@ -415,6 +427,13 @@ impl Transaction<'_> {
         let half = temporary(&self.store.lock_file());
         remove(&half).map_err(io_at(&half))
     }
+}
+
+/// Returns the digests of the files that an archive was unpacked to, or built to, on this machine, the newest first. Two
+/// builds of a crate differ.
+fn contents_of(note: &Path) -> Vec<String> {
+    let text = read(note, MAX_CONTENTS as u64 * 65).ok().and_then(|text| String::from_utf8(text).ok());
+    text.unwrap_or_default().lines().map(str::to_owned).collect()
 }
 
 /// Returns whether an entry of the packages directory has a name that a [`Transaction`] gives.
@@ -460,6 +479,8 @@ fn real_directory(path: &Path) -> io::Result<()> {
     }
 }
 
+/// The maximum number of different contents of one archive that are known.
+const MAX_CONTENTS: usize = 16;
 /// The maximum size of a package's list of tools, in bytes.
 const MAX_TOOLS: u64 = 64 << 20;
 /// `O_NOFOLLOW | O_NONBLOCK`.

@@ -15,7 +15,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
-pub use pack::{assemble, pack};
+pub use pack::{assemble, pack, pack_without};
 pub use tar::{read_folder_tgz, read_tgz};
 
 /// The maximum size of an archive, and of its unpacked content, in bytes.

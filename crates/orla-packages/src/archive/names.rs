@@ -3,7 +3,7 @@
 //! A name is relative, stays within the directory that it is unpacked to, and is unique: names that
 //! differ only in case are one file on some systems. No name is both a file and a directory.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::MAX_FILES;
 
@@ -22,7 +22,7 @@ pub fn check<'a>(names: impl Iterator<Item = (&'a str, bool)>) -> Result<(), Str
     // directory.
     let mut known: HashMap<String, (String, bool)> = HashMap::new();
     let (mut files, mut directories) = (0, 0);
-    let mut spellings: HashMap<String, ()> = HashMap::new();
+    let mut spellings: HashSet<String> = HashSet::new();
     for (name, is_directory) in names {
         files += usize::from(!is_directory);
         if files > MAX_FILES {
@@ -30,7 +30,7 @@ pub fn check<'a>(names: impl Iterator<Item = (&'a str, bool)>) -> Result<(), Str
         }
         let name = name.strip_suffix('/').filter(|_| is_directory).unwrap_or(name);
         well_formed(name).map_err(|why| format!("the name {}: {why}", shown(name)))?;
-        if spellings.insert(name.to_owned(), ()).is_some() {
+        if !spellings.insert(name.to_owned()) {
             return Err(format!("{} is in it twice", shown(name)));
         }
         let ends = name.match_indices('/').map(|(end, _)| end).chain([name.len()]);

@@ -19,8 +19,16 @@ const LEFT_OUT: [&str; 3] = [".git", ".hg", ".orla"];
 /// # Errors
 /// It has links, special files, names that are refused or too many bytes, or cannot be read.
 pub fn pack(folder: &Path) -> Result<Vec<u8>, ArchiveError> {
+    pack_without(folder, |_| false)
+}
+
+/// Like [`pack`], without the files and directories that are left out by their names in the folder.
+///
+/// # Errors
+/// Those of [`pack`], for the others.
+pub fn pack_without(folder: &Path, is_left_out: impl Fn(&str) -> bool) -> Result<Vec<u8>, ArchiveError> {
     let mut names = Vec::new();
-    walk(folder, "", &mut names)?;
+    walk(folder, "", &is_left_out, &mut names)?;
     names.sort();
     let (mut files, mut total) = (Vec::with_capacity(names.len()), 0_u64);
     let folder = fs::File::open(folder)?;
@@ -126,7 +134,12 @@ fn add(
     Ok(())
 }
 
-fn walk(folder: &Path, prefix: &str, files: &mut Vec<String>) -> Result<(), ArchiveError> {
+fn walk(
+    folder: &Path,
+    prefix: &str,
+    is_left_out: &impl Fn(&str) -> bool,
+    files: &mut Vec<String>,
+) -> Result<(), ArchiveError> {
     for entry in fs::read_dir(folder.join(prefix))? {
         let entry = entry?;
         let name = entry.file_name();
@@ -135,12 +148,15 @@ fn walk(folder: &Path, prefix: &str, files: &mut Vec<String>) -> Result<(), Arch
             continue;
         }
         let path = if prefix.is_empty() { name.to_owned() } else { format!("{prefix}/{name}") };
+        if is_left_out(&path) {
+            continue;
+        }
         let kind = entry.file_type()?;
         if kind.is_dir() {
             if path.matches('/').count() >= names::MAX_DEPTH {
                 return Err(refused(format!("{path:?} is nested too deeply")));
             }
-            walk(folder, &path, files)?;
+            walk(folder, &path, is_left_out, files)?;
         } else if kind.is_file() {
             if files.len() >= MAX_FILES {
                 return Err(refused(format!("it has more than {MAX_FILES} files")));

@@ -516,7 +516,7 @@ pub(crate) fn operations(
     let text = text.map_err(|error| format!("{name}: {}: {error}", openapi::DOCUMENT))?;
     let api = OpenApi::read(&text).map_err(|why| format!("{name}: {why}"))?;
     // Its address decides which servers it may name, so another document must not claim it.
-    let is_own = match Source::parse(&entry.source, |path| project.join(path).is_dir()) {
+    let is_own = match Source::parse(&entry.source) {
         Ok(Source::OpenApiUrl(url)) => api.url == Some(url),
         Ok(Source::OpenApiFile(_)) => api.url.is_none(),
         _ => false,
@@ -655,7 +655,7 @@ pub(crate) fn agreement(entry: &Entry, project: &Path) -> String {
 
 /// Returns the source of a package, in any version.
 fn origin(entry: &Entry, project: &Path) -> String {
-    let source = Source::parse(&entry.source, |path| project.join(path).is_dir());
+    let source = Source::parse(&entry.source);
     let mut source =
         source.map_or_else(|_| entry.source.clone(), |source| source.without_version().to_string());
     let local = ["./", "mcpb:./", "git:./"].iter().find_map(|prefix| source.strip_prefix(prefix));

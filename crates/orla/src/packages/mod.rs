@@ -98,8 +98,7 @@ impl Installed {
     pub(crate) fn of(store: &Store, config: &PackagesConfig) -> Result<Self, StoreError> {
         let lock = store.lock()?;
         let has_settings = |entry: &Entry| store.is_agreed(&content::agreement(entry, store.project()));
-        let distrust =
-            |entry: &Entry| Demand::of_locked(config, entry, store)?.check_here(entry, store).err();
+        let distrust = |entry: &Entry| Demand::of_locked(config, entry)?.check_here(entry, store).err();
         let packages = lock.entries().iter().map(|entry| InstalledPackage {
             directory: store.directory(entry),
             presence: store.presence(entry),

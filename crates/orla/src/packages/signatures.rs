@@ -49,13 +49,8 @@ impl<'a> Demand<'a> {
     }
 
     /// Returns the demand on a package of the lock: it must have the signer that it had when it was locked.
-    pub(crate) fn of_locked(
-        config: &'a PackagesConfig,
-        entry: &'a Entry,
-        store: &Store,
-    ) -> Option<Self> {
-        let is_folder = |path: &str| store.project().join(path).is_dir();
-        let parsed = |text: &String| Source::parse(text, is_folder).ok();
+    pub(crate) fn of_locked(config: &'a PackagesConfig, entry: &'a Entry) -> Option<Self> {
+        let parsed = |text: &String| Source::parse(text).ok();
         let source = parsed(&entry.source);
         // Another text, such as a commit, is no program.
         let resolved = entry.resolved.as_ref().and_then(parsed).filter(is_program);
@@ -162,7 +157,7 @@ mod tests {
         let (ours, other) = (by("https://github.com/acme/a"), by("https://github.com/evil/a"));
         let stranger = by("identity https://github.com/acme/a of https://issuer.example");
         use Signatures::{IfPresent, Off, Required};
-        let source = Source::parse("npm:@acme/tool@1.0.0", |_| false).unwrap();
+        let source = Source::parse("npm:@acme/tool@1.0.0").unwrap();
         for (what, config, locked, signer, is_fine) in [
             ("any signer will do", config(Required, &[]), None, &other, true),
             ("none is refused", config(Required, &[]), None, &None, false),
@@ -201,12 +196,12 @@ mod tests {
         assert!(Demand::of(&config(Off, &[]), &source, None).is_none());
         let elsewhere = [("npm:@other/*", "x")];
         assert!(Demand::of(&config(Off, &elsewhere), &source, None).is_none());
-        let listed = Source::parse("io.github.acme/tool", |_| false).unwrap();
+        let listed = Source::parse("io.github.acme/tool").unwrap();
         assert!(Demand::of(&config(Off, &acme), &listed, Some(&source)).is_some());
         // In each spelling, pip installs the same project. The configuration has patterns in one spelling.
         let pypi = [("pypi:weather-mcp", "https://github.com/acme/*")];
         for spelling in ["pypi:Weather_MCP", "pypi:weather.mcp==1.0", "pypi:weather-mcp"] {
-            let source = Source::parse(spelling, |_| false).unwrap();
+            let source = Source::parse(spelling).unwrap();
             assert!(Demand::of(&config(Off, &pypi), &source, None).is_some(), "{spelling}");
         }
     }
@@ -234,7 +229,7 @@ mod tests {
             ("a text that is no source", "nothing", String::new(), true),
         ] {
             let entry = lock(source, &more);
-            let demand = Demand::of_locked(&signers, &entry, &store);
+            let demand = Demand::of_locked(&signers, &entry);
             assert_eq!(demand.is_some(), is_demanded, "{what}");
         }
         let signed = "    signed_by: \"https://github.com/acme/a\"\n";
@@ -245,7 +240,7 @@ mod tests {
             (Signatures::IfPresent, "", ""),
         ] {
             let (config, entry) = (config(signatures, &[]), lock("npm:tool", more));
-            let demand = Demand::of_locked(&config, &entry, &store).unwrap();
+            let demand = Demand::of_locked(&config, &entry).unwrap();
             let why = demand.check_here(&entry, &store).err().unwrap_or_default();
             assert!(why.contains(words) && why.is_empty() == words.is_empty(), "{why}");
         }

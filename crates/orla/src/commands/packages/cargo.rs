@@ -24,11 +24,15 @@ use rustix::fs::{Mode, OFlags, open, openat};
 use super::helper;
 use super::origin::index;
 use crate::config::{Config, reason};
-use crate::packages::{project_of, store_of};
+use crate::packages::store_of;
 use crate::render;
 
 /// How long a build may take.
 const TIMEOUT: Duration = Duration::from_secs(3600);
+/// The beginning of the name of a directory in which a crate is built.
+const BUILD: &str = "build-";
+/// No build takes this long.
+const MAX_BUILD_AGE: Duration = Duration::from_secs(2 * 3600);
 /// The directory in which cargo and rustc run. Both obey files of all directories above their own.
 const NEUTRAL: &str = "/";
 
@@ -37,9 +41,8 @@ const NEUTRAL: &str = "/";
 /// # Errors
 ///
 /// Returns an error if the lock names a crate for a source that has none.
-pub(super) fn is_built(entry: &Entry, config: &Config) -> Result<bool, String> {
-    let project = project_of(config);
-    let source = Source::parse(&entry.source, |path| project.join(path).is_dir());
+pub(super) fn is_built(entry: &Entry) -> Result<bool, String> {
+    let source = Source::parse(&entry.source);
     let resolved = entry.resolved.as_deref().filter(|resolved| resolved.starts_with("cargo:"));
     match (source, resolved) {
         (Ok(Source::Cargo { .. }), _) | (Ok(Source::Registry { .. }), Some(_)) => Ok(true),
@@ -47,6 +50,18 @@ pub(super) fn is_built(entry: &Entry, config: &Config) -> Result<bool, String> {
         (_, Some(resolved)) => Err(format!(
             "{FILE} says `resolved: {resolved}`, and its source is no crate: take {FILE} back from version control"
         )),
+    }
+}
+
+/// Removes the directories of builds that did not end, because their orla was killed.
+fn remove_killed_builds(cache: &Path) {
+    let Ok(entries) = fs::read_dir(cache) else { return };
+    let age = |entry: &fs::DirEntry| entry.metadata().ok()?.modified().ok()?.elapsed().ok();
+    for entry in entries.flatten() {
+        let is_build = entry.file_name().to_string_lossy().starts_with(BUILD);
+        if is_build && age(&entry).is_some_and(|age| age > MAX_BUILD_AGE) {
+            let _ = fs::remove_dir_all(entry.path());
+        }
     }
 }
 
@@ -69,7 +84,8 @@ pub(super) fn build(
     // Others can write to the temporary directory of the system.
     let store = store_of(config);
     let cache = store.make_cache().map_err(|error| error.to_string())?;
-    let temporary = tempfile::Builder::new().prefix("build-").tempdir_in(cache);
+    remove_killed_builds(cache);
+    let temporary = tempfile::Builder::new().prefix(BUILD).tempdir_in(cache);
     let temporary = temporary.map_err(|error| unmade(&error))?;
     let place = temporary.path().canonicalize().map_err(|error| unmade(&error))?;
     let at = |name: &str| place.join(name);

@@ -12,8 +12,8 @@ use reqwest::Url;
 
 use crate::config::Config;
 use crate::packages::content;
+use crate::packages::project_of;
 use crate::packages::signatures::{Demand, UNSIGNED};
-use crate::packages::{project_of, store_of};
 use crate::text::{cut, on_one_line};
 use crate::{Failure, cli, render};
 
@@ -87,8 +87,7 @@ impl ConsentRequest<'_> {
 
     /// Returns whether the configuration has signatures of this package verified.
     fn is_verified(&self) -> bool {
-        let store = store_of(self.config);
-        Demand::of_locked(&self.config.packages, self.entry, &store).is_some()
+        Demand::of_locked(&self.config.packages, self.entry).is_some()
     }
 
     fn screen(&self) -> String {
@@ -116,7 +115,7 @@ impl ConsentRequest<'_> {
             line("signature", if self.package.was_fetched { UNSIGNED } else { "not verified" });
         }
         line("runs", &shown(&content.runs));
-        if cargo::is_built(self.entry, self.config) == Ok(true) {
+        if cargo::is_built(self.entry) == Ok(true) {
             line(
                 "built here",
                 match (self.config.sandbox.mode, self.config.sandbox.fallback) {

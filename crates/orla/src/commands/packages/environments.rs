@@ -3,7 +3,7 @@
 //! registry. docs/packages.md describes the remaining risks.
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use orla_packages::archive::MAX_BYTES;
@@ -13,6 +13,7 @@ use orla_packages::environment::{
 };
 use orla_packages::sha256;
 use orla_packages::store::read_bounded;
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::helper;
@@ -20,6 +21,14 @@ use super::helper;
 /// The words of npm for this system.
 const OS: &str = if cfg!(target_os = "macos") { "darwin" } else { "linux" };
 const CPU: &str = if cfg!(target_arch = "aarch64") { "arm64" } else { "x64" };
+
+/// An archive that npm has fetched.
+#[derive(Deserialize)]
+struct Packed {
+    name: String,
+    version: String,
+    filename: String,
+}
 
 /// A program of a registry of packages.
 pub(super) struct Program<'a> {
@@ -73,15 +82,13 @@ impl Program<'_> {
         };
         let packed =
             helper::output(npm.args(["pack", "--json", "--ignore-scripts", "--"]).args(&packages))?;
-        let packed: Value =
+        let packed: Vec<Packed> =
             serde_json::from_slice(&packed).map_err(|error| format!("npm pack: {error}"))?;
-        let mut files = HashMap::new();
-        for row in packed.as_array().map(Vec::as_slice).unwrap_or_default() {
-            let text = |key: &str| row[key].as_str().unwrap_or_default();
-            let file = text("filename").replace(['@', '/'], "-");
-            let file = file.trim_start_matches('-');
-            files.insert(format!("{}@{}", text("name"), text("version")), place.path().join(file));
-        }
+        let files = packed.into_iter().map(|Packed { name, version, filename }| {
+            let file = filename.replace(['@', '/'], "-");
+            (format!("{name}@{version}"), place.path().join(file.trim_start_matches('-')))
+        });
+        let files: HashMap<String, PathBuf> = files.collect();
         let mut total = 0;
         let archives = requirements.into_iter().map(|one| {
             let file = files.get(&format!("{}@{}", one.name, one.version));

@@ -25,6 +25,11 @@ pub(super) fn fetch(url: &str, revision: Option<&str>) -> Result<(Vec<u8>, Strin
         git_fetch(&repository, &["--depth", "1"], url, &[&format!("{wanted}:refs/orla/wanted")]);
     let found = match shallow {
         Ok(()) => "refs/orla/wanted",
+        // The repository here has another HEAD.
+        Err(_) if revision.is_none() => {
+            git_fetch(&repository, &[], url, &["+HEAD:refs/orla/wanted"])?;
+            "refs/orla/wanted"
+        }
         Err(_) => {
             let all = ["+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*"];
             git_fetch(&repository, &[], url, &all)?;

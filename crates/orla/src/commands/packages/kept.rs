@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use orla_packages::store::Store;
 use orla_packages::{Fetch, FetchError, Wanted};
 use parking_lot::Mutex;
+use serde::de::IgnoredAny;
 
 use super::fetch::Http;
 use crate::logging::format::timestamp;
@@ -34,7 +35,10 @@ impl Fetch for Kept {
     async fn get_with(&self, wanted: Wanted<'_>) -> Result<Vec<u8>, FetchError> {
         match Http.get_with(wanted).await {
             Ok(answer) => {
-                self.store.keep_answer(wanted.url, &answer);
+                // A page for people is no answer.
+                if serde_json::from_slice::<IgnoredAny>(&answer).is_ok() {
+                    self.store.keep_answer(wanted.url, &answer);
+                }
                 Ok(answer)
             }
             Err(FetchError::Failed(why)) => match self.store.kept_answer(wanted.url) {

@@ -88,7 +88,7 @@ async fn added(add: &cli::Add, config: &Config) -> Result<(), Failure> {
     let store = store_of(config);
     let mut allowed = allowed(&add.consent.allow, config)?;
     let arguments = arguments(&add.arguments, config)?;
-    let parsed = PackageSource::parse(&add.source, |path| Path::new(path).is_dir())?;
+    let parsed = PackageSource::given(&add.source, |path| Path::new(path).is_dir())?;
     let source = portable(parsed, config)?;
     let registry = add.from.registry.clone().or(registry_of(&store, &source)?);
     let origin = Origin { source, registry };
@@ -105,12 +105,12 @@ async fn added(add: &cli::Add, config: &Config) -> Result<(), Failure> {
     if let Some(known) = &known {
         keep_signer(&mut entry, known, config)?;
     }
-    if let Some(known) = known.filter(|known| known.source != entry.source) {
-        is_of_kind(&entry, &known)?;
+    if let Some(known) = known.as_ref().filter(|known| known.source != entry.source) {
+        is_of_kind(&entry, known)?;
         // Another version of an installed package keeps its permissions and its arguments.
-        allowed.extend(known.permissions);
+        allowed.extend(known.permissions.iter().cloned());
         if entry.arguments.is_empty() {
-            entry.arguments = known.arguments;
+            entry.arguments.clone_from(&known.arguments);
         }
     }
     archive.check_arguments(&entry)?;
@@ -119,8 +119,11 @@ async fn added(add: &cli::Add, config: &Config) -> Result<(), Failure> {
     entry.permissions = request.consent(&add.consent)?;
     render::note(&format!("installing {} {}", entry.name, entry.version));
     let transaction = begin(&store)?;
-    // Another command may have taken the name while this one asked.
+    // Another command may have taken the name while this one asked, or changed what was shown.
     let previous = free(&store, config, &entry)?;
+    if previous != known {
+        return Err(changed_meanwhile());
+    }
     let tools = match install_and_list_tools(&transaction, config, &entry, &archive.bytes).await {
         Ok(tools) => tools,
         Err(failure) => {
@@ -154,7 +157,7 @@ async fn added(add: &cli::Add, config: &Config) -> Result<(), Failure> {
 /// Returns the registry from which the lock has a package of this source, in any version.
 fn registry_of(store: &Store, source: &PackageSource) -> Result<Option<String>, Failure> {
     let wanted = source.clone().without_version();
-    let is_it = |entry: &&Entry| plain(store, &entry.source).is_ok_and(|plain| plain == wanted);
+    let is_it = |entry: &&Entry| plain(&entry.source).is_ok_and(|plain| plain == wanted);
     Ok(store.lock()?.entries().iter().find(is_it).and_then(|entry| entry.registry.clone()))
 }
 
@@ -187,9 +190,8 @@ fn unreadable_arguments(entry: &Entry, config: &Config) -> BTreeSet<String> {
 }
 
 /// Returns a source of the lock, in no certain version.
-fn plain(store: &Store, source: &str) -> Result<PackageSource, NoSource> {
-    let source = PackageSource::parse(source, |path| store.project().join(path).is_dir());
-    source.map(PackageSource::without_version)
+fn plain(source: &str) -> Result<PackageSource, NoSource> {
+    PackageSource::parse(source).map(PackageSource::without_version)
 }
 
 /// Puts a package with these tools in force.
@@ -248,7 +250,7 @@ fn free(store: &Store, config: &Config, entry: &Entry) -> Result<Option<Entry>, 
             None => Ok(None),
         };
     };
-    let is_same = plain(store, &known.source)? == plain(store, &entry.source)?;
+    let is_same = plain(&known.source)? == plain(&entry.source)?;
     match is_same && known.registry == entry.registry {
         true => Ok(Some(known.clone())),
         false => Err(Failure::failed(format!(
@@ -280,7 +282,7 @@ fn install(
     offline: bool,
 ) -> Result<PathBuf, Failure> {
     let Entry { name, sha256, source, .. } = entry;
-    let is_built = cargo::is_built(entry, config).map_err(Failure::failed)?;
+    let is_built = cargo::is_built(entry).map_err(Failure::failed)?;
     Ok(match is_built {
         false => transaction.install(name, sha256, bytes)?,
         true => transaction.install_built(name, sha256, bytes, |archive, directory| {
@@ -362,7 +364,7 @@ async fn update_one(
     old: &Entry,
     allowed: &BTreeSet<String>,
 ) -> Result<(), Failure> {
-    let mut origin = Origin::of(old, config)?;
+    let mut origin = Origin::of(old)?;
     if update.from.registry.is_some() {
         origin.registry.clone_from(&update.from.registry);
     }
@@ -441,7 +443,7 @@ async fn update_one(
 ///
 /// Returns an error if it is not installed, or its signature was not verified here and is demanded.
 fn served_here(store: &Store, config: &Config, entry: &Entry) -> Result<Fetched, Failure> {
-    if let Some(demand) = Demand::of_locked(&config.packages, entry, store) {
+    if let Some(demand) = Demand::of_locked(&config.packages, entry) {
         demand.check_here(entry, store).map_err(Failure::failed)?;
     }
     Fetched::installed(store, config, entry)
@@ -464,7 +466,7 @@ fn is_of_kind(entry: &Entry, old: &Entry) -> Result<(), Failure> {
 /// Checks that a package keeps its signer, if its signatures are verified. Otherwise, the same archive
 /// keeps the signer that was verified before.
 fn keep_signer(entry: &mut Entry, old: &Entry, config: &Config) -> Result<(), Failure> {
-    if Demand::of_locked(&config.packages, entry, &store_of(config)).is_none() {
+    if Demand::of_locked(&config.packages, entry).is_none() {
         if entry.sha256 == old.sha256 {
             entry.signed_by.clone_from(&old.signed_by);
         } else if let Some(was) = &old.signed_by {
@@ -489,10 +491,12 @@ fn begin_unchanged<'a>(store: &'a Store, entry: &Entry) -> Result<Transaction<'a
     let transaction = begin(store)?;
     match store.lock()?.get(&entry.name) == Some(entry) {
         true => Ok(transaction),
-        false => {
-            Err(Failure::failed(format!("another command changed it in {FILE} meanwhile: try again")))
-        }
+        false => Err(changed_meanwhile()),
     }
+}
+
+fn changed_meanwhile() -> Failure {
+    Failure::failed(format!("another command changed it in {FILE} meanwhile: try again"))
 }
 
 /// Shows how tools have changed, and gets a yes.
@@ -519,7 +523,7 @@ pub(crate) fn outdated(json: bool, source: &Source) -> Result<(), Failure> {
     super::server_runtime()?.block_on(async {
         let (mut rows, mut failures) = (Vec::new(), Failures::default());
         for entry in lock.entries() {
-            let newest = match Origin::of(entry, &config) {
+            let newest = match Origin::of(entry) {
                 Ok(origin) => origin.newest(entry, &config).await,
                 Err(failure) => Err(failure),
             };
@@ -560,7 +564,7 @@ pub(crate) fn sync(sync: &cli::Sync, source: &Source) -> Result<(), Failure> {
     let (mut count, mut failures) = (0, Failures::default());
     super::server_runtime()?.block_on(async {
         for entry in lock.entries() {
-            let demand = Demand::of_locked(&config.packages, entry, &store);
+            let demand = Demand::of_locked(&config.packages, entry);
             let is_verified = demand.is_none_or(|demand| demand.check_here(entry, &store).is_ok());
             if store.presence(entry) != Presence::Installed || !is_verified {
                 let synced = synced(&store, &config, entry, sync.offline, is_verified).await;
@@ -599,7 +603,7 @@ async fn synced(
             let what = "its signature was not verified on this machine, and --offline fetches nothing";
             return Err(Failure::failed(what));
         }
-        None if offline && !Origin::of(entry, config)?.is_local() => {
+        None if offline && !Origin::of(entry)?.is_local() => {
             let what = "its archive is not in the cache, and --offline fetches nothing";
             return Err(Failure::failed(what));
         }

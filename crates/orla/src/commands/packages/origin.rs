@@ -24,7 +24,7 @@ use super::{git, signatures};
 use crate::config::{Config, reason};
 use crate::packages::content::{Content, split_option, told};
 use crate::packages::signatures::Demand;
-use crate::packages::{place, project_of, store_of};
+use crate::packages::{place, project_of};
 use crate::{Failure, render};
 
 /// Where a package comes from.
@@ -57,9 +57,8 @@ impl Origin {
     /// # Errors
     ///
     /// Returns an error if the source was edited and is no longer valid.
-    pub(super) fn of(entry: &Entry, config: &Config) -> Result<Self, Failure> {
-        let project = project_of(config);
-        let source = Source::parse(&entry.source, |path| project.join(path).is_dir())?;
+    pub(super) fn of(entry: &Entry) -> Result<Self, Failure> {
+        let source = Source::parse(&entry.source)?;
         Ok(Self { source, registry: entry.registry.clone() })
     }
 
@@ -78,7 +77,7 @@ impl Origin {
         match &self.source {
             Source::Folder(_) | Source::BundleFile(_) | Source::OpenApiFile(_) => true,
             // A text without a scheme and a host is a path.
-            Source::Git { url, .. } => !url.contains(':'),
+            Source::Git { url, .. } => !url.contains(':') || url.starts_with("file://"),
             _ => false,
         }
     }
@@ -406,8 +405,7 @@ pub(super) async fn fetch_locked(
     entry: &Entry,
     config: &Config,
 ) -> Result<(Vec<u8>, Option<Signer>), Failure> {
-    let store = store_of(config);
-    let demand = Demand::of_locked(&config.packages, entry, &store);
+    let demand = Demand::of_locked(&config.packages, entry);
     if let Some(demand) = &demand {
         demand.check_lock(&entry.name).map_err(Failure::failed)?;
     }
@@ -423,7 +421,7 @@ pub(super) async fn fetch_locked(
 }
 
 async fn fetch_resolved(entry: &Entry, config: &Config) -> Result<(Vec<u8>, Option<Signer>), Failure> {
-    let mut origin = Origin::of(entry, config)?;
+    let mut origin = Origin::of(entry)?;
     // Uses exactly the resolution of that time, even if the source reports a newer version now.
     match (&mut origin.source, &entry.resolved) {
         (Source::Git { revision, .. }, Some(commit)) => *revision = Some(commit.clone()),
@@ -508,7 +506,7 @@ pub(super) fn portable(source: Source, config: &Config) -> Result<Source, Failur
         Ok(below.unwrap_or_else(|| whole.to_string_lossy().into_owned()))
     };
     Ok(match source {
-        Source::Folder(path) => Source::Folder(place(path)?),
+        Source::Folder(path) => Source::folder(place(path)?),
         Source::BundleFile(path) => Source::BundleFile(place(path)?),
         Source::OpenApiFile(path) => Source::OpenApiFile(place(path)?),
         Source::Git { url, revision } => {

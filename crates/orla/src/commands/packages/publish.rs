@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use orla_packages::archive::{Archive, File, MAX_FILES, assemble, pack};
+use orla_packages::archive::{Archive, File, MAX_FILES, assemble, pack_without};
 use orla_packages::bundle::{MANIFEST, MAX_MANIFEST};
 use orla_packages::lock::PackageKind;
 use orla_packages::publish::{Publication, github};
@@ -19,6 +19,9 @@ use crate::{Failure, cli, render};
 
 /// The file with the description for a registry.
 const SERVER: &str = "server.json";
+/// The maximum number of files whose names are shown, because git ignores them.
+const MAX_NAMED: usize = 20;
+const IGNORED: &str = "git ignores it (--ignored packs it)";
 /// The beginnings and the ends of the names of private files.
 const PRIVATE: [&str; 7] = [".env", ".npmrc", ".netrc", ".pypirc", "orla.yaml", "orla.yml", "orla.lock"];
 const PRIVATE_ENDS: [&str; 8] =
@@ -30,7 +33,7 @@ pub(super) fn publish(publish: &cli::Publish, config: &Config) -> Result<(), Fai
     let repository = Repository::around(&source);
     let ignored = match &repository {
         Some(repository) if !publish.ignored => repository.ignored().map_err(failed)?,
-        _ => Vec::new(),
+        _ => BTreeSet::new(),
     };
     let content = content_of(&source, &ignored).map_err(failed)?;
     let publication = described(publish, &source, &content, repository.as_ref()).map_err(failed)?;
@@ -112,8 +115,9 @@ impl Published {
 }
 
 /// Reads a tool, a folder, or the tools of a project, without the files that are `ignored`.
-fn content_of(source: &Path, ignored: &[String]) -> Result<Published, String> {
+fn content_of(source: &Path, ignored: &BTreeSet<String>) -> Result<Published, String> {
     let text = |error: std::io::Error| reason(&error);
+    let mut left_out = Vec::new();
     let bytes = if source.is_dir() {
         let inner = std::fs::read_dir(source).map_err(text)?.filter_map(Result::ok);
         let inner = inner.map(|entry| entry.path()).find(|path| path.is_dir() && is_package(path));
@@ -123,7 +127,14 @@ fn content_of(source: &Path, ignored: &[String]) -> Result<Published, String> {
                 inner.display()
             ));
         }
-        pack(source).map_err(|error| error.to_string())?
+        let named = ignored.iter().take(MAX_NAMED).map(|name| (name.clone(), IGNORED));
+        left_out.extend(named);
+        if let Some(more) = ignored.len().checked_sub(MAX_NAMED + 1) {
+            left_out.push((format!("{} more", more + 1), IGNORED));
+        }
+        // Of a repository in the folder, git gives the directory.
+        let is_ignored = |name: &str| ignored.contains(name) || ignored.contains(&format!("{name}/"));
+        pack_without(source, is_ignored).map_err(|error| error.to_string())?
     } else {
         let name = source.file_name().and_then(|name| name.to_str()).ok_or("it has no name")?;
         let content = read_bounded(source).map_err(text)?;
@@ -144,12 +155,8 @@ fn content_of(source: &Path, ignored: &[String]) -> Result<Published, String> {
     let content = Content::read(&archive, "tools")?;
     let is_bundle = content.kind == PackageKind::Bundle;
     let mut files = archive.contents().map_err(|error| error.to_string())?;
-    let mut left_out = Vec::new();
     files.retain(|file| {
         let why = match &*file.name {
-            name if ignored.binary_search_by(|known| (**known).cmp(name)).is_ok() => {
-                "git ignores it (--ignored packs it)"
-            }
             SERVER if is_server_json(&file.content) => "it describes a publication",
             name if name.ends_with(".mcpb") && !name.contains('/') => "it is a bundle itself",
             MANIFEST if !is_bundle && manifest.is_some() => return false,
@@ -169,8 +176,9 @@ fn content_of(source: &Path, ignored: &[String]) -> Result<Published, String> {
             file.name
         ));
     }
-    if files.len() >= MAX_FILES {
-        return Err(format!("it has more than {} files", MAX_FILES - 1));
+    let max_files = MAX_FILES - usize::from(!is_bundle);
+    if files.len() > max_files {
+        return Err(format!("it has more than {max_files} files"));
     }
     // Executables have no version of their own.
     let version = (content.kind != PackageKind::Tools).then_some(content.version);
@@ -217,7 +225,6 @@ fn described(
         version,
     };
     publication.url = publication.url.replace("{file}", &publication.file());
-    publication.check()?;
     Ok(publication)
 }
 
@@ -232,9 +239,10 @@ impl Repository {
     /// `None` if there is none, or no git.
     fn around(source: &Path) -> Option<Self> {
         let directory = if source.is_dir() { source } else { source.parent()? };
-        let directory = std::path::absolute(directory).ok()?;
+        // The parent of a bare name is empty.
+        let directory = std::path::absolute(directory.join(".")).ok()?;
         let mut repository = Self { directory, remote: None };
-        repository.git(&["rev-parse", "--verify", "HEAD"]).ok()?;
+        repository.git(&["rev-parse", "--git-dir"]).ok()?;
         repository.remote = repository.git(&["remote", "get-url", "origin"]).ok();
         Some(repository)
     }
@@ -245,10 +253,9 @@ impl Repository {
         Ok(String::from_utf8_lossy(&said).trim().to_owned())
     }
 
-    /// Returns the files below its directory that git ignores, sorted.
-    fn ignored(&self) -> Result<Vec<String>, String> {
-        let listed = self.list(&["--others", "--ignored", "--exclude-standard"])?;
-        Ok(listed.into_iter().collect())
+    /// Returns the files below its directory that git ignores. A repository in it is a directory, with a slash at the end.
+    fn ignored(&self) -> Result<BTreeSet<String>, String> {
+        self.list(&["--others", "--ignored", "--exclude-standard"])
     }
 
     /// Returns the files below its directory that `git ls-files` lists with these options.

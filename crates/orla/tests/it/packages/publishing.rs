@@ -162,3 +162,37 @@ fn the_commit_is_tagged_unless_that_would_say_something_else() {
     refused(&world, &[&publish[..], &["--force"]].concat(), &["v1.0.0 is at another commit"]);
     ok(&world, &[&publish[..], &["--force", "--no-tag"]].concat());
 }
+
+#[test]
+fn a_repository_decides_what_is_published_in_every_state() {
+    let world = project();
+    folder(&world, "1.0.0", "[]");
+    let inside = |directory: &str, arguments: &[&str]| {
+        let mut git = std::process::Command::new("git");
+        git.current_dir(world.path(directory)).env("HOME", world.dir());
+        git.args(["-c", "user.name=x", "-c", "user.email=x@x.example"]).args(arguments);
+        assert!(git.output().expect("git runs").status.success(), "{arguments:?}");
+    };
+    let git = |arguments: &[&str]| inside("src/greet", arguments);
+    git(&["init", "-q", "-b", "main"]);
+    git(&["remote", "add", "origin", "git@github.com:acme/tools.git"]);
+    // What is ignored may be what no package may have.
+    world.write("src/greet/.gitignore", "node_modules\nvendored\n", 0o644);
+    world.write("src/greet/node_modules/x.js", "x", 0o644);
+    std::os::unix::fs::symlink("../x.js", world.path("src/greet/node_modules/bin")).expect("a link");
+    world.write("src/greet/vendored/x.js", "x", 0o644);
+    inside("src/greet/vendored", &["init", "-q"]);
+    inside("src/greet/vendored", &["add", "."]);
+    inside("src/greet/vendored", &["commit", "-q", "-m", "one"]);
+    // There is no commit yet.
+    let output = ok(&world, &["publish", "src/greet", "--no-tag", "--dry-run"]);
+    for name in ["node_modules/bin", "node_modules/x.js", "vendored/"] {
+        assert!(output.contains(&format!("{name} is left out")), "{output}");
+    }
+    assert!(!output.contains("vendored/x.js"), "{output}");
+    // A tool may be named without a directory.
+    world.write("src/greet/bye.sh", sh("echo bye"), 0o755);
+    let tool = ["publish", "bye.sh", "--version", "1.0.0", "--description", "Bye."];
+    let world = world.through(&["sh", "-c", "cd src/greet && exec \"$@\"", "--"]);
+    refused(&world, &tool, &["bye.sh is not in the repository"]);
+}

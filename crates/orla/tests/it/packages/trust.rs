@@ -107,6 +107,23 @@ fn another_version_comes_from_the_registry_of_the_lock() {
     assert_eq!(world.read("orla.lock"), lock);
 }
 
+/// A directory of a project is no source that the lock does not name as one.
+#[test]
+fn a_directory_takes_the_place_of_no_other_source() {
+    let world = project();
+    folder(&world, "1.0.0", "[]");
+    ok(&world, &["add", "./src/greet", "--yes"]);
+    let lock = world.read("orla.lock").replace("./src/greet", "npm:greet");
+    world.write("orla.lock", lock, 0o644);
+    folder(&world, "2.0.0", "[]");
+    std::fs::rename(world.path("src/greet"), world.path("npm:greet")).expect("a directory");
+    let world = world.env("PATH", "/nowhere");
+    for command in [&["update", "--yes"][..], &["outdated"]] {
+        refused(&world, command, &["npm"]);
+    }
+    assert!(world.read("orla.lock").contains("1.0.0"));
+}
+
 #[test]
 fn only_the_tools_that_changed_are_held_back_on_a_second_clone() {
     let world = super::folders::capsule("");
