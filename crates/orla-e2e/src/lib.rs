@@ -34,4 +34,4 @@ pub use server::{LogLine, Server};
 pub use stdio::{Stdio, StdioMessage};
 pub use terminal::Terminal;
 pub use wait::{TEST_TIMEOUT, eventually, within};
-pub use world::{Finished, World};
+pub use world::{Finished, World, free_port};

@@ -2,11 +2,11 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, Permissions};
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio as Pipe};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use tempfile::TempDir;
@@ -21,6 +21,19 @@ use crate::wait::eventually;
 /// being written inherits its descriptor for a moment, and that file cannot be executed then.
 static FILES_AND_PROCESSES: Mutex<()> = Mutex::new(());
 static WORLDS: AtomicU64 = AtomicU64::new(0);
+
+/// Returns a port of this machine that nothing uses. It is below those that the system chooses, so that
+/// no other test gets it.
+pub fn free_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let first = 16_000 + u16::try_from(std::process::id() % 10_000).expect("it is small");
+    loop {
+        let port = first + NEXT.fetch_add(1, Ordering::Relaxed) % 6_000;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+}
 
 /// A temporary directory in which the binary runs. Every process that was started there ends with it.
 #[derive(Debug)]
@@ -111,8 +124,7 @@ impl World {
 
     /// Like [`Self::serve`], for a log that does not contain the server's address.
     pub fn serve_quietly(mut self) -> Server {
-        let address =
-            TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port");
+        let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
         self.arguments.extend(["--port".into(), address.port().to_string().into()]);
         Server::start_at(self, address)
     }

@@ -57,9 +57,13 @@ async fn nothing_acknowledged_is_lost_or_doubled_when_the_process_is_killed() {
     let random = RandomState::new();
     let mut acknowledged = [0; WRITERS];
     let mut begun = 0;
+    let mut range: u64 = 100_000;
     for round in 0..kills {
-        // From before the state is open to some hundred transactions later.
-        let moment = Duration::from_micros(random.hash_one(round) % 100_000);
+        // From before the state is open to some hundred transactions later, also where a start takes long.
+        if acknowledged == [0; WRITERS] {
+            range = 100_000 << round.min(6);
+        }
+        let moment = Duration::from_micros(random.hash_one(round) % range);
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "child", "--nocapture"])
             .env(DIRECTORY, directory.path())

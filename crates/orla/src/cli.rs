@@ -194,7 +194,7 @@ pub(crate) enum Command {
     },
     /// Show how this system can confine processes, and how far each capability is confined
     #[command(
-        after_help = "Exits 1 if the confinement that a capability declares is not in force, else 0."
+        after_help = "Exits 1 if the confinement that a capability declares is not in force, or if such a declaration has a mistake, else 0."
     )]
     Doctor(Doctor),
     /// Try a sandbox by hand, explain the one of a capability, or learn which permissions it needs

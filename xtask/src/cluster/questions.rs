@@ -52,6 +52,13 @@ impl World {
         same(&json!(steps), &json!([1, 2, 3, 4]))?;
         same(&messages[messages.len() - 1]["result"]["resultType"], &json!("complete"))?;
 
+        // A node tries to connect again after ever longer pauses.
+        for node in [&alpha, &beta, &gamma] {
+            eventually("the node is connected again", || {
+                Ok(node.metric("orla_cluster_connected")? == 1.0)
+            })?;
+        }
+
         // The node is silent, and then gone.
         let echo = json!({"name": "echo", "arguments": {"stdin": "x"}});
         let (silent, gone) = (alpha.asked(&echo)?, alpha.asked(&echo)?);

@@ -133,7 +133,8 @@ impl World {
         let begun = alpha.request("POST", "/tasks", &body)?;
         let id = begun["id"].as_str().ok_or_else(|| begun.to_string())?.to_owned();
         let all = || alpha.calls("once-calls") + beta.calls("once-calls");
-        eventually("the calls are made", || Ok(all() == 5))?;
+        // A tool looks for `go` after it has written its line, so its answer is waited for.
+        eventually("the calls are answered", || Ok(all() == 5 && alpha.answered(&id)? == 5))?;
         fs::remove_file(alpha.folder.join("go")).map_err(|err| err.to_string())?;
         fs::remove_file(beta.folder.join("go")).map_err(|err| err.to_string())?;
         beta.request("POST", &format!("/tasks/{id}/events/go"), "1")?;

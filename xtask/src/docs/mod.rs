@@ -39,7 +39,7 @@ const PORTS: [&str; 2] = ["8080", "9090"];
 /// What the home of a reader is called in pages.
 const HOME: &str = "/home/ada";
 /// How long a command that was started and shows nothing may need until others see what it does.
-const SETTLED: Duration = Duration::from_secs(20);
+const SETTLED: Duration = Duration::from_secs(60);
 /// Pages beside `docs` whose links are checked too.
 const BESIDE: [&str; 6] = [
     "README.md",

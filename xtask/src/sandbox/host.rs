@@ -43,8 +43,9 @@ impl Sockets {
             let place = listener.local_addr()?.port().to_string();
             // A name may lead to either of two addresses of one port.
             let byte = if name == "tcp_address" { b'a' } else { b'h' };
-            all.serve(name, place, move || {
+            all.serve(name, place, move |arrived| {
                 let (stream, _) = listener.accept()?;
+                arrived();
                 stream.set_read_timeout(Some(SILENCE))?;
                 answer(stream, byte)
             });
@@ -54,8 +55,9 @@ impl Sockets {
         {
             let Ok(socket) = socket else { continue };
             let place = socket.local_addr()?.port().to_string();
-            all.serve(name, place, move || {
+            all.serve(name, place, move |arrived| {
                 let (_, from) = socket.recv_from(&mut [0; 16])?;
+                arrived();
                 socket.send_to(b"h", from).map(drop)
             });
         }
@@ -66,16 +68,17 @@ impl Sockets {
             ("unix", path.display().to_string(), UnixListener::bind(&path)?),
             ("abstract", hidden, abstracted),
         ] {
-            all.serve(name, place, move || {
+            all.serve(name, place, move |arrived| {
                 let (stream, _) = listener.accept()?;
+                arrived();
                 stream.set_read_timeout(Some(SILENCE))?;
                 answer(stream, b'h')
             });
         }
         let datagram = base.join("datagram.sock");
         let socket = UnixDatagram::bind(&datagram)?;
-        all.serve("datagram", datagram.display().to_string(), move || {
-            socket.recv(&mut [0; 16]).map(drop)
+        all.serve("datagram", datagram.display().to_string(), move |arrived| {
+            socket.recv(&mut [0; 16]).map(|_| arrived())
         });
         for path in [path, datagram] {
             fs::set_permissions(path, fs::Permissions::from_mode(0o777))?;
@@ -98,16 +101,17 @@ impl Sockets {
         &mut self,
         name: &'static str,
         place: String,
-        mut next: impl FnMut() -> io::Result<()> + Send + 'static,
+        mut next: impl FnMut(&dyn Fn()) -> io::Result<()> + Send + 'static,
     ) {
         let count = Arc::new(AtomicUsize::new(0));
         self.places.insert(name, place);
         self.counts.insert(name, Arc::clone(&count));
         std::thread::spawn(move || {
             loop {
-                // A client that went away was here nevertheless.
-                let _ = next();
-                count.fetch_add(1, Ordering::Relaxed);
+                // Counted before the answer, after which the client may look. One that went away was here nevertheless.
+                let _ = next(&|| {
+                    count.fetch_add(1, Ordering::Relaxed);
+                });
             }
         });
     }

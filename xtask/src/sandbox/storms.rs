@@ -17,7 +17,7 @@ use crate::endure::watch::{processes_in, until};
 const CLIENTS: usize = 8;
 const TOOLS: usize = 4;
 /// How long whatever a server left may live.
-const LEFT: Duration = Duration::from_secs(1);
+const LEFT: Duration = Duration::from_secs(30);
 /// Where a temporary directory of a call could be seen, if its mount were.
 const PLACES: &[&str] = &["/mnt", "/media", "/srv", "/opt", "/var/tmp"];
 
@@ -126,7 +126,7 @@ fn reloads(orla: &Path, base: &Path, account: Account, count: usize) -> Result<S
     if errors > kills * CLIENTS {
         return Err(format!("{errors} errors for {kills} killed launchers"));
     }
-    let status = server.end(Duration::from_secs(20))?;
+    let status = server.end(Duration::from_secs(60))?;
     if !status.success() {
         return Err(format!("the server ended with {status}"));
     }
@@ -151,7 +151,7 @@ fn killed(orla: &Path, base: &Path, account: Account, count: usize) -> Result<St
     let (processes, namespaces, took) = std::thread::scope(|scope| {
         let load = scope.spawn(|| call_all(&address, count, &calls, &is_killed));
         // All of the slow calls and some others run.
-        until(Duration::from_secs(20), "calls run", || {
+        until(Duration::from_secs(60), "calls run", || {
             calls.good.load(Ordering::Relaxed) > count / 10 && processes_in(base).len() > CLIENTS
         })?;
         let processes = processes_in(base);
@@ -159,7 +159,7 @@ fn killed(orla: &Path, base: &Path, account: Account, count: usize) -> Result<St
         is_killed.store(true, Ordering::Relaxed);
         server.kill()?;
         let took =
-            until(Duration::from_secs(10), "no process is left", || processes_in(base).is_empty())?;
+            until(Duration::from_secs(60), "no process is left", || processes_in(base).is_empty())?;
         // Their connections broke, or their last answer came before.
         let _ = load.join().map_err(|_| "the load panicked")?;
         Ok::<_, String>((processes.len(), namespaces, took))
@@ -194,7 +194,7 @@ fn call_all(address: &str, count: usize, calls: &Calls, ends: &AtomicBool) -> Re
             let word = format!("word-{number}\n");
             let request = client::call(&format!("echo{}", number % TOOLS), &json!({"stdin": word}));
             let answer: Value = match connection.exchange(&request) {
-                Ok(answer) => serde_json::from_slice(answer.body).unwrap_or_default(),
+                Ok(answer) => world::message(answer.body).unwrap_or_default(),
                 Err(problem) => {
                     calls.wrong(problem.clone());
                     connection = Connection::open(address).map_err(|_| problem)?;

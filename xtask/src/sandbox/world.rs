@@ -210,7 +210,8 @@ impl World {
                 harm.push(format!("the socket {socket} was reached"));
             }
         }
-        if until(Duration::from_secs(1), "daemons end", || host::daemons(&self.base).is_empty()).is_err()
+        if until(Duration::from_secs(30), "daemons end", || host::daemons(&self.base).is_empty())
+            .is_err()
         {
             harm.push("a process was left".to_owned());
         }
@@ -360,7 +361,7 @@ pub(super) fn text(result: &Value) -> String {
 }
 
 /// The answer in a body: a message, or the last one of an event stream in chunks.
-fn message(body: &[u8]) -> Option<Value> {
+pub(super) fn message(body: &[u8]) -> Option<Value> {
     if let Ok(message) = serde_json::from_slice(body) {
         return Some(message);
     }

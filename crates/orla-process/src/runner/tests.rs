@@ -332,17 +332,21 @@ fn a_leader_that_has_left_its_group_is_killed_all_the_same() {
 fn calls_beyond_the_threads_wait_and_beyond_the_queue_are_refused() {
     let runners = Runners::new(PoolLimits { max_threads: 2, max_waiting: 2, ..PoolLimits::default() });
     let (mut running, mut refused) = (Vec::new(), 0);
+    let gate = tempfile::tempdir().unwrap();
+    let open = gate.path().join("open");
+    let waits = format!("while [ ! -e {} ]; do sleep 0.01; done; cat", open.display());
     for _ in 0..5 {
         let mut script = Script::sh("echo > $DIR/ready; read line; echo $line");
         script.runners = Arc::clone(&runners);
         script.job.stdin = b"hello\n".to_vec();
-        start(&mut script.job).program = Script::sh("sleep 0.2; cat").keep_directory();
+        start(&mut script.job).program = Script::sh(&waits).keep_directory();
         match runners.run(script.job) {
             Ok(call) => running.push(call),
             Err(_) => refused += 1,
         }
     }
     assert_eq!((running.len(), refused), (4, 1));
+    fs::write(open, "").unwrap();
     for call in running {
         assert_eq!(text(&wait(call).unwrap().stdout), "hello\n");
     }

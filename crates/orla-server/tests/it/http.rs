@@ -127,7 +127,7 @@ async fn invalid_http_requests_get_the_matching_status() {
 async fn bodies_are_bounded_in_size_and_in_time() {
     let mut options = ServerOptions::default();
     options.max_body_bytes = 1000;
-    options.body_timeout = Duration::from_millis(300);
+    options.body_timeout = Duration::from_secs(3);
     let world = World::with(options).await;
     let head =
         "POST /mcp HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\naccept: */*\r\n";
@@ -161,7 +161,7 @@ async fn bodies_are_bounded_in_size_and_in_time() {
 #[tokio::test]
 async fn a_head_has_its_time_and_a_connection_may_be_quiet_between_requests() {
     let mut options = ServerOptions::default();
-    options.header_timeout = Duration::from_millis(200);
+    options.header_timeout = Duration::from_secs(3);
     options.keep_alive = Duration::from_secs(60);
     let world = World::with(options).await;
     let mut quiet = world.connect().await;

@@ -198,7 +198,7 @@ async fn changes_reach_the_node_where_the_client_listens() {
 #[tokio::test]
 async fn a_subscription_lasts_while_any_server_uses_its_session() {
     let mut options = ServerOptions::default();
-    options.session_idle = Duration::from_secs(1);
+    options.session_idle = Duration::from_secs(4);
     let idle = options.session_idle;
     let ([alpha, beta], [files, _], _) = servers_with(options).await;
     let mut at_alpha = alpha.session().await;

@@ -442,7 +442,7 @@ async fn a_parked_call_ends_at_its_deadline() {
     let mut rule = ApprovalRule::new("approve[0]");
     rule.capabilities = vec![Pattern::new("echo")];
     world.market.approvals().configure(vec![rule]);
-    world.reload_with_timeout(&["ask"], std::time::Duration::from_millis(800));
+    world.reload_with_timeout(&["ask"], std::time::Duration::from_secs(8));
     let mut client = world.connect().await;
     let rounds = json!([[elicitation("a")]]);
     let (_, asked) = ask(&mut client, call(&rounds), everything()).await;

@@ -190,11 +190,11 @@ async fn versions_are_negotiated_and_a_session_begins_once() {
 #[tokio::test]
 async fn idle_sessions_expire_and_busy_ones_do_not() {
     let mut options = ServerOptions::default();
-    options.session_idle = Duration::from_millis(200);
+    options.session_idle = Duration::from_secs(2);
     let world = World::with(options).await;
     let mut idle = world.session().await;
     let mut busy = world.session().await;
-    begin_sleep(&mut busy, 1, 800).await;
+    begin_sleep(&mut busy, 1, 8_000).await;
     assert!(busy.answer().await.1.get("result").is_some());
     assert_eq!(idle.post("ping", json!({}), &[]).await.0.status, 404);
     let sessions = async || {

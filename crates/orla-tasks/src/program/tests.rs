@@ -403,7 +403,7 @@ async fn an_event_while_a_program_falls_asleep_survives_a_crash() {
     falling.reached.notified().await;
     tasks.abandon().await;
     let tasks = open(Arc::clone(&memory) as Arc<dyn StateStore>, &calls).await;
-    let over = tokio::time::timeout(Duration::from_secs(10), over(&tasks, &id)).await;
+    let over = tokio::time::timeout(orla_marketplace::testing::TEST_TIMEOUT, over(&tasks, &id)).await;
     let task = over.expect("the event is lost");
     assert_eq!(value(&tasks, &task).await, serde_json::json!(7), "{:?}", task.error);
     close(&tasks).await;

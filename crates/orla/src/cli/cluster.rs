@@ -20,7 +20,7 @@ pub(crate) enum Cluster {
         /// The server; http://HOST:PORT of the configuration if absent
         #[arg(long)]
         url: Option<String>,
-        /// Print JSON: {nodes: [{node, alive, capabilities, running, lag_ms}]}
+        /// Print JSON: {nodes: [{node, alive, capabilities, running, lag_ms, tasks}]}
         #[arg(long)]
         json: bool,
         #[command(flatten)]

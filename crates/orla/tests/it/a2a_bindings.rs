@@ -3,11 +3,10 @@
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 
-use orla_e2e::{Request, Server, eventually};
+use orla_e2e::{Request, Server, eventually, free_port};
 use serde_json::{Value, json};
 
 use crate::a2a_server::{agent, ask, calls, message, send, state, task};
-use crate::remotes::free_port;
 use crate::world;
 
 fn get(path: &str) -> Request {

@@ -277,7 +277,7 @@ fn an_answer_that_wants_too_many_calls_ends_the_run_before_any_is_made() {
 fn text_that_came_before_a_limit_ended_the_run_is_in_its_transcript() {
     let Reply::Stream(kind, parts) = openai(&["Half of ", "an answer"], &[]) else { panic!() };
     let model = Scripted::new(vec![Reply::Hang(kind, parts[..3].to_vec())]);
-    let world = world().config("agent: {timeout: 1}\n");
+    let world = world().config("agent: {timeout: 5}\n");
     let done = run(&world, &model, &WIRES[0], &["--json", "go"]);
     let lines = lines(&done);
     assert_eq!(lines[1], json!({"type": "text", "text": "Half of an answer", "partial": true}));

@@ -311,16 +311,14 @@ fn the_question_of_a_cancelled_task_is_withdrawn() {
 
 #[test]
 fn waiting_for_approval_does_not_count_towards_a_programs_timeout() {
-    let server = world_with("  - {capabilities: [a], expires: 60s}\ntimeout: 1\n").serve();
+    let server = world_with("  - {capabilities: [a], expires: 60s}\ntimeout: 5\n").serve();
     let program = r#"{"program": "(str (call :a {}) (call :b {}))"}"#;
     let value = std::thread::scope(|scope| {
         let running = scope.spawn(|| server.send_as("POST", "/rtfs", BOB, program).json());
         let id = waiting(&server);
         // Longer than the program's own time.
         let began = std::time::Instant::now();
-        eventually("the program would be late", || {
-            began.elapsed() > std::time::Duration::from_millis(2500)
-        });
+        eventually("the program would be late", || began.elapsed() > std::time::Duration::from_secs(7));
         assert_eq!(answer(&server, ADA, &id, true), 200);
         running.join().unwrap()
     });

@@ -1,10 +1,9 @@
 //! `orla calls`: lists, filters, a call as a waterfall, and calls as they end, from a server and from its file.
 
-use orla_e2e::{Request, Server, World, eventually};
+use orla_e2e::{Request, Server, World, eventually, free_port};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use crate::remotes::free_port;
 use crate::{sh, world};
 
 /// A program that calls three tools, one of which fails.

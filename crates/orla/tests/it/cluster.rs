@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
-use crate::remotes::free_port;
 use crate::{sh, world};
+use orla_e2e::free_port;
 
 /// Returns an address at which no NATS server listens.
 fn unused_address() -> String {

@@ -252,12 +252,12 @@ fn v4_a_crash_fails_its_calls_alone_and_names_plugin_and_function() {
 fn v4_what_never_ends_is_cancelled_and_then_ended_and_others_go_on() {
     let functions = [("never", "note('in'); time.sleep(3600)"), ("echo", "return input")];
     let world = with(&functions, "");
-    let config = format!("{}tools: {{p__never: {{timeout: 0.3}}}}\n", world.read("orla.yaml"));
+    let config = format!("{}tools: {{p__never: {{timeout: 3}}}}\n", world.read("orla.yaml"));
     let server = world.config(&config).serve();
     let mut client = server.client();
     let failed = client.call("p__never", json!({}));
     assert!(failed.is_error(), "{}", failed.json);
-    for part in ["timed out after 0.3 s", "function never of plugin p"] {
+    for part in ["timed out after 3 s", "function never of plugin p"] {
         assert!(failed.sentence().contains(part), "{}", failed.sentence());
     }
     // It is busy with a cancelled call; this call waits for the next process.
@@ -271,11 +271,11 @@ fn v4_a_concurrent_plugin_gets_calls_although_another_call_failed() {
     let apart = "threading.Thread(target=lambda: (time.sleep(input['s']), say(id=id, ok=input['s']))).start(); return Own";
     let functions = [("nap", apart), ("pid", "return os.getpid()")];
     let config =
-        format!("{}tools: {{p__nap: {{timeout: 0.3}}}}\n", with(&functions, "").read("orla.yaml"));
+        format!("{}tools: {{p__nap: {{timeout: 3}}}}\n", with(&functions, "").read("orla.yaml"));
     let server = with(&functions, "").config(&config).serve();
     let mut client = server.client();
     let pid = client.call("p__pid", json!({})).text();
-    assert!(client.call("p__nap", json!({"s": 3600})).sentence().contains("timed out after 0.3 s"));
+    assert!(client.call("p__nap", json!({"s": 3600})).sentence().contains("timed out after 3 s"));
     // One that had to wait for the next process would be answered by another one.
     assert_eq!(client.call("p__pid", json!({})).text(), pid);
     assert_eq!(client.call("p__nap", json!({"s": 0})).text(), "0");
@@ -526,7 +526,7 @@ fn a_line_that_is_no_answer_is_quoted_to_the_caller() {
         ("nameless", "say(ok=1)\n    return Own"),
         ("ends", "raw('panic: at the disco')\n    os._exit(3)"),
     ];
-    let server = with(&functions, ", timeout: 1").serve();
+    let server = with(&functions, ", timeout: 5").serve();
     for (function, quoted) in
         [("garbage", "oops"), ("nameless", "{\\\"ok\\\": 1}"), ("ends", "panic: at the disco")]
     {

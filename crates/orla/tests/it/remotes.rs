@@ -1,9 +1,6 @@
 //! Instances that serve each other's capabilities (RTFS capability system §3.3).
 
-use std::net::TcpListener;
-use std::sync::atomic::{AtomicU16, Ordering};
-
-use orla_e2e::{Request, Server, World, eventually};
+use orla_e2e::{Request, Server, World, eventually, free_port};
 use serde_json::{Value, json};
 
 use crate::{sh, world};
@@ -123,19 +120,6 @@ fn the_callers_timeout_bounds_the_remote_call() {
     let result = first.client().call("slow", json!({}));
     assert!(result.is_error() && result.sentence().contains("timed out after 0.5 s"), "{}", result.json);
     third.assert_no_tool_is_left();
-}
-
-/// Returns a port of this machine that nothing uses. It is below those that the system chooses, so that
-/// no other test gets it.
-pub(crate) fn free_port() -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let first = 16_000 + u16::try_from(std::process::id() % 10_000).expect("it is small");
-    loop {
-        let port = first + NEXT.fetch_add(1, Ordering::Relaxed) % 6_000;
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
-    }
 }
 
 #[test]

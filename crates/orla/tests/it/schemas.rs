@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::{sh, world};
 
 /// How long a command may take that would take minutes, or forever, without a bound.
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_secs(60);
 
 /// An MCP server that lists the tools in `tools.json` and answers each call with the text in `answer.txt`.
 const LISTS: &str = r#"#!/usr/bin/env python3

@@ -2,10 +2,9 @@
 
 use std::process::Child;
 
-use orla_e2e::{Http, Request, Server, World, eventually};
+use orla_e2e::{Http, Request, Server, World, eventually, free_port};
 use serde_json::{Value, json};
 
-use crate::remotes::free_port;
 use crate::world;
 
 /// The two servers, on one port.
