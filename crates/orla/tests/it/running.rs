@@ -307,15 +307,14 @@ fn progress_arrives_while_the_tool_runs() {
 /// Within 50 ms of being written. Each message says when that was; on a busy machine some are late.
 #[test]
 fn progress_is_not_held_back() {
-    let body =
-        "for i in 1 2 3 4 5 6 7 8 9 10; do echo \"::progress $i/10 $(date +%s%N)\" >&2; sleep 0.1; done";
+    let body = "i=0; while [ $i -lt 200 ]; do i=$((i+1)); echo \"::progress $i/200 $(date +%s%N)\" >&2; sleep 0.1; done";
     let server = world().tool("p", sh(body)).serve();
     let mut client = server.client();
     let params = json!({"name": "p", "arguments": {}, "_meta": {"progressToken": 1}});
     let mut pending = client.begin("tools/call", params);
     let mut delays = Vec::new();
     // On a busy machine, one of many is not delayed by others.
-    while delays.len() < 200 && delays.iter().all(|delay| *delay >= Duration::from_millis(50)) {
+    while delays.len() < 100 && delays.iter().all(|delay| *delay >= Duration::from_millis(50)) {
         let note = pending.next_message().expect("a notification");
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
         let written = note["params"]["message"].as_str().unwrap().parse().unwrap();
