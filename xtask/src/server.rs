@@ -2,10 +2,9 @@
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -264,21 +263,4 @@ fn signal(child: &Child, signal: rustix::process::Signal) -> Result<(), String> 
         .and_then(rustix::process::Pid::from_raw)
         .ok_or("no process id")?;
     rustix::process::kill_process(pid, signal).map_err(|err| format!("kill: {err}"))
-}
-
-/// Returns a port that is free at this moment, for servers that cannot choose one.
-///
-/// The system gives none of these ports to anybody who asks it for a free one, and this process gives each of them only once. So nobody
-/// else has it before it is used.
-pub(crate) fn free_port() -> Result<u16, String> {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    const PORTS: u16 = 6_000;
-    let first = 20_000 + (std::process::id() % 6_000) as u16;
-    for _ in 0..PORTS {
-        let port = first + NEXT.fetch_add(1, Ordering::Relaxed) % PORTS;
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return Ok(port);
-        }
-    }
-    Err(format!("no port from {first} on is free"))
 }

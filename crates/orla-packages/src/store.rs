@@ -259,8 +259,7 @@ impl Store {
     /// The user has none, or it cannot be made.
     pub fn make_cache(&self) -> Result<&Path, StoreError> {
         let Own { archives, .. } = self.own.as_ref().ok_or(StoreError::Homeless)?;
-        let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(archives);
-        made.map_err(io_at(archives))?;
+        make_private(archives).map_err(io_at(archives))?;
         Ok(archives)
     }
 
@@ -283,9 +282,7 @@ impl Store {
 
     fn keep_as(&self, name: &str, bytes: &[u8]) {
         let Some(Own { archives, .. }) = &self.own else { return };
-        let stored = fs::DirBuilder::new().recursive(true).mode(0o700).create(archives);
-        let stored = stored.and_then(|()| write_shared(&archives.join(name), bytes));
-        if stored.is_ok() {
+        if make_private(archives).and_then(|()| write_shared(&archives.join(name), bytes)).is_ok() {
             make_room(archives);
         }
     }
@@ -321,8 +318,8 @@ impl Transaction<'_> {
             build(archive, staging).map_err(StoreError::Build)?;
             let built = pack(staging)?;
             self.store.keep(&built);
-            let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&own.contents);
-            let noted = made.and_then(|()| write_shared(&known, sha256(&built).as_bytes()));
+            let noted = make_private(&own.contents)
+                .and_then(|()| write_shared(&known, sha256(&built).as_bytes()));
             noted.map_err(io_at(&known))
         })
     }
@@ -361,7 +358,7 @@ impl Transaction<'_> {
             known.retain(|known| *known != tree);
             known.insert(0, tree);
             known.truncate(MAX_CONTENTS);
-            fs::DirBuilder::new().recursive(true).mode(0o700).create(&own.contents)?;
+            make_private(&own.contents)?;
             write_shared(&content, known.join("\n").as_bytes())
         });
         noted.map_err(io_at(&content))?;
@@ -572,6 +569,11 @@ fn sync_tree(directory: &Path) -> io::Result<()> {
         }
     }
     sync(directory)
+}
+
+/// Creates a missing directory of the user, which only the user can write to.
+fn make_private(path: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
 /// The name of the file with a registry's answer.

@@ -10,7 +10,7 @@ use super::Programs;
 use super::client::{self, Connection, header};
 use crate::process;
 use crate::server::Server;
-use crate::server::free_port;
+use orla_e2e::free_port;
 
 /// How long a gateway may take to be installed.
 const INSTALLATION: Duration = Duration::from_secs(900);
@@ -52,7 +52,7 @@ impl Gateway {
         arguments: &Value,
     ) -> Result<(Server, Vec<u8>), String> {
         let (folder, place) = (&programs.folder, crate::target("gateways")?);
-        let port = free_port()?.to_string();
+        let port = free_port().to_string();
         let server = programs.echo_mcp.to_string_lossy().into_owned();
         let mut command = match self {
             Self::Supergateway => {

@@ -16,7 +16,8 @@ use super::rows::PYTHON;
 use super::side::Pipes;
 use super::stats::{median, percentile};
 use super::{Effort, Programs};
-use crate::server::{Server, free_port};
+use crate::server::Server;
+use orla_e2e::free_port;
 
 /// How long files have to be quiet before a capsule is restarted.
 const DEBOUNCE: Duration = Duration::from_millis(50);
@@ -75,7 +76,7 @@ pub(super) fn start(programs: &Programs, effort: Effort) -> Result<Vec<Figure>, 
 
 /// Starts the program and returns how many milliseconds it took to answer.
 fn first_answer(binary: &Path, folder: &Path, request: &[u8]) -> Result<f64, String> {
-    let port = free_port()?;
+    let port = free_port();
     let address = format!("127.0.0.1:{port}");
     let mut command = Command::new(binary);
     command.args(["--port", &port.to_string()]).current_dir(folder);

@@ -14,7 +14,8 @@ use serde_json::{Value, json};
 use super::{Node, SLOW, TIMEOUT, World, ask, eventually, post, same, signal, value_of, write};
 use crate::bench::client::{self, Connection};
 use crate::durable::all_tasks;
-use crate::server::{Server, free_port};
+use crate::server::Server;
+use orla_e2e::free_port;
 
 /// Clients at once, half of them with calls that may be repeated.
 const CLIENTS: usize = 16;
@@ -406,8 +407,8 @@ impl ThreeNats {
     pub(super) fn start(world: &World) -> Result<Self, String> {
         let mut three = Self {
             servers: vec![None, None, None],
-            ports: (0..3).map(|_| free_port()).collect::<Result<_, _>>()?,
-            routes: (0..3).map(|_| free_port()).collect::<Result<_, _>>()?,
+            ports: (0..3).map(|_| free_port()).collect(),
+            routes: (0..3).map(|_| free_port()).collect(),
             folders: (0..3).map(|_| world.fresh("nats")).collect::<Result<_, _>>()?,
             program: world.nats.clone(),
         };

@@ -11,7 +11,7 @@ use orla_e2e::{Http, Request};
 use serde_json::{Value, json};
 
 use super::{Nats, Node, WHERE, World, eventually, write};
-use crate::server::free_port;
+use orla_e2e::free_port;
 
 /// How many nodes are compared, to tell what each node costs from what each pair of nodes costs.
 const NODES: [usize; 2] = [2, 5];
@@ -75,7 +75,7 @@ struct Counting {
 
 impl Counting {
     fn start(world: &World) -> Result<Self, String> {
-        let port = free_port()?;
+        let port = free_port();
         let nats = Nats::with(world, &["-js", "-m", &port.to_string()])?;
         Ok(Self { nats, address: (Ipv4Addr::LOCALHOST, port).into() })
     }

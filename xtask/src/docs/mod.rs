@@ -24,9 +24,9 @@ use session::{Printed, Step};
 use terminal::Terminal;
 
 use crate::parts::{self, Parts};
-use crate::server::free_port;
 use crate::tally::Tally;
 use crate::{Outcome, server};
+use orla_e2e::free_port;
 
 /// The page whose programs need the examples of the repository, and the configuration for them.
 const TOUR: (&str, &str) = ("docs/rtfs-tour.md", "examples/rtfs/orla.yaml");
@@ -194,7 +194,7 @@ impl<'a> World<'a> {
         if page == Path::new(TOUR.0) {
             crate::copy_folder(&crate::root().join("examples"), &folder.join("examples"))?;
         }
-        let port = |shown| Ok((shown, free_port()?.to_string()));
+        let port = |shown| Ok((shown, free_port().to_string()));
         let ports = PORTS.into_iter().map(port).collect::<Result<_, String>>()?;
         Ok(Self { binary, home, folder, beside, ports, terminals: BTreeMap::new(), is_settling: false })
     }

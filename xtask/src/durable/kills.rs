@@ -204,6 +204,12 @@ impl Host for OneServer<'_> {
     }
 }
 
+/// Returns how many calls in the journal of a program have been answered.
+pub(crate) fn answered(task: &Value) -> usize {
+    let steps = task["journal"].as_array().map(Vec::as_slice).unwrap_or_default();
+    steps.iter().filter(|step| step["action"] == "call" && step["ended_at"].is_string()).count()
+}
+
 /// Checks what a program gave against the calls that were seen outside.
 fn check(task: &Value, steps: &[String], kills: usize) -> Result<Seen, String> {
     let values = task["result"]["value"].as_array().ok_or("no result")?;
@@ -212,8 +218,7 @@ fn check(task: &Value, steps: &[String], kills: usize) -> Result<Seen, String> {
         return Err("it is not completed".to_owned());
     }
     let journal = task["journal"].as_array().ok_or("no journal")?;
-    let is_answered = |step: &&Value| step["action"] == "call" && step["ended_at"].is_string();
-    let answered = journal.iter().filter(is_answered).count();
+    let answered = answered(task);
     if answered != CALLS {
         return Err(format!("the journal has {answered} answered calls"));
     }

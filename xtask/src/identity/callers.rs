@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::process::Finished;
-use crate::server::free_port;
 use crate::server::{Server, address};
 use crate::tally::Tally;
+use orla_e2e::free_port;
 
 use super::world::{Keys, Lives, Provider, Software, World};
 
@@ -56,7 +56,7 @@ impl Way {
                 let provider = world.provider(
                     Software::OidcProvider,
                     "callers-provider",
-                    free_port()?,
+                    free_port(),
                     own,
                     Keys::ONE,
                     lives,
@@ -82,7 +82,7 @@ impl Way {
                 let provider = world.provider(
                     Software::Idpyoidc,
                     "exchange-provider",
-                    free_port()?,
+                    free_port(),
                     above,
                     Keys::ONE,
                     lives,
@@ -104,7 +104,7 @@ impl Way {
 }
 
 pub(super) fn run(world: &World<'_>, way: Way, tally: &mut Tally) -> Result<(), String> {
-    let (own, upstream, collector) = (free_port()?, free_port()?, free_port()?);
+    let (own, upstream, collector) = (free_port(), free_port(), free_port());
     let url = format!("http://127.0.0.1:{own}/mcp");
     let above_url = format!("http://127.0.0.1:{upstream}/mcp");
     let setting = way.setting(world, &url, &above_url)?;

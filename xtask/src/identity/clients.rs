@@ -4,8 +4,8 @@ use std::process::Command;
 
 use crate::process;
 use crate::server::Server;
-use crate::server::free_port;
 use crate::tally::Tally;
+use orla_e2e::free_port;
 
 use super::world::{Keys, LIFE, Lives, Provider, Software, TIMEOUT, World};
 
@@ -17,7 +17,7 @@ fn servers(
     software: Software,
     name: &str,
 ) -> Result<(Provider, Server, String), String> {
-    let (issuer, own) = (free_port()?, free_port()?);
+    let (issuer, own) = (free_port(), free_port());
     let url = format!("http://127.0.0.1:{own}/mcp");
     let folder = format!("{name}-provider");
     let provider = world.provider(software, &folder, issuer, &url, Keys::ONE, Lives::SHORT)?;

@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use crate::process;
 use crate::server::Server;
-use crate::server::free_port;
 use crate::tally::Tally;
+use orla_e2e::free_port;
 
 use super::world::{TIMEOUT, World};
 
@@ -35,7 +35,7 @@ open("canaille.toml", "w").write("\n".join(lines + [f"{name} = {json.dumps(value
 
 pub(super) fn canaille(world: &World<'_>, tally: &mut Tally) -> Result<(), String> {
     let folder = world.folder("canaille")?;
-    let (issuer, own) = (free_port()?, free_port()?);
+    let (issuer, own) = (free_port(), free_port());
     let base = format!("http://127.0.0.1:{issuer}");
     python(world, &folder, CONFIGURE, &issuer.to_string())?;
     let mut command = Command::new(world.foreign.python.with_file_name("canaille"));

@@ -5,13 +5,13 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::process;
-use crate::server::free_port;
 use crate::tally::Tally;
+use orla_e2e::free_port;
 
 use super::world::{Keys, LIFE, Lives, Software, TIMEOUT, World};
 
 pub(super) fn run(world: &World<'_>, tally: &mut Tally) -> Result<(), String> {
-    let (issuer, upstream) = (free_port()?, free_port()?);
+    let (issuer, upstream) = (free_port(), free_port());
     let url = format!("http://127.0.0.1:{upstream}/mcp");
     let provider = world.provider(
         Software::OidcProvider,

@@ -1,14 +1,14 @@
 //! How long a refusal takes, by what is wrong with the token: it says nothing that the caller could not know.
 
-use crate::server::free_port;
 use crate::tally::Tally;
+use orla_e2e::free_port;
 
 use super::world::{Keys, Lives, Software, World};
 
 const ROUNDS: &str = "2000";
 
 pub(super) fn run(world: &World<'_>, tally: &mut Tally) -> Result<(), String> {
-    let (issuer, own) = (free_port()?, free_port()?);
+    let (issuer, own) = (free_port(), free_port());
     let url = format!("http://127.0.0.1:{own}/mcp");
     let provider = world.provider(
         Software::OidcProvider,

@@ -10,8 +10,8 @@ use super::install::Foreign;
 use super::upstream::{fixtures, serve};
 use crate::process;
 use crate::server::Server;
-use crate::server::free_port;
 use crate::tally::Tally;
+use orla_e2e::free_port;
 
 /// How long one call may take.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -69,7 +69,7 @@ fn behind(
 ) -> Result<(), String> {
     let folder = foreign.folder.join("agents").join(sdk.script).join(binding);
     std::fs::create_dir_all(&folder).map_err(|err| format!("{}: {err}", folder.display()))?;
-    let (port, grpc) = (free_port()?, free_port()?);
+    let (port, grpc) = (free_port(), free_port());
     let mut agent = if sdk.script.ends_with(".py") {
         let mut python = Command::new(&foreign.python);
         python.arg(fixtures().join(sdk.script));

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use super::install::Foreign;
 use crate::process;
-use crate::server::free_port;
 use crate::server::{self, Server};
 use crate::tally::Tally;
+use orla_e2e::free_port;
 
 /// How long one command may take.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -155,7 +155,7 @@ pub(super) fn run(binary: &Path, foreign: &Foreign, tally: &mut Tally) -> Result
                 (None, Some((variable, built.display().to_string())))
             }
             Needs::Api(variable) => {
-                let port = free_port()?;
+                let port = free_port();
                 let mut api = Command::new("python3");
                 api.arg(of(example.folder).join("server.py")).arg(port.to_string());
                 let api = Server::reachable(api, &logs.join("api.log"), &format!("127.0.0.1:{port}"))?;

@@ -18,8 +18,8 @@ use super::install::Foreign;
 use super::upstream::fixtures;
 use crate::process;
 use crate::server::Server;
-use crate::server::free_port;
 use crate::tally::Tally;
+use orla_e2e::free_port;
 
 /// How long one command may take.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -134,7 +134,7 @@ struct Reader<'a> {
 impl Reader<'_> {
     /// Starts a foreign server, which says when it listens.
     fn serve(&self, foreign: &Foreign, script: &str, says: &str) -> Result<Server, String> {
-        let port = free_port()?;
+        let port = free_port();
         let mut command = Command::new(&foreign.python);
         command.arg(fixtures().join(script)).arg(port.to_string()).current_dir(self.folder);
         let log = self.folder.join(format!("{script}.log"));

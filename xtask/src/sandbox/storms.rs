@@ -17,7 +17,7 @@ use crate::endure::watch::{processes_in, until};
 const CLIENTS: usize = 8;
 const TOOLS: usize = 4;
 /// How long whatever a server left may live.
-const LEFT: Duration = Duration::from_secs(30);
+const LEFT: Duration = Duration::from_secs(1);
 /// Where a temporary directory of a call could be seen, if its mount were.
 const PLACES: &[&str] = &["/mnt", "/media", "/srv", "/opt", "/var/tmp"];
 

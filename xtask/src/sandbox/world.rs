@@ -210,8 +210,7 @@ impl World {
                 harm.push(format!("the socket {socket} was reached"));
             }
         }
-        if until(Duration::from_secs(30), "daemons end", || host::daemons(&self.base).is_empty())
-            .is_err()
+        if until(Duration::from_secs(1), "daemons end", || host::daemons(&self.base).is_empty()).is_err()
         {
             harm.push("a process was left".to_owned());
         }

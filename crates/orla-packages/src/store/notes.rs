@@ -1,11 +1,9 @@
 //! What the user agreed to, and whose signatures were verified on this machine. Both are kept outside of
 //! projects, because a project may come from a third party.
 
-use std::fs;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 
-use super::{Own, Store, StoreError, io_at, read, write_shared};
+use super::{Own, Store, StoreError, io_at, make_private, read, write_shared};
 use crate::sha256;
 use crate::signature::Signer;
 
@@ -47,8 +45,7 @@ impl Store {
     fn note(&self, place: impl FnOnce(&Own) -> PathBuf, text: &[u8]) -> Result<(), StoreError> {
         let own = self.own.as_ref().ok_or(StoreError::Homeless)?;
         let path = place(own);
-        let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&own.contents);
-        made.and_then(|()| write_shared(&path, text)).map_err(io_at(&path))
+        make_private(&own.contents).and_then(|()| write_shared(&path, text)).map_err(io_at(&path))
     }
 }
 
@@ -62,7 +59,7 @@ fn signed(own: &Own, digest: &str, root: &str) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
-    use std::io;
+    use std::{fs, io};
 
     use super::*;
     use crate::signature::digest_of_root;

@@ -7,8 +7,8 @@ use std::process::Command;
 use super::Place;
 use crate::dist::release::{Program, succeed};
 use crate::process::{self, Finished};
-use crate::server::free_port;
 use crate::tally::Tally;
+use orla_e2e::free_port;
 
 /// The release of Debian to install on.
 const SUITE: &str = "bookworm";
@@ -28,7 +28,7 @@ pub(super) fn check(place: &Place<'_>, program: &Program, tally: &mut Tally) -> 
     }
     let Some(system) = bare(SUITE, "bare", &[])? else { return Ok(()) };
     let package = place.artefact("orla_", &format!("_{}.deb", program.target.debian))?;
-    let port = free_port()?;
+    let port = free_port();
     let finished = in_root(place, &system, |root| {
         let mut command = Command::new("unshare");
         command.args(["--mount", "--pid", "--fork", "--kill-child", "sh"]).arg(fixture("debian.sh"));
