@@ -11,7 +11,7 @@ use std::path::Path;
 use orla_e2e::Http;
 use serde_json::{Value, json};
 
-use crate::interop::install::{self, Foreign};
+use crate::install::{self, Foreign};
 use crate::parts::Parts;
 use crate::server::Server;
 use crate::tally::Tally;
@@ -85,9 +85,8 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
     Parts::of(arguments, &[], &[])?;
     let binary = server::binary()?;
     let binary = std::path::absolute(&binary).map_err(|err| format!("{}: {err}", binary.display()))?;
-    let fixtures = crate::root().join("xtask/fixtures");
-    let foreign = install::install_from(&fixtures.join("servers"), "servers", false)?;
-    let folder = install::packages(&fixtures.join("forms"), "forms")?;
+    let foreign = install::programs("servers", false)?;
+    let folder = install::packages("forms")?;
     let server = start(&binary, &foreign, &folder)?;
     let address = server.address.parse().map_err(|err| format!("{}: {err}", server.address))?;
     let mut http = Http::new(address);

@@ -1,6 +1,6 @@
 //! `cargo xtask`: the jobs that are neither a build nor a test because they leave cargo.
 //!
-//! - `interop` installs pinned foreign programs below `target/interop` and lets them talk to the
+//! - `interop` installs pinned foreign programs below `target/clients` and lets them talk to the
 //!   release binary (the official conformance suite, the official SDKs, the inspector), or stand behind
 //!   it (published servers, a large API).
 //! - `identity` puts authorization servers and clients that others wrote before and behind the release binary.
@@ -46,6 +46,7 @@ mod endure;
 mod forms;
 mod history;
 mod identity;
+mod install;
 mod interop;
 mod licences;
 mod order;

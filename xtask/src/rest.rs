@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::interop::install::{self, Foreign};
+use crate::install::{self, Foreign};
 use crate::parts::{self, Parts};
 use crate::server::Server;
 use crate::tally::Tally;
@@ -29,8 +29,8 @@ const SEED: &str = "1";
 pub(crate) fn run(arguments: &[String]) -> Outcome {
     let Parts { is_quick, .. } = Parts::of(arguments, &[parts::QUICK], &[])?;
     let binary = server::binary()?;
-    let pins = crate::root().join("xtask/fixtures/rest");
-    let foreign = install::install_from(&pins, "rest", true)?;
+    let pins = install::pins("rest");
+    let foreign = install::programs("rest", true)?;
     let served = foreign.folder.join("served");
     // Answers that an earlier run's keys repeat would be answers of another binary.
     let _ = fs::remove_dir_all(&served);

@@ -5,7 +5,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use crate::interop::install;
+use crate::install;
 use crate::parts::{self, Parts};
 use crate::tally::Tally;
 use crate::{Outcome, process, server};
@@ -21,7 +21,7 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
     let Parts { is_quick, .. } = Parts::of(arguments, &[parts::QUICK], &[])?;
     let binary = server::binary()?;
     let binary = std::path::absolute(&binary).map_err(|err| format!("{}: {err}", binary.display()))?;
-    let fixtures = crate::root().join("xtask/fixtures/telemetry");
+    let fixtures = install::pins("telemetry");
     let folder = crate::target("telemetry")?;
     let pins = "requirements.txt";
     std::fs::copy(fixtures.join(pins), folder.join(pins)).map_err(|err| format!("{pins}: {err}"))?;

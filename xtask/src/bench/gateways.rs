@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::Programs;
 use super::client::{self, Connection, header};
+use crate::install;
 use crate::process;
 use crate::server::Server;
 use orla_e2e::free_port;
@@ -57,7 +58,7 @@ impl Gateway {
         let mut command = match self {
             Self::Supergateway => {
                 let mut command = Command::new("node");
-                command.arg(npm(&place)?.join("supergateway")).args([
+                command.arg(npm("supergateway")?).args([
                     "--stdio",
                     &server,
                     "--outputTransport",
@@ -72,7 +73,7 @@ impl Gateway {
             }
             Self::McpProxy => {
                 let mut command = Command::new("node");
-                command.arg(npm(&place)?.join("mcp-proxy")).args(["--host", "127.0.0.1", "--port"]);
+                command.arg(npm("mcp-proxy")?).args(["--host", "127.0.0.1", "--port"]);
                 command.args([&port, "--server", "stream", "--no-eventStore", "--", &server]);
                 command
             }
@@ -169,26 +170,9 @@ impl Session {
     }
 }
 
-/// Returns the programs of the pinned npm packages, installed if they are not.
-fn npm(place: &Path) -> Result<PathBuf, String> {
-    let programs = place.join("node_modules/.bin");
-    let pins = crate::root().join("xtask/fixtures/gateways");
-    let (lock, done) = (pins.join("package-lock.json"), place.join(".npm-done"));
-    let is_current =
-        matches!((std::fs::read(&lock), std::fs::read(&done)), (Ok(one), Ok(other)) if one == other);
-    if !is_current {
-        let copy = |from: &Path, to: &Path| {
-            std::fs::copy(from, to).map(drop).map_err(|err| format!("{}: {err}", from.display()))
-        };
-        copy(&pins.join("package.json"), &place.join("package.json"))?;
-        copy(&lock, &place.join("package-lock.json"))?;
-        let mut npm = Command::new("npm");
-        npm.args(["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"])
-            .current_dir(place);
-        process::run(&mut npm, place, INSTALLATION)?.stdout_of_success()?;
-        copy(&lock, &done)?;
-    }
-    Ok(programs)
+/// Returns a program of the pinned npm packages.
+fn npm(program: &str) -> Result<PathBuf, String> {
+    Ok(install::packages("gateways")?.join("node_modules/.bin").join(program))
 }
 
 /// Returns the gateway that comes as a crate, built if it is not.

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::interop::install;
+use crate::install;
 use crate::parts::{self, Parts};
 use crate::server::Server;
 use crate::tally::Tally;
@@ -42,8 +42,8 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
     let chromium = chromium()?;
     let binary = server::binary()?;
     let binary = std::path::absolute(&binary).map_err(|err| format!("{}: {err}", binary.display()))?;
-    let fixtures = crate::root().join("xtask/fixtures/browser");
-    let foreign = install::install_from(&fixtures, "browser", false)?;
+    let fixtures = install::pins("browser");
+    let foreign = install::programs("browser", false)?;
     let open = foreign.folder.join("open");
     crate::copy_folder(&fixtures.join("world"), &open)?;
     copy(&fixtures.join("payloads.json"), &open.join("payloads.json"))?;

@@ -6,7 +6,8 @@ use std::path::Path;
 
 use super::balancer::Balancer;
 use super::{Node, World, eventually, write};
-use crate::interop::{clients, conformance, install};
+use crate::install;
+use crate::interop::{clients, conformance};
 use crate::tally::Tally;
 use crate::{copy_folder, root};
 
@@ -16,7 +17,7 @@ const NODES: [&str; 3] = ["alpha", "beta", "gamma"];
 impl World {
     /// Each scenario, and each call of each client, is a check.
     pub(super) fn foreign(&self, tally: &mut Tally) -> Result<(), String> {
-        let foreign = install::install(true)?;
+        let foreign = install::programs("clients", true)?;
         let fixtures = root().join("xtask/fixtures/conformance");
         self.behind_balancer(&fixtures, &["tools", "prompts", "servers"], |address| {
             let results = self.fresh("results")?;

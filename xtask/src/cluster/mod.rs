@@ -26,6 +26,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::bench::client::Connection;
+use crate::install;
 use crate::parts::{self, Parts};
 use crate::process;
 use crate::server::{self, Server};
@@ -35,8 +36,6 @@ use orla_e2e::free_port;
 
 /// How long anything may take that is waited for.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// How long the installation may take.
-const INSTALL: Duration = Duration::from_secs(300);
 /// How many checks run at once, each with nodes and a NATS server of its own. They wait most of the time.
 const AT_ONCE: usize = 5;
 /// How long a node stands still.
@@ -167,7 +166,7 @@ struct Node {
 
 impl World {
     fn new(binary: PathBuf, is_quick: bool) -> Result<Self, String> {
-        let nats = install()?;
+        let nats = install_nats()?;
         let folder = target("cluster/run")?;
         fs::remove_dir_all(&folder).map_err(|err| err.to_string())?;
         fs::create_dir_all(&folder).map_err(|err| err.to_string())?;
@@ -499,46 +498,12 @@ fn post(body: &Value) -> Vec<u8> {
 }
 
 /// Installs the NATS server, and says where it is.
-fn install() -> Result<PathBuf, String> {
-    let folder = target("cluster")?;
-    let venv = folder.join("python");
-    let server = venv.join("bin/nats-server");
-    let wanted = root().join("xtask/fixtures/cluster/requirements.txt");
-    let installed = folder.join("installed.txt");
-    let text = fs::read_to_string(&wanted).map_err(|err| err.to_string())?;
-    if server.is_file() && fs::read_to_string(&installed).is_ok_and(|installed| installed == text) {
-        return Ok(server);
-    }
-    println!("installing the NATS server");
-    let steps: [(PathBuf, Vec<String>); 2] = [
-        ("python3".into(), ["-m", "venv", "--clear", "python"].map(str::to_owned).into()),
-        (
-            venv.join("bin/python"),
-            [
-                "-m",
-                "pip",
-                "install",
-                "--quiet",
-                "--disable-pip-version-check",
-                "--no-deps",
-                "--require-hashes",
-                "-r",
-            ]
-            .map(str::to_owned)
-            .into_iter()
-            .chain([wanted.display().to_string()])
-            .collect(),
-        ),
-    ];
-    for (program, arguments) in steps {
-        let mut step = Command::new(program);
-        step.args(&arguments).current_dir(&folder);
-        process::run(&mut step, &folder, INSTALL)?
-            .stdout_of_success()
-            .map_err(|err| format!("{}: {err}", arguments.join(" ")))?;
-    }
-    write(&installed, &text)?;
-    Ok(server)
+fn install_nats() -> Result<PathBuf, String> {
+    let (folder, file) = (target("cluster")?, "requirements.txt");
+    fs::copy(install::pins("cluster").join(file), folder.join(file))
+        .map_err(|err| format!("{file}: {err}"))?;
+    let python = install::python(&folder, file, "python")?;
+    Ok(python.with_file_name("nats-server"))
 }
 
 fn eventually(what: &str, holds: impl Fn() -> Result<bool, String>) -> Result<(), String> {

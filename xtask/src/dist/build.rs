@@ -10,9 +10,10 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::install;
 use crate::tally::Tally;
 
-use super::release::{self, Commit, Program, TARGETS, Target, stdout_of, succeed, text};
+use super::release::{self, Commit, Program, TARGETS, Target, stdout_of, succeed};
 
 /// What was built.
 pub(super) struct Built {
@@ -184,28 +185,11 @@ struct Zig {
 
 /// Installs the pinned compiler below `dist`, if it is not there.
 fn zig(dist: &Path) -> Result<Zig, String> {
-    let requirements = crate::root().join("packaging/build/requirements.txt");
-    let wanted = text(&requirements)?;
+    let requirements = dist.join("zig.txt");
+    fs::copy(crate::root().join("packaging/build/requirements.txt"), &requirements)
+        .map_err(|err| format!("{}: {err}", requirements.display()))?;
+    let program = install::python(dist, "zig.txt", "zig")?;
     let folder = dist.join("zig");
-    let (program, stamp) = (folder.join("bin/python3"), folder.join("installed.txt"));
-    if fs::read_to_string(&stamp).ok().as_deref() != Some(&wanted) {
-        succeed(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&folder))?;
-        succeed(
-            Command::new(&program)
-                .args([
-                    "-m",
-                    "pip",
-                    "install",
-                    "--quiet",
-                    "--disable-pip-version-check",
-                    "--require-hashes",
-                ])
-                .arg("--only-binary=:all:")
-                .arg("--requirement")
-                .arg(&requirements),
-        )?;
-        fs::write(&stamp, wanted).map_err(|err| format!("{}: {err}", stamp.display()))?;
-    }
     let script = |name: &str| {
         let path = folder.join(name);
         let source = crate::root().join("packaging/build").join(name);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::{Context, tool, write};
-use crate::interop::install::{self, Foreign};
+use crate::install::{self, Foreign};
 use crate::process;
 use crate::server::Server;
 
@@ -20,7 +20,7 @@ const WAITS: &str = "while [ ! -e go ]; do sleep 0.05; done\necho done";
 const BLOCK: &str = "description: Waits.\ntask: optional\nannotations: {idempotentHint: true}";
 
 pub(super) fn run(context: &mut Context) -> Result<(), String> {
-    let foreign = install::install(false)?;
+    let foreign = install::programs("clients", false)?;
     let folder = context.folder("sdk")?;
     let across = across_a_kill(&context.orla, &foreign, &folder);
     context.tally.check("TypeScript SDK v1's client: a task across a kill of the server", across);

@@ -13,7 +13,7 @@ mod timing;
 mod tls;
 mod world;
 
-use crate::interop::install;
+use crate::install;
 use crate::parts::{self, Parts};
 use crate::tally::Tally;
 use crate::{Outcome, server};
@@ -34,8 +34,7 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
     let is_short = parts.is_quick && parts.is_all();
     let wanted = |part: &str| if is_short { QUICK.contains(&part) } else { parts.has(part) };
     let binary = server::binary()?;
-    let pins = crate::root().join("xtask/fixtures/identity");
-    let foreign = install::install_from(&pins, "identity", PYTHON.into_iter().any(wanted))?;
+    let foreign = install::programs("identity", PYTHON.into_iter().any(wanted))?;
     let world = World::new(&binary, &foreign)?;
     let mut tally = Tally::default();
     if wanted("typescript") {

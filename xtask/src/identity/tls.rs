@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::interop::install;
+use crate::install;
 use crate::process;
 use crate::tally::Tally;
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use crate::interop::install::Foreign;
+use crate::install::Foreign;
 use crate::process::{self, Finished};
 use crate::server::{Server, address};
 

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use super::install::{Foreign, fixtures};
+use crate::install::{Foreign, pins};
 use crate::process;
 use crate::server::Server;
 use crate::tally::Tally;
@@ -20,7 +20,7 @@ const TIMEOUT: Duration = Duration::from_secs(180);
 pub(super) fn run(binary: &Path, foreign: &Foreign, tally: &mut Tally) -> Result<(), String> {
     let orla = Server::start(binary, &crate::root().join("xtask/fixtures/agent"), &foreign.folder)?;
     let url = format!("http://{}", orla.address);
-    let python = |name: &str| script(&foreign.python, &fixtures().join(name));
+    let python = |name: &str| script(&foreign.python, &pins("clients").join(name));
     let node = |name: &str| script(&foreign.node, &foreign.folder.join(name));
     let mut drivers = vec![("JavaScript 0.3", "JSONRPC", node("a2a_js_v0_client.mjs"))];
     for binding in ["JSONRPC", "HTTP+JSON", "GRPC"] {

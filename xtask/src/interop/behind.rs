@@ -11,8 +11,8 @@ use std::path::Path;
 use serde_json::json;
 
 use super::conformance::{self, SETS, Scenarios};
-use super::install::Foreign;
 use super::upstream::{Upstream, in_front};
+use crate::install::Foreign;
 use crate::tally::Tally;
 
 /// The error for an unknown tool.

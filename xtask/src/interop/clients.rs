@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use super::install::{Foreign, fixtures};
 use super::pattern::compare;
+use crate::install::{Foreign, pins};
 use crate::process;
 use crate::server::Server;
 use crate::tally::Tally;
@@ -86,7 +86,7 @@ pub(crate) fn run(
 
 /// Returns what is called, and what is right.
 pub(crate) fn expected() -> Result<Value, String> {
-    let calls = fixtures().join("calls.json");
+    let calls = pins("clients").join("calls.json");
     std::fs::read_to_string(&calls)
         .map_err(|err| err.to_string())
         .and_then(|text| serde_json::from_str(&text).map_err(|err| err.to_string()))
@@ -122,13 +122,13 @@ fn drive(client: Client, era: &str, target: &[String], foreign: &Foreign) -> Res
         _ => Command::new(&foreign.node),
     };
     match client {
-        Client::PythonSdk => command.arg(fixtures().join("python_sdk.py")).arg(era),
+        Client::PythonSdk => command.arg(pins("clients").join("python_sdk.py")).arg(era),
         Client::TypeScriptSdk => command.arg(foreign.folder.join("typescript_sdk.mjs")).arg(era),
         Client::TypeScriptSdkV1 | Client::Inspector => {
             command.arg(foreign.folder.join("typescript_sdk_v1.mjs"))
         }
     };
-    command.arg(fixtures().join("calls.json")).args(target).current_dir(crate::root());
+    command.arg(pins("clients").join("calls.json")).args(target).current_dir(crate::root());
     let stdout = process::run(&mut command, &foreign.folder, TIMEOUT)?.stdout_of_success()?;
     serde_json::from_str(&stdout).map_err(|err| format!("its report: {err}: {stdout}"))
 }
@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn every_example_tool_and_prompt_is_called() {
-        let calls = std::fs::read_to_string(fixtures().join("calls.json")).unwrap();
+        let calls = std::fs::read_to_string(pins("clients").join("calls.json")).unwrap();
         let calls: Value = serde_json::from_str(&calls).unwrap();
         for (folder, is_one) in
             [("tools", (|mode| mode & 0o111 != 0) as fn(u32) -> bool), ("prompts", |_| true)]

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::install::Foreign;
+use crate::install::Foreign;
 use crate::process;
 use crate::server::Server;
 use crate::tally::Tally;

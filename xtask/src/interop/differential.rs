@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::install::Foreign;
 use super::upstream::{Upstream, entry, fixtures, in_front};
+use crate::install::Foreign;
 use crate::process;
 use crate::tally::Tally;
 

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use super::install::Foreign;
+use crate::install::Foreign;
 use crate::process;
 use crate::server::{self, Server};
 use crate::tally::Tally;

@@ -6,7 +6,7 @@
 //! tools of the repository for the clients, a folder of plain executables and prompts for the
 //! suite, a client's own `mcpServers` for what is behind it. There is no test mode.
 //!
-//! Every foreign part is pinned (`xtask/fixtures/clients/`) and installed below `target/interop`
+//! Every foreign part is pinned (`xtask/fixtures/clients/`) and installed below `target/clients`
 //! once; deleting that folder starts afresh.
 
 mod agents;
@@ -17,7 +17,6 @@ pub(crate) mod conformance;
 mod cutter;
 mod differential;
 mod examples;
-pub(crate) mod install;
 mod openapi;
 mod pasted;
 mod pattern;
@@ -28,6 +27,7 @@ mod upstream;
 use std::time::Instant;
 
 use crate::Outcome;
+use crate::install;
 use crate::server;
 use crate::tally::Tally;
 
@@ -57,7 +57,8 @@ pub(crate) fn run(names: &[String]) -> Outcome {
 
     let binary = server::binary()?;
     let started = Instant::now();
-    let foreign = install::install(
+    let foreign = install::programs(
+        "clients",
         ["python", "differential", "behind", "agents", "asked", "streams"].into_iter().any(wanted),
     )?;
     println!("foreign programs are in place ({:.1} s)", started.elapsed().as_secs_f64());

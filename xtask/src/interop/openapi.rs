@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::install::Foreign;
 use super::upstream::{fixtures, serve};
+use crate::install::Foreign;
 use crate::process;
 use crate::server::Server;
 use crate::tally::Tally;

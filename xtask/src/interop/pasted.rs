@@ -8,9 +8,9 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use super::install::Foreign;
 use super::upstream::Upstream;
 use crate::bench::client::{self, Connection};
+use crate::install::Foreign;
 use crate::server::Server;
 use crate::tally::Tally;
 

@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::conformance::SETS;
-use super::install::{Foreign, fixtures};
+use crate::install::{Foreign, pins};
 use crate::process;
 use crate::tally::Tally;
 
@@ -18,7 +18,7 @@ const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Runs the scenarios of both sets.
 pub(crate) fn run(binary: &Path, foreign: &Foreign, tally: &mut Tally) -> Result<(), String> {
-    let client = format!("python3 {}", fixtures().join("conformance_client.py").display());
+    let client = format!("python3 {}", pins("clients").join("conformance_client.py").display());
     let binary = std::path::absolute(binary).map_err(|err| format!("{}: {err}", binary.display()))?;
     for set in SETS {
         let mut suite = Command::new(&foreign.node);

@@ -14,8 +14,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::cutter::Cutter;
-use super::install::Foreign;
 use super::upstream::fixtures;
+use crate::install::Foreign;
 use crate::process;
 use crate::server::Server;
 use crate::tally::Tally;

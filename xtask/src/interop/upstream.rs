@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use super::install::Foreign;
+use crate::install::Foreign;
 use crate::server::Server;
 use orla_e2e::free_port;
 

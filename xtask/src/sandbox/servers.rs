@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use super::Context;
 use super::world;
 use crate::bench::client::{self, Connection};
-use crate::interop::install::{self, Foreign};
+use crate::install::{self, Foreign};
 use crate::process;
 use crate::server::{self, Server};
 
@@ -259,7 +259,7 @@ type Answers = BTreeMap<String, Value>;
 
 /// Starts each server, without confinement and with it.
 pub(super) fn run(context: &mut Context) -> Result<(), String> {
-    let foreign = install::install_from(&crate::root().join("xtask/fixtures/servers"), "servers", true)?;
+    let foreign = install::programs("servers", true)?;
     let place = Place::new(&context.orla, &foreign)?;
     for server in SERVERS.iter().filter(|server| server.is_quick || !context.is_quick) {
         let permissions = server.permissions_with_preset();
