@@ -35,6 +35,16 @@ const GRACE: Duration = Duration::from_millis(250);
 /// and the node be well.
 const ATTEMPTS: usize = 2;
 
+/// The pauses after which an idempotent call whose node was lost asks the nodes again that did not take it. They may be
+/// connecting to another NATS server, or starting.
+const PAUSES: [Duration; 5] = [
+    Duration::from_millis(250),
+    Duration::from_millis(500),
+    Duration::from_secs(1),
+    Duration::from_secs(2),
+    Duration::from_secs(4),
+];
+
 /// How many characters of a name that no node has an error repeats.
 const MAX_NAME_SHOWN: usize = 100;
 
@@ -80,10 +90,10 @@ impl ClusterExecutor {
     }
 
     /// Returns the node for the next attempt, which may be a node that joined in the meantime.
-    fn next(&self, digest: &str, tried: &[String], wanted: Option<&str>) -> Option<Candidate> {
+    fn next(&self, digest: &str, silent: &Silent, wanted: Option<&str>) -> Option<Candidate> {
         let mut candidates = self.shared.read(|registry| registry.candidates(digest));
         candidates.retain(|candidate| wanted.is_none_or(|node| node == candidate.node));
-        least_tried(candidates, tried)
+        silent.best(candidates)
     }
 
     async fn call(
@@ -111,8 +121,14 @@ impl ClusterExecutor {
             }
             None => "no node of the cluster offers this version any longer".to_owned(),
         };
-        let mut tried = Vec::new();
-        while let Some(candidate) = self.next(&provider.digest, &tried, wanted) {
+        let (mut silent, mut pauses, mut is_first) = (Silent::default(), PAUSES.into_iter(), true);
+        loop {
+            let Some(candidate) = self.next(&provider.digest, &silent, wanted) else {
+                let Some(pause) = pauses.next().filter(|_| lost.is_some()) else { break };
+                tokio::time::sleep(pause).await;
+                silent.refused.clear();
+                continue;
+            };
             let node = &candidate.node;
             if !link.wait_until_connected().await {
                 reason = "there is no connection to the cluster".to_owned();
@@ -120,7 +136,7 @@ impl ClusterExecutor {
             }
             let events = &self.shared.events;
             count(&events.sent);
-            if !tried.is_empty() {
+            if !std::mem::take(&mut is_first) {
                 count(&events.repeated);
                 // The last thing noted may be that the call waited at the node before.
                 if let Some(checkpoint) = &ctx.scope.checkpoint {
@@ -156,11 +172,11 @@ impl ClusterExecutor {
                         return Err(RuntimeError::Unavailable { id: id(), reason, source: None });
                     }
                     lost = Some(reason);
-                    tried.push(candidate.instance);
+                    silent.lost.push(candidate.instance);
                     continue;
                 }
             }
-            tried.extend(vec![candidate.instance; ATTEMPTS]);
+            silent.refused.push(candidate.instance);
         }
         if let Some(reason) = lost {
             return Err(RuntimeError::Unavailable { id: id(), reason, source: None });
@@ -169,12 +185,23 @@ impl ClusterExecutor {
     }
 }
 
-/// Returns the first of the candidates to which the fewest attempts were made, fewer than [`ATTEMPTS`]. `tried` has the
-/// instance of each attempt.
-fn least_tried(candidates: Vec<Candidate>, tried: &[String]) -> Option<Candidate> {
-    let attempts = |candidate: &Candidate| tried.iter().filter(|it| **it == candidate.instance).count();
-    let open = candidates.into_iter().filter(|candidate| attempts(candidate) < ATTEMPTS);
-    open.min_by_key(attempts)
+/// The instances that gave no answer to a call.
+#[derive(Default)]
+struct Silent {
+    /// Those that did not take it.
+    refused: Vec<String>,
+    /// Those that were lost during the call, for each time.
+    lost: Vec<String>,
+}
+
+impl Silent {
+    /// Returns the first of the candidates that were lost least often, less than [`ATTEMPTS`] times, and have not refused.
+    fn best(&self, mut candidates: Vec<Candidate>) -> Option<Candidate> {
+        let losses =
+            |candidate: &Candidate| self.lost.iter().filter(|it| **it == candidate.instance).count();
+        candidates.retain(|it| !self.refused.contains(&it.instance) && losses(it) < ATTEMPTS);
+        candidates.into_iter().min_by_key(losses)
+    }
 }
 
 /// A call at one node.
@@ -433,13 +460,15 @@ mod tests {
             instance: name.to_owned(),
             sent: Arc::default(),
         };
-        let next = |tried: &[&str]| {
-            let tried: Vec<String> = tried.iter().map(|&it| it.to_owned()).collect();
-            least_tried(vec![node("a"), node("b")], &tried).map(|it| it.node)
+        let next = |lost: &[&str], refused: &[&str]| {
+            let owned = |names: &[&str]| names.iter().map(|&it| it.to_owned()).collect();
+            let silent = Silent { refused: owned(refused), lost: owned(lost) };
+            silent.best(vec![node("a"), node("b")]).map(|it| it.node)
         };
-        assert_eq!(next(&[]).as_deref(), Some("a"));
-        assert_eq!(next(&["a"]).as_deref(), Some("b"));
-        assert_eq!(next(&["a", "b", "b"]).as_deref(), Some("a"), "the other one has refused");
-        assert_eq!(next(&["a", "b", "b", "a"]), None);
+        assert_eq!(next(&[], &[]).as_deref(), Some("a"));
+        assert_eq!(next(&["a"], &[]).as_deref(), Some("b"));
+        assert_eq!(next(&["a"], &["b"]).as_deref(), Some("a"), "the other one has refused");
+        assert_eq!(next(&["a", "a"], &["b"]), None);
+        assert_eq!(next(&["a", "a"], &[]).as_deref(), Some("b"), "it is asked again after a pause");
     }
 }
