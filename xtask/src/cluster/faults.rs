@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::chaos::ThreeNats;
-use super::{ECHO, Node, ONCE, TIMEOUT, WHERE, World, eventually, same, signal, write};
+use super::{ECHO, Node, ONCE, SLOW, TIMEOUT, WHERE, World, eventually, same, signal, write};
 use crate::process;
 
 /// Calls whose input a hostile node announces and never sends.
@@ -179,6 +179,27 @@ impl World {
             return Err(format!("the metrics count {sent} calls"));
         }
         Ok(())
+    }
+
+    /// A call that may be repeated loses the only node that has its capability, and another one joins.
+    pub(super) fn joined_late(&self) -> Result<(), String> {
+        let nats = self.nats()?;
+        let tools = [("slow", SLOW)];
+        let alpha = self.node(&nats, "alpha", &tools)?;
+        let beta = self.node(&nats, "beta", &[])?;
+        eventually("beta lists `slow`", || beta.lists("slow"))?;
+        let folder = self.folder_of("gamma", &nats.config("gamma"), &tools)?;
+        write(&folder.join("go"), "")?;
+        std::thread::scope(|scope| {
+            let slow = scope.spawn(|| beta.call("slow", &json!({})));
+            eventually("the call runs", || Ok(alpha.calls("slow-calls") == 1))?;
+            alpha.server.kill()?;
+            eventually("beta loses alpha", || {
+                Ok(beta.metric(r#"orla_cluster_calls_total{event="lost"}"#)? > 0.0)
+            })?;
+            let gamma = self.start(folder)?;
+            same(&slow.join().map_err(|_| "a thread panicked")??, &gamma.folder_value())
+        })
     }
 
     /// Calls that name a node.

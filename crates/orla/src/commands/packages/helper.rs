@@ -5,11 +5,15 @@ use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::mpsc;
+use std::sync::{Once, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process_group};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use signal_hook::low_level::emulate_default_handler;
 
 use crate::text::cut;
 
@@ -17,6 +21,9 @@ use crate::text::cut;
 const TIMEOUT: Duration = Duration::from_secs(600);
 /// The maximum number of bytes that one of them may write, to each stream.
 const MAX_OUTPUT: u64 = 256 << 20;
+
+/// The process groups of those that run. The terminal does not send them its signals.
+static RUNNING: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
 
 /// Returns a program by its path, or by its name in `PATH`, to run in a directory. A program such as Python
 /// runs files of its directory, so this is the project only if the program is to work on the project.
@@ -35,23 +42,27 @@ pub(super) fn program(name: impl AsRef<OsStr>, directory: &Path) -> Command {
 pub(super) fn output(command: &mut Command) -> Result<Vec<u8>, String> {
     let name = command.get_program().to_string_lossy().into_owned();
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    end_with_this_process();
+    let mut running = RUNNING.lock();
     // A separate process group, so that all of it can be ended.
     let mut child = command.process_group(0).spawn().map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => format!("{name} is needed for this source and is not installed"),
         _ => format!("{name} cannot be run: {error}"),
     })?;
-    let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    let group = Pid::from_child(&child);
+    running.push(group);
+    drop(running);
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     let (sender, receiver) = mpsc::channel();
     let reader = thread::spawn(move || stderr.map(all).unwrap_or_default());
     thread::spawn(move || {
         let output = stdout.map(all).unwrap_or_default();
-        sender.send((output, reader.join().unwrap_or_default(), child.wait()))
+        let status = child.wait();
+        RUNNING.lock().retain(|running| *running != group);
+        sender.send((output, reader.join().unwrap_or_default(), status))
     });
     let Ok((output, errors, status)) = receiver.recv_timeout(TIMEOUT) else {
-        if let Some(group) = group {
-            let _ = kill_process_group(group, Signal::KILL);
-        }
+        let _ = kill_process_group(group, Signal::KILL);
         return Err(format!("{name} did not end within {} s", TIMEOUT.as_secs()));
     };
     let status = status.map_err(|error| format!("{name} cannot be awaited: {error}"))?;
@@ -72,6 +83,25 @@ pub(super) fn output(command: &mut Command) -> Result<Vec<u8>, String> {
         return Err(format!("{name} failed: {message}{cause}"));
     }
     Ok(output)
+}
+
+/// From the first call on, a signal that ends this process ends the programs first.
+fn end_with_this_process() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // Without this, they run to their end.
+        let Ok(mut signals) = Signals::new([SIGHUP, SIGINT, SIGTERM]) else { return };
+        thread::spawn(move || {
+            for signal in signals.forever() {
+                // No other one begins meanwhile.
+                let running = RUNNING.lock();
+                for group in &*running {
+                    let _ = kill_process_group(*group, Signal::KILL);
+                }
+                let _ = emulate_default_handler(signal);
+            }
+        });
+    });
 }
 
 fn all(stream: impl Read) -> Vec<u8> {

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use orla_e2e::{World, eventually};
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::{call, folder, ok, project};
 
@@ -70,4 +71,24 @@ fn a_killed_add_update_or_sync_leaves_the_old_or_the_new_package() {
     }
     let left: Vec<_> = std::fs::read_dir(world.path(".orla/packages")).unwrap().collect();
     assert!(left.len() <= 4, "the package, its tools, the lock and .gitignore: {left:?}");
+}
+
+#[test]
+fn a_signal_ends_what_a_command_has_started() {
+    let world = project();
+    let path = format!("{}:{}", world.path("bin").display(), std::env::var("PATH").expect("a path"));
+    let world = world.env("PATH", &path);
+    // As a `git` that fetches for long, in a process of its own.
+    let began = world.path("began");
+    let git = format!("#!/bin/sh\nsleep 600 & echo > {}\nwait\n", began.display());
+    world.write("bin/git", &git, 0o755);
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+        let mut add = world.spawn(&["add", "git:./src/greet#main", "--yes"], "add.out");
+        eventually("git fetches", || began.exists());
+        kill_process(Pid::from_child(&add), signal).expect("it runs");
+        let status = eventually("the command ends", || add.try_wait().expect("a child"));
+        assert!(!status.success(), "{status}");
+        eventually("git and what it started have ended", || world.processes().is_empty());
+        std::fs::remove_file(&began).expect("it began");
+    }
 }
