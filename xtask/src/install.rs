@@ -13,10 +13,10 @@ use crate::process;
 const NODE: (u32, u32) = (22, 19);
 
 /// How long one installation may take.
-const TIMEOUT: Duration = Duration::from_secs(600);
+const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// The pauses before a failed installation is tried again: a registry may be away for a moment.
-const PAUSES: [Duration; 3] = [Duration::from_secs(5), Duration::from_secs(20), Duration::from_secs(60)];
+const PAUSES: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(30)];
 
 /// Where everything is.
 pub(crate) struct Foreign {

@@ -5,8 +5,8 @@
 //! open. A tool that ignores an interrupt cannot be interrupted.
 
 use std::fs;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 
 use nix::sys::signal::SigSet;
 use signal_hook::consts::{FORBIDDEN, SIGPIPE};
@@ -36,17 +36,21 @@ pub fn keep_to_ourselves() {
     close_fds::set_fds_cloexec(FIRST, &[]);
     // Setting an empty mask cannot fail.
     let _ = SigSet::empty().thread_set_mask();
-    for signal in ignored() {
+    for signal in ignored_signals() {
         // Unlike an ignored signal, a handler is not inherited. This handler does nothing, so that an
         // ignored signal stays without effect here.
-        let _ = signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)));
+        let _ = signal_hook::flag::register(*signal, Arc::new(AtomicBool::new(false)));
     }
 }
 
-/// Returns the signals that this process was started to ignore. Only Linux reports them.
-fn ignored() -> Vec<i32> {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    signals_of(&status, "SigIgn:")
+/// Returns the signals that this process was started to ignore, as they were when this was first called: in
+/// [`keep_to_ourselves`]. Only Linux reports them.
+pub fn ignored_signals() -> &'static [i32] {
+    static IGNORED: OnceLock<Vec<i32>> = OnceLock::new();
+    IGNORED.get_or_init(|| {
+        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+        signals_of(&status, "SigIgn:")
+    })
 }
 
 /// Returns the signals in a mask of `/proc/PID/status` that can be handled and that `std` does not

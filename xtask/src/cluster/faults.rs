@@ -181,15 +181,20 @@ impl World {
         Ok(())
     }
 
-    /// A call that may be repeated loses the only node that has its capability, and another one joins.
+    /// A call that may be repeated loses the only node that has its capability, and another one offers it later.
     pub(super) fn joined_late(&self) -> Result<(), String> {
         let nats = self.nats()?;
         let tools = [("slow", SLOW)];
         let alpha = self.node(&nats, "alpha", &tools)?;
         let beta = self.node(&nats, "beta", &[])?;
         eventually("beta lists `slow`", || beta.lists("slow"))?;
-        let folder = self.folder_of("gamma", &nats.config("gamma"), &tools)?;
-        write(&folder.join("go"), "")?;
+        let gamma = self.node(&nats, "gamma", &tools)?;
+        let (tool, away) = (gamma.folder.join("tools/slow"), gamma.folder.join("slow"));
+        let moved = |from, to| fs::rename(from, to).map_err(|err| err.to_string());
+        moved(&tool, &away)?;
+        gamma.server.hang_up()?;
+        write(&gamma.folder.join("go"), "")?;
+        eventually("gamma does not offer it", || Ok(beta.knows("gamma")?["capabilities"] == json!([])))?;
         std::thread::scope(|scope| {
             let slow = scope.spawn(|| beta.call("slow", &json!({})));
             eventually("the call runs", || Ok(alpha.calls("slow-calls") == 1))?;
@@ -197,7 +202,8 @@ impl World {
             eventually("beta loses alpha", || {
                 Ok(beta.metric(r#"orla_cluster_calls_total{event="lost"}"#)? > 0.0)
             })?;
-            let gamma = self.start(folder)?;
+            moved(&away, &tool)?;
+            gamma.server.hang_up()?;
             same(&slow.join().map_err(|_| "a thread panicked")??, &gamma.folder_value())
         })
     }

@@ -110,7 +110,11 @@ const CHECKS: &[(&str, &str, Check)] = &[
     ("calls", "large inputs and results arrive whole", World::large),
     ("calls", "what is here wins, and equal nodes share the calls", World::shared),
     ("faults", "a node that dies during a call: repeated or told", World::dying),
-    ("faults", "a repeatable call that lost its node is made at one that joins", World::joined_late),
+    (
+        "faults",
+        "a repeatable call that lost its node is made at one that offers it later",
+        World::joined_late,
+    ),
     ("faults", "a node that stands still is given up", World::stopped),
     ("faults", "without NATS the node goes on, and with it again the cluster", World::without_nats),
     ("faults", "of two instances with one name, a call reaches one", World::two_of_one_name),

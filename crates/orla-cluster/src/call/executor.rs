@@ -125,6 +125,9 @@ impl ClusterExecutor {
         loop {
             let Some(candidate) = self.next(&provider.digest, &silent, wanted) else {
                 let Some(pause) = pauses.next().filter(|_| lost.is_some()) else { break };
+                if tokio::time::Instant::now() + pause >= ctx.renewed().deadline {
+                    break;
+                }
                 tokio::time::sleep(pause).await;
                 silent.refused.clear();
                 continue;

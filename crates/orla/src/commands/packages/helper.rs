@@ -7,9 +7,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Once, mpsc};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use orla_process::inheritance::ignored_signals;
+use parking_lot::{Mutex, MutexGuard};
 use rustix::process::{Pid, Signal, kill_process_group};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -21,6 +22,9 @@ use crate::text::cut;
 const TIMEOUT: Duration = Duration::from_secs(600);
 /// The maximum number of bytes that one of them may write, to each stream.
 const MAX_OUTPUT: u64 = 256 << 20;
+/// How long one of them may take to end after a signal, and how often this is checked.
+const END_GRACE: Duration = Duration::from_secs(1);
+const END_CHECK: Duration = Duration::from_millis(5);
 
 /// The process groups of those that run. The terminal does not send them its signals.
 static RUNNING: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
@@ -85,23 +89,36 @@ pub(super) fn output(command: &mut Command) -> Result<Vec<u8>, String> {
     Ok(output)
 }
 
-/// From the first call on, a signal that ends this process ends the programs first.
+/// From the first call on, a signal that ends this process ends the programs first: `git` removes its locks.
 fn end_with_this_process() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
+        let signals = [SIGHUP, SIGINT, SIGTERM].into_iter();
+        let signals = signals.filter(|signal| !ignored_signals().contains(signal));
         // Without this, they run to their end.
-        let Ok(mut signals) = Signals::new([SIGHUP, SIGINT, SIGTERM]) else { return };
+        let Ok(mut signals) = Signals::new(signals) else { return };
         thread::spawn(move || {
             for signal in signals.forever() {
-                // No other one begins meanwhile.
-                let running = RUNNING.lock();
-                for group in &*running {
-                    let _ = kill_process_group(*group, Signal::KILL);
+                drop(end_running(Signal::TERM));
+                let end = Instant::now() + END_GRACE;
+                while !RUNNING.lock().is_empty() && Instant::now() < end {
+                    thread::sleep(END_CHECK);
                 }
+                // No other one begins meanwhile.
+                let _running = end_running(Signal::KILL);
                 let _ = emulate_default_handler(signal);
             }
         });
     });
+}
+
+/// Sends a signal to the programs that run. None begins and none is forgotten while the result exists.
+fn end_running(signal: Signal) -> MutexGuard<'static, Vec<Pid>> {
+    let running = RUNNING.lock();
+    for group in &*running {
+        let _ = kill_process_group(*group, signal);
+    }
+    running
 }
 
 fn all(stream: impl Read) -> Vec<u8> {
