@@ -87,10 +87,27 @@ pub(super) fn calls(
     Ok(all)
 }
 
-/// Returns the text of a result that is an error.
+/// Returns the text of a result that is an error. The answer to a call that took long is the last event of a stream.
 fn sentence(body: &[u8]) -> Option<String> {
-    let answer: Value = serde_json::from_slice(body).ok()?;
+    let body = std::str::from_utf8(body).ok()?;
+    let event = body.lines().rev().find_map(|line| line.strip_prefix("data: "));
+    let answer: Value = serde_json::from_str(event.unwrap_or(body)).ok()?;
     let result = answer.get("result").filter(|result| result["isError"] == true)?;
     let blocks = result["content"].as_array()?;
     blocks.iter().rev().find_map(|block| block["text"].as_str()).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_read_from_both_kinds_of_answers() {
+        let json = r#"{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"gone"}],"isError":true}}"#;
+        let stream = format!("3\r\n:\n\n\r\nBE\r\ndata: {json}\n\n\r\n0\r\n\r\n");
+        for body in [json, &stream] {
+            assert_eq!(sentence(body.as_bytes()).as_deref(), Some("gone"), "{body}");
+        }
+        assert_eq!(sentence(&stream.as_bytes()[..40]), None);
+    }
 }
