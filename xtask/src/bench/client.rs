@@ -179,6 +179,17 @@ pub(crate) fn is_good(answer: &Answer<'_>) -> bool {
         && !contains(answer.body, b"\"isError\":true")
 }
 
+/// Returns the message of an answer. That of a call that took long is the last event of a stream.
+///
+/// # Errors
+///
+/// Returns an error with the body if it has no message.
+pub(crate) fn message_of(body: &[u8]) -> Result<Value, String> {
+    let body = String::from_utf8_lossy(body);
+    let event = body.lines().rev().find_map(|line| line.strip_prefix("data: "));
+    serde_json::from_str(event.unwrap_or(&body)).map_err(|err| format!("{err}: {body}"))
+}
+
 fn contains(text: &[u8], part: &[u8]) -> bool {
     text.windows(part.len()).any(|window| window == part)
 }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::sessions::{Events, STEPS};
 use super::shared::message;
 use super::{ECHO, Node, World, eventually, same, signal, write};
-use crate::bench::client::Connection;
+use crate::bench::client::{Connection, message_of};
 
 impl World {
     /// Calls at alpha ask their client for an approval, which comes to another node.
@@ -95,13 +95,7 @@ impl Node {
     /// Returns the answer to a call without a session.
     fn sessionless(&self, params: &Value) -> Result<Value, String> {
         let mut connection = Connection::open(&self.server.address)?;
-        let body = connection.exchange(&request(params))?.body;
-        if let Ok(answer) = serde_json::from_slice(body) {
-            return Ok(answer);
-        }
-        let text = String::from_utf8_lossy(body);
-        let events = text.lines().rev().find_map(|line| line.strip_prefix("data: "));
-        serde_json::from_str(events.unwrap_or_default()).map_err(|err| format!("{err}: {text}"))
+        message_of(connection.exchange(&request(params))?.body)
     }
 }
 

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::shared::message;
 use super::{Node, TIMEOUT, World, eventually};
-use crate::bench::client::Connection;
+use crate::bench::client::{Connection, message_of};
 
 /// The two versions of a tool.
 const OLD: &str = "#!/bin/sh\n# /// orla\n# description: Says that it is old.\n# input_schema: {old: string}\n# ///\necho this is old\n";
@@ -53,6 +53,7 @@ impl World {
         eventually("beta knows that alpha is gone", || Ok(beta.knows("alpha")?["alive"] == false))?;
         // No node has the version any more. One that has the tool calls its own.
         says(&gamma, &old, GONE)?;
+        eventually("beta does not offer alpha's version", || Ok(says(&beta, &old, GONE).is_err()))?;
         says(&beta, &old, "this is new")?;
         gamma.in_session(&old, "tools/list", &json!({}))?;
         for node in [&beta, &gamma] {
@@ -77,10 +78,6 @@ impl Node {
         let headers = format!("mcp-session-id: {session}\r\nmcp-protocol-version: 2025-11-25\r\n");
         let params = json!({"name": "told", "arguments": {"old": "a", "new": "b"}});
         let mut connection = Connection::open(&self.server.address)?;
-        let answer = connection.exchange(&message("tools/call", &params, &headers))?;
-        let body = String::from_utf8_lossy(answer.body);
-        // A slow answer is the last event of a stream.
-        let last = body.lines().rev().find_map(|line| line.strip_prefix("data: "));
-        serde_json::from_str(last.unwrap_or(&body)).map_err(|err| format!("{err}: {body}"))
+        message_of(connection.exchange(&message("tools/call", &params, &headers))?.body)
     }
 }

@@ -3,8 +3,6 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
-
 use crate::bench::client::{self, Connection};
 
 /// What came of the calls.
@@ -87,11 +85,9 @@ pub(super) fn calls(
     Ok(all)
 }
 
-/// Returns the text of a result that is an error. The answer to a call that took long is the last event of a stream.
+/// Returns the text of a result that is an error.
 fn sentence(body: &[u8]) -> Option<String> {
-    let body = std::str::from_utf8(body).ok()?;
-    let event = body.lines().rev().find_map(|line| line.strip_prefix("data: "));
-    let answer: Value = serde_json::from_str(event.unwrap_or(body)).ok()?;
+    let answer = client::message_of(body).ok()?;
     let result = answer.get("result").filter(|result| result["isError"] == true)?;
     let blocks = result["content"].as_array()?;
     blocks.iter().rev().find_map(|block| block["text"].as_str()).map(str::to_owned)
