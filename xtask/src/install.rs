@@ -44,7 +44,7 @@ pub(crate) fn pins(name: &str) -> PathBuf {
 pub(crate) fn programs(name: &str, with_python: bool) -> Result<Foreign, String> {
     let folder = packages(name)?;
     let python = match with_python {
-        true => python(&folder, "requirements.txt", "python")?,
+        true => python(&folder, &pins(name).join("requirements.txt"), "python")?,
         false => interpreter(&folder, "python"),
     };
     Ok(Foreign { folder, node: node()?, python })
@@ -82,14 +82,15 @@ fn npm<T>(name: &str, find: impl Fn(&Path) -> Result<T, String>) -> Result<T, St
     find(&folder)
 }
 
-/// Installs what a file of pins in the folder names into a virtual environment there, and returns its Python.
-pub(crate) fn python(folder: &Path, pins: &str, environment: &str) -> Result<PathBuf, String> {
+/// Installs what a file of pins names into a virtual environment in the folder, and returns its Python.
+pub(crate) fn python(folder: &Path, pins: &Path, environment: &str) -> Result<PathBuf, String> {
     let python = interpreter(folder, environment);
-    let (wanted, done) = (folder.join(pins), folder.join(format!(".pip-done-{environment}")));
-    if !is_current(&wanted, &done) {
+    let done = folder.join(format!(".pip-done-{environment}"));
+    if !python.is_file() || !is_current(pins, &done) {
+        let file = pins.to_string_lossy();
         let steps: [(&Path, &[&str]); 2] = [
             (Path::new("python3"), &["-m", "venv", "--clear", environment]),
-            (&python, &["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r", pins]),
+            (&python, &["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r", &file]),
         ];
         with_retries(&format!("the Python packages of {}", folder.display()), || {
             for (program, arguments) in steps {
@@ -101,7 +102,7 @@ pub(crate) fn python(folder: &Path, pins: &str, environment: &str) -> Result<Pat
             }
             Ok(())
         })?;
-        copy(&wanted, &done)?;
+        copy(pins, &done)?;
     }
     Ok(python)
 }

@@ -117,7 +117,7 @@ fn python(foreign: &Foreign, address: &str, cases: &Path) -> Result<(), String> 
 
 fn schemathesis(foreign: &Foreign, address: &str, is_quick: bool) -> Result<(), String> {
     let mut run = tool(foreign, "schemathesis");
-    let settings = crate::root().join("xtask/fixtures/rest/schemathesis.toml");
+    let settings = install::pins("rest").join("schemathesis.toml");
     run.arg("--config-file").arg(settings).args(["run", &document(address), "--checks", "all"]);
     run.args(["--no-color", "--workers", "1", "--continue-on-failure"]);
     match is_quick {

@@ -23,9 +23,7 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
     let binary = std::path::absolute(&binary).map_err(|err| format!("{}: {err}", binary.display()))?;
     let fixtures = install::pins("telemetry");
     let folder = crate::target("telemetry")?;
-    let pins = "requirements.txt";
-    std::fs::copy(fixtures.join(pins), folder.join(pins)).map_err(|err| format!("{pins}: {err}"))?;
-    let python = install::python(&folder, pins, "python")?;
+    let python = install::python(&folder, &fixtures.join("requirements.txt"), "python")?;
     let world = folder.join("world");
     crate::copy_folder(&fixtures.join("world"), &world)?;
     let mut script = Command::new(python);

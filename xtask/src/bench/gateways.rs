@@ -52,7 +52,7 @@ impl Gateway {
         programs: &Programs,
         arguments: &Value,
     ) -> Result<(Server, Vec<u8>), String> {
-        let (folder, place) = (&programs.folder, crate::target("gateways")?);
+        let folder = &programs.folder;
         let port = free_port().to_string();
         let server = programs.echo_mcp.to_string_lossy().into_owned();
         let mut command = match self {
@@ -84,7 +84,7 @@ impl Gateway {
                      [[backends]]\nname = \"upstream\"\ntransport = \"stdio\"\ncommand = \"{server}\"\n"
                 );
                 std::fs::write(&config, text).map_err(|err| format!("{}: {err}", config.display()))?;
-                let mut command = Command::new(cargo_install(&place)?);
+                let mut command = Command::new(cargo_install(&crate::target("gateways")?)?);
                 command.arg("--config").arg(config);
                 command
             }

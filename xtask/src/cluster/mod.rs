@@ -504,10 +504,8 @@ fn post(body: &Value) -> Vec<u8> {
 
 /// Installs the NATS server, and says where it is.
 fn install_nats() -> Result<PathBuf, String> {
-    let (folder, file) = (target("cluster")?, "requirements.txt");
-    fs::copy(install::pins("cluster").join(file), folder.join(file))
-        .map_err(|err| format!("{file}: {err}"))?;
-    let python = install::python(&folder, file, "python")?;
+    let pins = install::pins("cluster").join("requirements.txt");
+    let python = install::python(&target("cluster")?, &pins, "python")?;
     Ok(python.with_file_name("nats-server"))
 }
 

@@ -185,10 +185,8 @@ struct Zig {
 
 /// Installs the pinned compiler below `dist`, if it is not there.
 fn zig(dist: &Path) -> Result<Zig, String> {
-    let requirements = dist.join("zig.txt");
-    fs::copy(crate::root().join("packaging/build/requirements.txt"), &requirements)
-        .map_err(|err| format!("{}: {err}", requirements.display()))?;
-    let program = install::python(dist, "zig.txt", "zig")?;
+    let pins = crate::root().join("packaging/build/requirements.txt");
+    let program = install::python(dist, &pins, "zig")?;
     let folder = dist.join("zig");
     let script = |name: &str| {
         let path = folder.join(name);

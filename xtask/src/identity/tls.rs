@@ -34,7 +34,8 @@ const EXPECTED: &[(&str, &str, bool)] = &[
 ];
 
 pub(super) fn run(world: &World<'_>, is_short: bool, tally: &mut Tally) -> Result<(), String> {
-    let python = install::python(&world.foreign.folder, "sslyze.txt", "sslyze")?;
+    let python =
+        install::python(&world.foreign.folder, &install::pins("identity").join("sslyze.txt"), "sslyze")?;
     let replacements = if is_short { 5 } else { 20 };
     let folder = world.folder("tls")?;
     let mut command = Command::new(&python);

@@ -121,7 +121,7 @@ impl ClusterExecutor {
             }
             None => "no node of the cluster offers this version any longer".to_owned(),
         };
-        let (mut silent, mut pauses, mut is_first) = (Silent::default(), PAUSES.into_iter(), true);
+        let (mut silent, mut pauses) = (Silent::default(), PAUSES.into_iter());
         loop {
             let Some(candidate) = self.next(&provider.digest, &silent, wanted) else {
                 let Some(pause) = pauses.next().filter(|_| lost.is_some()) else { break };
@@ -139,7 +139,7 @@ impl ClusterExecutor {
             }
             let events = &self.shared.events;
             count(&events.sent);
-            if !std::mem::take(&mut is_first) {
+            if !silent.is_empty() {
                 count(&events.repeated);
                 // The last thing noted may be that the call waited at the node before.
                 if let Some(checkpoint) = &ctx.scope.checkpoint {
@@ -198,6 +198,10 @@ struct Silent {
 }
 
 impl Silent {
+    fn is_empty(&self) -> bool {
+        self.refused.is_empty() && self.lost.is_empty()
+    }
+
     /// Returns the first of the candidates that were lost least often, less than [`ATTEMPTS`] times, and have not refused.
     fn best(&self, mut candidates: Vec<Candidate>) -> Option<Candidate> {
         let losses =
